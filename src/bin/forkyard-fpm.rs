@@ -1,0 +1,2 @@
+//! The forkyard daemon and its subcommands.
+fn main() {}

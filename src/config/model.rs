@@ -1,0 +1,246 @@
+//! What a configuration means: a `Config` that exists has passed every rule.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A whole, valid configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The file it came from, as named on the command line.
+    pub path: PathBuf,
+    /// Settings of the daemon itself.
+    pub global: Global,
+    /// The pools, in the order in which they were written.
+    pub pools: Vec<Pool>,
+}
+
+/// Settings of the daemon itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Global {
+    /// Where the master's pid is written; `None`: nowhere.
+    pub pid: Option<PathBuf>,
+    /// Where log lines go.
+    pub error_log: LogTarget,
+    /// The least severe lines that are still logged.
+    pub log_level: LogLevel,
+    /// Cap on workers over all pools; `None`: no cap.
+    pub process_max: Option<u32>,
+    /// nice(2) value of the master.
+    pub process_priority: Option<i32>,
+    /// How long a retiring worker may go on with its request before it is terminated.
+    pub process_control_timeout: Duration,
+    /// Go to the background after start-up.
+    pub daemonize: bool,
+    /// `RLIMIT_NOFILE` of the master; `None`: as inherited, soft raised to hard.
+    pub rlimit_files: Option<u64>,
+    /// `RLIMIT_CORE` of the master.
+    pub rlimit_core: Option<CoreLimit>,
+}
+
+/// Where log lines go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogTarget {
+    /// The standard error stream.
+    Stderr,
+    /// A file, opened for append; opened again on SIGUSR1.
+    File(PathBuf),
+}
+
+/// php-fpm's log levels, least severe first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Everything.
+    Debug,
+    /// Normal, noteworthy events.
+    Notice,
+    /// Something is wrong but service goes on.
+    Warning,
+    /// Something failed.
+    Error,
+    /// The daemon can't go on.
+    Alert,
+}
+
+/// `RLIMIT_CORE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CoreLimit {
+    /// At most this many bytes.
+    Bytes(u64),
+    /// No limit.
+    Unlimited,
+}
+
+/// One pool: workers that share a listening socket and one application.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pool {
+    /// The pool's name, unique, non-empty, without control characters.
+    pub name: String,
+    /// The listening socket.
+    pub listen: Listen,
+    /// User the workers run as (name or decimal id); `None`: the master's user. Only used by a root master.
+    pub user: Option<String>,
+    /// Group the workers run as; `None`: the user's primary group.
+    pub group: Option<String>,
+    /// How many workers there are and when.
+    pub pm: ProcessManager,
+    /// A worker retires after this many requests; `None`: never.
+    pub max_requests: Option<u64>,
+    /// A request that runs longer is ended together with its worker; `None`: never.
+    pub request_terminate_timeout: Option<Duration>,
+    /// How long a silent client may keep a worker waiting, at each read and write.
+    pub client_timeout: Duration,
+    /// How long an idle kept connection stays open.
+    pub keepalive_timeout: Duration,
+    /// Limits on what a client may send.
+    pub limits: Limits,
+    /// Working directory of the workers (inside `chroot` if that is set).
+    pub chdir: Option<PathBuf>,
+    /// Root directory of the workers.
+    pub chroot: Option<PathBuf>,
+    /// Start the workers' environment empty.
+    pub clear_env: bool,
+    /// The workers' environment, in the order written; a value `$NAME` is already replaced.
+    pub env: Vec<(String, String)>,
+    /// `RLIMIT_NOFILE` of the workers.
+    pub rlimit_files: Option<u64>,
+    /// `RLIMIT_CORE` of the workers.
+    pub rlimit_core: Option<CoreLimit>,
+    /// nice(2) value of the workers.
+    pub process_priority: Option<i32>,
+    /// Let the workers be dumpable (prctl(2), `PR_SET_DUMPABLE`) after the change of user.
+    pub process_dumpable: bool,
+    /// Set `no_new_privs` (prctl(2)) in the workers.
+    pub no_new_privs: bool,
+    /// URI (SCRIPT_NAME) that is answered with the pool's status.
+    pub status_path: Option<String>,
+    /// URI (SCRIPT_NAME) that is answered with `ping_response`.
+    pub ping_path: Option<String>,
+    /// Body of the answer to `ping_path`.
+    pub ping_response: String,
+    /// Log what workers write to their standard output and error; otherwise it is dropped.
+    pub catch_workers_output: bool,
+    /// Put pool, pid and stream before caught output.
+    pub decorate_workers_output: bool,
+    /// What the workers run.
+    pub application: Application,
+}
+
+/// A pool's listening socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// Where it listens.
+    pub address: Address,
+    /// listen(2)'s backlog; -1: the kernel's maximum.
+    pub backlog: i32,
+    /// Owner of a unix socket (name or decimal id).
+    pub owner: Option<String>,
+    /// Group of a unix socket (name or decimal id).
+    pub group: Option<String>,
+    /// Permission bits of a unix socket.
+    pub mode: u32,
+    /// Peers that may connect over TCP; empty: any.
+    pub allowed_clients: Vec<IpAddr>,
+}
+
+/// A listening address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A unix socket at this absolute path.
+    Unix(PathBuf),
+    /// TCP on one address.
+    Tcp(SocketAddr),
+    /// TCP on every address of both families, `[::]` first and `0.0.0.0` where there is no IPv6 (a bare port).
+    TcpAny(u16),
+}
+
+/// How many workers a pool has and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessManager {
+    /// Always `max_children`.
+    Static {
+        /// Number of workers, at least 1.
+        max_children: u32,
+    },
+    /// Between `min_spare_servers` and `max_spare_servers` idle ones, at most `max_children`.
+    Dynamic {
+        /// Most workers, at least 1.
+        max_children: u32,
+        /// Workers at start.
+        start_servers: u32,
+        /// Fewest idle workers, at least 1.
+        min_spare_servers: u32,
+        /// Most idle workers.
+        max_spare_servers: u32,
+        /// Most workers forked in one step, at least 1.
+        max_spawn_rate: u32,
+        /// A surplus worker is retired after it has been idle this long.
+        process_idle_timeout: Duration,
+    },
+    /// None until one is needed.
+    Ondemand {
+        /// Most workers, at least 1.
+        max_children: u32,
+        /// A worker is retired after it has been idle this long.
+        process_idle_timeout: Duration,
+    },
+}
+
+impl ProcessManager {
+    /// The most workers the pool may have.
+    pub fn max_children(&self) -> u32 {
+        match *self {
+            ProcessManager::Static { max_children }
+            | ProcessManager::Dynamic { max_children, .. }
+            | ProcessManager::Ondemand { max_children, .. } => max_children,
+        }
+    }
+
+    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ProcessManager::Static { .. } => "static",
+            ProcessManager::Dynamic { .. } => "dynamic",
+            ProcessManager::Ondemand { .. } => "ondemand",
+        }
+    }
+}
+
+/// Limits on what a client may send in one request, bytes and counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Sum of the lengths of all parameter names and values.
+    pub params_bytes: usize,
+    /// Number of parameters.
+    pub params_count: usize,
+}
+
+/// What the workers of a pool run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Application {
+    /// PHP, in process, through libphp.
+    Php(Php),
+    /// A Rust handler that the embedding program registered under the pool's name.
+    Rust,
+}
+
+/// Settings of a PHP application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Php {
+    /// PHP version (`8.2`): which libphp and which shim.
+    pub version: String,
+    /// libphp's absolute path; `None`: found from the version.
+    pub library: Option<PathBuf>,
+    /// php.ini or the directory it is in; `None`: `/etc/php/X.Y/fpm`, else `/etc/php/X.Y/embed`.
+    pub php_ini: Option<PathBuf>,
+    /// Script path endings that may be run; empty: any.
+    pub limit_extensions: Vec<String>,
+    /// php.ini settings that scripts may change; applied in order.
+    pub php_value: Vec<(String, String)>,
+    /// php.ini settings that scripts may not change; applied in order.
+    pub php_admin_value: Vec<(String, String)>,
+    /// A preloader whose pool has had no worker for this long is stopped.
+    pub preloader_idle_timeout: Duration,
+    /// How long module start-up may take.
+    pub start_timeout: Duration,
+}

@@ -1,0 +1,31 @@
+//! forkyard: a FastCGI process manager.
+//!
+//! The map of the crate. A part is a folder; in it only `run.rs` (world to events) and `effects.rs` (actions to
+//! system calls) touch the world, the rest is plain values and can be simulated.
+//!
+//! * [`config`]: what the operator wrote, turned into what it means.
+//! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
+//! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
+//! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
+//! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
+//! * [`runtime`]: how a request is answered.
+//! * [`listen`]: listening sockets.
+//! * [`status`]: a snapshot of a pool, rendered.
+//! * [`logs`]: the daemon's own log.
+//! * [`abi`]: the worker contract as a C ABI.
+//! * [`sys`]: the only door to the kernel.
+//! * [`tick`]: monotonic time as a value.
+#![deny(unsafe_code)]
+
+pub mod abi;
+pub mod config;
+pub mod fastcgi;
+pub mod listen;
+pub mod logs;
+pub mod master;
+pub mod runtime;
+pub mod scoreboard;
+pub mod status;
+pub mod sys;
+pub mod tick;
+pub mod worker;

@@ -1,0 +1,104 @@
+//! What the master's core can ask for. The edge performs each in order, decides nothing, and tells failures back as
+//! events.
+
+use super::event::{Exit, GenerationId, PoolId, SlotIndex, WorkerId};
+use std::fmt;
+use std::time::Duration;
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Watch the pool's listening socket and hand-over queue. If either is ready already, `SourceReady` comes at once.
+    Watch(PoolId),
+    /// Stop watching them ("park").
+    Unwatch(PoolId),
+    /// Publish in the generation's scoreboard header when a worker that goes from idle to busy has to write to the
+    /// child_accept pipe. Stored with sequential consistency before any later action.
+    SetNotify(GenerationId, Notify),
+    /// Read every slot of the generation and tell `Census`.
+    TakeCensus(GenerationId),
+    /// Start the generation's preloader; ends in `PreloaderReady` or `PreloaderGone`.
+    StartPreloader(GenerationId),
+    /// Stop it; ends in `PreloaderGone`.
+    StopPreloader(GenerationId, Force),
+    /// Make a worker in this slot; ends in `Forked` or `ForkFailed`.
+    Fork(WorkerId, GenerationId, SlotIndex),
+    /// Tell a worker to finish: seen between requests.
+    Retire(WorkerId),
+    /// Send a worker a signal.
+    Kill(WorkerId, Force),
+    /// Publish the generation's counters that the master keeps.
+    Publish(GenerationId, Figures),
+    /// The generation has no worker and no preloader left and will have none: release its scoreboard and pipes.
+    DropGeneration(GenerationId),
+    /// The pool is no longer wanted: close its listening socket and remove a unix socket's path.
+    ClosePool(PoolId),
+    /// Say something in the log.
+    Say(Notice),
+    /// Every worker is gone and the daemon was asked to stop: leave the loop.
+    Exit,
+}
+
+/// When a worker that takes up work tells the master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Notify {
+    /// Always.
+    pub always: bool,
+    /// When fewer than this many workers of the generation stay idle.
+    pub idle_below: u32,
+}
+
+/// How a process is made to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Force {
+    /// Close its control channel (preloader only).
+    Ask,
+    /// SIGTERM.
+    Terminate,
+    /// SIGKILL.
+    Kill,
+}
+
+/// Counters of a generation that only the master knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// How often more workers were wanted than `max_children` allows.
+    pub max_children_reached: u64,
+}
+
+/// A line for the log, as a value, so that tests can tell lines apart.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Notice {
+    /// `max_children` is reached and another worker would be of use. Once until the pool is below it again.
+    MaxChildrenReached(PoolId, u32),
+    /// `process.max` is reached and another worker would be of use. Once until a fork succeeds again.
+    ProcessMaxReached(u32),
+    /// No worker is left and none can be made: requests wait. Trying again after this long.
+    NoWorkerPossible(PoolId, Duration),
+    /// Workers die at birth, or can't be forked; the next try comes after this long. Once per step.
+    BackingOff(PoolId, Duration),
+    /// Many workers are being made at once: the number made, idle, running.
+    SeemsBusy(PoolId, u32, u32, u32),
+    /// A worker's request ran past `request_terminate_timeout`; the worker gets a signal.
+    RequestTimedOut(WorkerId, Duration, Force),
+    /// A retiring worker did not finish within `process_control_timeout`; it gets a signal.
+    RetireTimedOut(WorkerId, Force),
+    /// A preloader did not become ready in time.
+    PreloaderTimedOut(GenerationId, Duration),
+    /// A worker was reaped. `expected`: it had been told to go, or retired by itself with code 0.
+    WorkerGone(WorkerId, Exit, bool),
+    /// A preloader is gone that should not be; a new one is started after this long.
+    PreloaderLost(GenerationId, Exit, Duration),
+    /// A generation serves and the one before it retires.
+    GenerationServes(GenerationId),
+}
+
+impl fmt::Display for Force {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Force::Ask => "closing its channel",
+            Force::Terminate => "terminating",
+            Force::Kill => "killing",
+        })
+    }
+}

@@ -1,0 +1,133 @@
+//! What can happen to the master's core. One value per happening; nothing here has an effect.
+
+use crate::tick::Tick;
+use std::fmt;
+use std::time::Duration;
+
+/// A pool over the daemon's whole life: its listening socket and the generations of workers behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolId(pub u32);
+
+/// One configuration of one pool, with its own scoreboard, preloader and workers. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GenerationId(pub u32);
+
+/// One worker, from the decision to make it until it is reaped. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u64);
+
+/// A slot of a generation's scoreboard, `0..max_children`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotIndex(pub u32);
+
+impl fmt::Display for SlotIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What the core is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The pools that are to run from now on: at start, and after a reload whose configuration was read, checked and
+    /// whose new sockets are bound. Pools that run and are not named here are drained and closed.
+    Apply(Wanted),
+    /// The pool's source of work (listening socket or hand-over queue of kept connections) is ready. Only told while
+    /// it is watched, once per [`super::action::Action::Watch`].
+    SourceReady(PoolId),
+    /// At least one byte came down a generation's child_accept pipe (they are drained before this is told).
+    ChildAccept(GenerationId),
+    /// The answer to [`super::action::Action::TakeCensus`].
+    Census(GenerationId, Vec<Row>),
+    /// A worker asked for by [`super::action::Action::Fork`] exists.
+    Forked(WorkerId),
+    /// It could not be made. For a generation with a preloader, the preloader itself is still well.
+    ForkFailed(WorkerId),
+    /// A worker told for the first time that it has called accept: it is up.
+    WorkerUp(WorkerId),
+    /// A worker was reaped.
+    WorkerExited(WorkerId, Exit),
+    /// A generation's preloader is ready to fork.
+    PreloaderReady(GenerationId),
+    /// A generation's preloader is gone, wanted or not; outstanding forks it was asked for are told with
+    /// `ForkFailed` before this.
+    PreloaderGone(GenerationId, Exit),
+    /// Stop now (SIGTERM, SIGINT).
+    Terminate,
+    /// Stop after the requests that are running (SIGQUIT).
+    Finish,
+    /// The deadline that `next_deadline` named has come.
+    Deadline,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// exit(2) with this status.
+    Code(i32),
+    /// Killed by this signal; `core`: a core was dumped.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+        /// Whether a core was dumped.
+        core: bool,
+    },
+}
+
+/// What one worker's slot says. The worker wrote it: any of it may be nonsense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// The worker that the slot was given to.
+    pub worker: WorkerId,
+    /// The stage is ACCEPTING: the worker waits for work.
+    pub idle: bool,
+    /// When the stage last changed to ACCEPTING (idle) or left it (busy).
+    pub since: Tick,
+    /// The request may be ended by `request_terminate_timeout`: its stage is after ACCEPTED and not yet FINISHED.
+    pub running: bool,
+    /// Idle kept connections that the worker holds.
+    pub kept: u32,
+}
+
+/// A configuration, as far as the core needs it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// Cap on workers over all pools and generations; `None`: no cap.
+    pub process_max: Option<u32>,
+    /// How long a retiring worker may go on before SIGTERM, and how long after that before SIGKILL is fixed.
+    pub control_timeout: Duration,
+    /// The pools, in configuration order.
+    pub pools: Vec<WantedPool>,
+}
+
+/// One pool of a configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WantedPool {
+    /// The pool: a known one is given a new generation beside its old one, an unknown one is begun.
+    pub pool: PoolId,
+    /// The new generation's id. Same id as the running one: nothing changed, leave it alone.
+    pub generation: GenerationId,
+    /// Its policy.
+    pub policy: Policy,
+}
+
+/// What decides how many workers a generation has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// static, dynamic or ondemand with their numbers.
+    pub pm: crate::config::ProcessManager,
+    /// A request that runs longer is ended with its worker.
+    pub terminate_timeout: Option<Duration>,
+    /// `Some`: workers come from a preloader, which may take `start_timeout` to be ready and is stopped after
+    /// `idle_timeout` without a worker.
+    pub preloader: Option<PreloaderPolicy>,
+}
+
+/// When a preloader is given up and when it is let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PreloaderPolicy {
+    /// From its start to `PreloaderReady`.
+    pub start_timeout: Duration,
+    /// Without any worker.
+    pub idle_timeout: Duration,
+}

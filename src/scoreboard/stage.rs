@@ -1,0 +1,54 @@
+//! The stages of a worker.
+
+/// Where a worker is with its current request. The numbers are php-fpm's, with ACCEPTED put in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Stage {
+    /// The slot was given to a worker that has not yet come to its first accept.
+    Creating = 0,
+    /// About to call accept, or waiting for work: the worker is idle.
+    Accepting = 1,
+    /// Has work. Entered before the child_accept byte is written, so that the master never takes the worker for idle
+    /// after it was told that the worker had accepted.
+    Accepted = 2,
+    /// Reading the request's parameters.
+    ReadingHeaders = 3,
+    /// The request is known: method, URI, script.
+    Info = 4,
+    /// The application runs.
+    Executing = 5,
+    /// The application has answered; the rest of the answer is being written.
+    End = 6,
+    /// The request is over and accounted for.
+    Finished = 7,
+}
+
+impl Stage {
+    /// The stage with this number, if there is one: the number may come from a hostile worker.
+    pub const fn from_number(number: u32) -> Option<Stage> {
+        Some(match number {
+            0 => Stage::Creating,
+            1 => Stage::Accepting,
+            2 => Stage::Accepted,
+            3 => Stage::ReadingHeaders,
+            4 => Stage::Info,
+            5 => Stage::Executing,
+            6 => Stage::End,
+            7 => Stage::Finished,
+            _ => return None,
+        })
+    }
+
+    /// The name that php-fpm's status page shows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Stage::Creating => "Creating",
+            Stage::Accepting => "Idle",
+            Stage::Accepted | Stage::ReadingHeaders => "Reading headers",
+            Stage::Info => "Getting request information",
+            Stage::Executing => "Running",
+            Stage::End => "Ending",
+            Stage::Finished => "Finishing",
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Monotonic time as a value, so that the pure parts never read a clock.
+
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+/// A point on the monotonic clock, in nanoseconds since an unspecified start (`CLOCK_MONOTONIC`, clock_gettime(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Tick(u64);
+
+impl Tick {
+    /// The start of the clock.
+    pub const ZERO: Tick = Tick(0);
+
+    /// A tick from nanoseconds.
+    pub const fn from_nanos(nanos: u64) -> Tick {
+        Tick(nanos)
+    }
+
+    /// Nanoseconds since the start of the clock.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub const fn since(self, earlier: Tick) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Tick {
+    type Output = Tick;
+
+    fn add(self, by: Duration) -> Tick {
+        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        Tick(self.0.saturating_add(nanos))
+    }
+}
+
+impl Sub<Duration> for Tick {
+    type Output = Tick;
+
+    fn sub(self, by: Duration) -> Tick {
+        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        Tick(self.0.saturating_sub(nanos))
+    }
+}
