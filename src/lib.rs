@@ -17,6 +17,7 @@
 //! * [`tick`]: monotonic time as a value.
 #![deny(unsafe_code)]
 
+#[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
 pub mod abi;
 pub mod config;
 pub mod fastcgi;
@@ -26,6 +27,7 @@ pub mod master;
 pub mod runtime;
 pub mod scoreboard;
 pub mod status;
+#[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;
 pub mod tick;
 pub mod worker;
