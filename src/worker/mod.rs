@@ -1,1 +1,35 @@
-//! The worker part.
+//! A child that serves: accept, stages, runtime, finish, account, again or retire.
+//!
+//! Every worker, whoever forked it, is given a [`Kit`] (what its generation shares) and a [`Seat`] (what is its own)
+//! and runs the same loop, [`run`]. A [`Runtime`] only turns a [`Request`] into a response. Knows no master.
+//!
+//! How kept connections are dealt with so that none pins a worker is told in `held` and `minder`.
+
+mod builtin;
+mod connection;
+mod held;
+mod kit;
+mod lobby;
+mod message;
+mod minder;
+mod request;
+mod run;
+mod service;
+
+pub use kit::{Kit, KitError, Seat, Settings};
+pub use message::install_logger;
+pub use request::{ClientGone, Request};
+pub use run::run;
+
+/// How requests are answered.
+pub trait Runtime {
+    /// Answers one request: reads its body, writes headers and body as a CGI response (RFC 3875 section 6). When it
+    /// returns, what it wrote is sent and the answer is ended.
+    fn answer(&mut self, request: &mut Request<'_>);
+}
+
+impl<F: FnMut(&mut Request<'_>)> Runtime for F {
+    fn answer(&mut self, request: &mut Request<'_>) {
+        self(request);
+    }
+}
