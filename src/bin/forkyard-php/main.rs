@@ -1,2 +1,7 @@
-//! The forkyard daemon and its subcommands.
-fn main() {}
+//! The preloader of PHP pools: the only program that knows libphp.
+
+mod ffi;
+
+fn main() {
+    let _ = ffi::Php::open("8.2", None);
+}
