@@ -3,4 +3,4 @@
 mod effects;
 mod line;
 
-pub use effects::{Log, LogError};
+pub use effects::{Log, LogError, parse_message};

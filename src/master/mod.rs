@@ -6,4 +6,9 @@
 //! request, no protocol and no runtime.
 
 pub mod action;
+mod effects;
 pub mod event;
+mod run;
+
+pub use effects::Handlers;
+pub use run::{RunError, run};

@@ -10,16 +10,16 @@ mod connection;
 mod held;
 mod kit;
 mod lobby;
-mod message;
 mod minder;
 mod request;
 mod run;
 mod service;
+mod settle;
 
 pub use kit::{Kit, KitError, Seat, Settings};
-pub use message::install_logger;
 pub use request::{ClientGone, Request};
 pub use run::run;
+pub use settle::{environment, settle, settle_environment, settle_output};
 
 /// How requests are answered.
 pub trait Runtime {
