@@ -8,7 +8,8 @@
 pub mod action;
 mod effects;
 pub mod event;
+mod manager;
 mod run;
 
-pub use effects::Handlers;
+pub use effects::{ApplyError, Handlers};
 pub use run::{RunError, run};

@@ -3,7 +3,6 @@
 use super::connection::Connection;
 use super::held;
 use super::service::Service;
-use crate::scoreboard::layout::header as header_word;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
@@ -39,7 +38,8 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Lobby {
     slot: usize,
-    retire: OwnedFd,
+    /// Watched; kept open as long as the worker lives.
+    _retire: OwnedFd,
     queue_out: OwnedFd,
     child_accept: OwnedFd,
     /// Work had been waiting the last time.
@@ -67,7 +67,7 @@ impl Lobby {
         epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
         Ok(Lobby {
             slot: slot as usize,
-            retire,
+            _retire: retire,
             queue_out,
             child_accept,
             eager: true,
@@ -259,11 +259,6 @@ impl Lobby {
         let places = service.minder.held().idle_places();
         service.minder.send_away(&places);
     }
-
-    /// The retire channel, which stays open as long as the worker lives.
-    pub(super) fn retire_channel(&self) -> &OwnedFd {
-        &self.retire
-    }
 }
 
 /// Which sources are ready.
@@ -320,9 +315,4 @@ fn is_allowed(service: &Service, connection: &Connection) -> bool {
             false
         }
     }
-}
-
-/// The high-water mark that workers which are gone have left behind.
-pub(super) fn past_max_active(words: &[std::sync::atomic::AtomicU64]) -> u64 {
-    census::word(words, header_word::PAST_MAX_ACTIVE)
 }

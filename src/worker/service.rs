@@ -227,7 +227,7 @@ impl Service {
                 }
                 Look::Broken(violation) => {
                     if let Some(reply) = violation.reply() {
-                        let reply = reply.to_vec();
+                        let reply = reply.bytes().to_vec();
                         let _ = self.send_all(&reply);
                     }
                     return Err(NoRequest::Failed(violation.to_string()));
@@ -238,7 +238,22 @@ impl Service {
         self.output.begin(connection.responder.request_id());
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
+        // The end of an empty body came with the parameters, most likely.
+        if self.has_input() {
+            self.look_at_body();
+        }
         Ok(())
+    }
+
+    /// Looks at what was read of the body. `false`: nothing is left to look at.
+    fn look_at_body(&mut self) -> bool {
+        match self.look() {
+            Ok(Look::Body(from, end)) => self.body = (from, end),
+            Ok(Look::BodyEnd) => self.body_ended = true,
+            Ok(Look::Empty) => return false,
+            Ok(Look::Abort | Look::Request | Look::Broken(_)) | Err(_) => self.client_gone = true,
+        }
+        true
     }
 
     /// A request begins with the bytes that were just read.
@@ -263,15 +278,8 @@ impl Service {
             if self.client_gone {
                 return Err(ClientGone);
             }
-            match self.look() {
-                Ok(Look::Body(from, end)) => self.body = (from, end),
-                Ok(Look::BodyEnd) => self.body_ended = true,
-                Ok(Look::Empty) => {
-                    if self.fill(self.settings.pool.client_timeout).is_err() {
-                        self.client_gone = true;
-                    }
-                }
-                Ok(Look::Abort | Look::Request | Look::Broken(_)) | Err(_) => self.client_gone = true,
+            if !self.look_at_body() && self.fill(self.settings.pool.client_timeout).is_err() {
+                self.client_gone = true;
             }
         }
     }
@@ -402,20 +410,34 @@ impl Service {
             self.client_gone = result.is_err();
         }
         self.finished = true;
-        let Some(mut connection) = self.current.take() else { return Ok(()) };
+        let Some(connection) = self.current.as_deref_mut() else { return Ok(()) };
         let keep = connection.responder.keep() && !self.client_gone;
-        let body_ended = connection.responder.body_ended();
         connection.responder.finish();
-        if keep {
-            self.current = Some(connection);
-        } else {
-            // What the client has sent and nobody read makes close(2) reset the connection, answer and all.
-            if !self.client_gone && (!body_ended || self.has_input()) {
-                drain_input(&connection, &mut self.input);
-            }
-            self.close(connection);
+        self.skip_body();
+        if !keep {
+            self.hang_up();
         }
         if self.client_gone { Err(ClientGone) } else { Ok(()) }
+    }
+
+    /// Skips what was read of the body and not wanted.
+    fn skip_body(&mut self) {
+        self.body = (0, 0);
+        while self.has_input() && self.current().is_some_and(|c| !c.responder.is_between_requests()) {
+            if !self.look_at_body() {
+                return;
+            }
+        }
+    }
+
+    /// Closes the current connection.
+    fn hang_up(&mut self) {
+        let Some(connection) = self.current.take() else { return };
+        // What the client has sent and nobody read makes close(2) reset the connection, answer and all.
+        if !self.client_gone && (self.has_input() || !connection.responder.is_between_requests()) {
+            drain_input(&connection, &mut self.input);
+        }
+        self.close(connection);
     }
 
     /// Closes a connection, keeping its buffers for the next.

@@ -13,7 +13,7 @@ const EARLY_DEATHS: usize = 256;
 
 impl Edge {
     /// Reaps every child that has ended.
-    pub fn reap(&mut self) {
+    pub(in crate::master) fn reap(&mut self) {
         // What preloaders have said comes first, so that the children they made are known.
         let preloaders: Vec<GenerationId> = self.generations.keys().copied().collect();
         for generation in preloaders {
@@ -35,7 +35,7 @@ impl Edge {
     }
 
     fn worker_gone(&mut self, id: WorkerId, pid: i32, ended: Ended) {
-        self.note_death(id, pid, ended);
+        self.note_death(id, pid);
         if let Some(mut worker) = self.workers.remove(&id) {
             let name = self.generation_name(worker.generation).to_owned();
             let decorate = self.decorates(worker.generation);
@@ -51,7 +51,7 @@ impl Edge {
     }
 
     /// Notes how a worker ended and what it was doing, for the line that the core asks for.
-    fn note_death(&mut self, id: WorkerId, pid: i32, ended: Ended) {
+    fn note_death(&mut self, id: WorkerId, pid: i32) {
         let Some(worker) = self.workers.get(&id) else { return };
         let Some(generation) = self.generations.get(&worker.generation) else { return };
         let uptime = crate::sys::clock::now().since(worker.begun);
@@ -60,7 +60,6 @@ impl Edge {
         let death = super::say::Death {
             pid,
             pool: generation.settings.pool.name.clone(),
-            ended,
             uptime,
             doing,
         };

@@ -13,14 +13,13 @@ const LAST_WORDS: usize = 4;
 
 impl Edge {
     /// What a token stands for.
-    pub fn source(&self, token: Token) -> Option<Source> {
+    pub(in crate::master) fn source(&self, token: Token) -> Option<Source> {
         self.sources.source(token)
     }
 
     /// Takes up what a source announced. `true`: there is more, come again.
-    pub fn attend(&mut self, source: Source) -> bool {
+    pub(in crate::master) fn attend(&mut self, source: Source) -> bool {
         match source {
-            Source::Signals => false,
             Source::Work(pool) => {
                 self.work_waits(pool);
                 false

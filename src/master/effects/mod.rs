@@ -26,13 +26,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 pub use pools::ApplyError;
-pub use sources::{SIGNALS, Source};
+pub(super) use sources::{SIGNALS, Source};
 
 /// Workers' runtimes that live in this process: by pool name.
 pub type Handlers = HashMap<String, Box<dyn Runtime>>;
 
 /// Everything that the master holds of the world.
-pub struct Edge {
+pub(super) struct Edge {
     registry: Registry,
     log: &'static Log,
     config: Config,
@@ -77,7 +77,7 @@ enum Who {
 
 impl Edge {
     /// Nothing runs yet.
-    pub fn new(
+    pub(in crate::master) fn new(
         registry: Registry,
         log: &'static Log,
         config: Config,
@@ -107,7 +107,7 @@ impl Edge {
     }
 
     /// Performs one action.
-    pub fn perform(&mut self, action: Action) {
+    pub(in crate::master) fn perform(&mut self, action: Action) {
         match action {
             Action::Watch(pool) => self.watch(pool),
             Action::Unwatch(pool) => self.unwatch(pool),

@@ -78,7 +78,7 @@ impl std::error::Error for ApplyError {
 impl Edge {
     /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
     /// told. On an error nothing has changed.
-    pub fn prepare(&mut self, config: Config) -> Result<Wanted, ApplyError> {
+    pub(in crate::master) fn prepare(&mut self, config: Config) -> Result<Wanted, ApplyError> {
         let mut opened = Vec::new();
         let mut settings = Vec::new();
         for pool in &config.pools {
@@ -209,12 +209,12 @@ impl Edge {
     }
 
     /// Removes the files of every socket; at the end.
-    pub fn remove_socket_files(&self) {
+    pub(in crate::master) fn remove_socket_files(&self) {
         self.pools.values().for_each(|pool| pool.listener.remove_file());
     }
 
     /// The configuration in force.
-    pub fn config(&self) -> &Config {
+    pub(in crate::master) fn config(&self) -> &Config {
         &self.config
     }
 }

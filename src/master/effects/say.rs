@@ -3,7 +3,6 @@
 use super::Edge;
 use crate::master::action::Notice;
 use crate::master::event::Exit;
-use crate::sys::process::Ended;
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use std::time::Duration;
 pub(super) struct Death {
     pub(super) pid: i32,
     pub(super) pool: String,
-    pub(super) ended: Ended,
     pub(super) uptime: Duration,
     /// What it was serving, as the end of a sentence.
     pub(super) doing: String,

@@ -9,9 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// What a token stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// The signal pipe.
-    Signals,
+pub(in crate::master) enum Source {
     /// A pool's listening socket or hand-over queue.
     Work(PoolId),
     /// A generation's child_accept pipe.
@@ -27,7 +25,7 @@ pub enum Source {
 }
 
 /// The token of the signal pipe.
-pub const SIGNALS: Token = Token(0);
+pub(in crate::master) const SIGNALS: Token = Token(0);
 
 /// All that is watched.
 #[derive(Debug, Default)]
