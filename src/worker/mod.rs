@@ -21,6 +21,8 @@ pub use request::{ClientGone, Request};
 pub use run::run;
 pub use settle::{environment, settle, settle_environment, settle_output};
 
+use crate::scoreboard::Stage;
+
 /// How requests are answered.
 pub trait Runtime {
     /// Answers one request: reads its body, writes headers and body as a CGI response (RFC 3875 section 6). When it
@@ -28,8 +30,14 @@ pub trait Runtime {
     fn answer(&mut self, request: &mut Request<'_>);
 }
 
+/// A function is a runtime: it answers what is not the pool's status or ping path.
 impl<F: FnMut(&mut Request<'_>)> Runtime for F {
     fn answer(&mut self, request: &mut Request<'_>) {
-        self(request);
+        request.describe_from_params();
+        let uri = request.param(b"SCRIPT_NAME").to_vec();
+        if !request.answer_builtin(&uri, b"") {
+            request.set_stage(Stage::Executing);
+            self(request);
+        }
     }
 }
