@@ -6,4 +6,10 @@
 //! request, no protocol and no runtime.
 
 pub mod action;
+mod effects;
 pub mod event;
+mod manager;
+mod run;
+
+pub use effects::{ApplyError, Handlers};
+pub use run::{RunError, run};

@@ -3,14 +3,13 @@
 use super::layout::HEADER_PAGES;
 use crate::sys::Result;
 use crate::sys::shm::{Memory, PAGE_WORDS, Words};
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::AtomicU64;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The master's scoreboard of one generation: writes the header, reads the slots.
+/// The master's scoreboard of one generation: writes the header, wipes a slot before it is given away, reads the slots.
 #[derive(Debug)]
 pub struct Board {
     memory: Memory,
-    header: Words,
     all: Words,
     slots: usize,
 }
@@ -20,9 +19,8 @@ impl Board {
     pub fn create(name: &str, slots: usize) -> Result<Board> {
         let pages = HEADER_PAGES + slots;
         let memory = Memory::create(name, pages)?;
-        let header = Words::map_writable(std::os::fd::AsFd::as_fd(&memory.writable), 0, HEADER_PAGES)?;
-        let all = Words::map_readable(std::os::fd::AsFd::as_fd(&memory.readable), pages)?;
-        Ok(Board { memory, header, all, slots })
+        let all = Words::map_writable(memory.writable.as_fd(), 0, pages)?;
+        Ok(Board { memory, all, slots })
     }
 
     /// The descriptors, for workers.
@@ -32,10 +30,17 @@ impl Board {
 
     /// The header's words.
     pub fn header(&self) -> &[AtomicU64] {
-        self.header.words()
+        &self.all.words()[..HEADER_PAGES * PAGE_WORDS]
     }
 
-    /// A slot's words, for reading.
+    /// Wipes a slot that no worker has, so that nothing of the last worker is taken for the next one's.
+    pub fn wipe(&self, index: usize) {
+        for word in self.slot(index).unwrap_or_default() {
+            word.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// A slot's words.
     pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
         slot_words(&self.all, index)
     }
@@ -105,8 +110,6 @@ mod tests {
     use super::*;
     use crate::sys::process::{Ended, Side, exit_now, fork, reap_pid};
     use crate::tick::Tick;
-    use std::os::fd::AsFd;
-    use std::sync::atomic::Ordering;
 
     #[test]
     fn a_slot_is_seen_by_everybody() {

@@ -128,3 +128,17 @@ pub fn raise_descriptor_limit() -> Result<(u64, u64)> {
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).named("setrlimit", "RLIMIT_NOFILE")?;
     Ok((soft, hard))
 }
+
+/// Puts /dev/null in place of standard input, and the given descriptors or /dev/null in place of output and error.
+pub fn replace_standard_streams(output: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>) -> Result<()> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null");
+    let null = null.map_err(|e| Error::from_io("open", "/dev/null", &e))?;
+    let place = |fd: RawFd, target: RawFd| -> Result<()> {
+        // SAFETY: the targets are the standard streams, which std never closes; dup2 keeps them open throughout.
+        let done = unsafe { libc::dup2(fd, target) };
+        if done < 0 { Err(Error::last("dup2", "")) } else { Ok(()) }
+    };
+    place(null.as_raw_fd(), 0)?;
+    place(output.map_or(null.as_raw_fd(), |(out, _)| out.as_raw_fd()), 1)?;
+    place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
+}

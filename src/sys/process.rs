@@ -291,3 +291,65 @@ pub fn reap_pid(pid: i32) -> Result<Ended> {
         }
     }
 }
+
+/// Replaces the environment of this process. For a child with one thread, before anything keeps pointers into the old
+/// one.
+pub fn replace_environment(environment: Vec<(std::ffi::OsString, std::ffi::OsString)>) {
+    for (name, _) in std::env::vars_os().collect::<Vec<_>>() {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::remove_var(name) };
+    }
+    for (name, value) in environment {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::set_var(name, value) };
+    }
+}
+
+/// Whether `pid` is a child of this process that has not been reaped (waitid(2) without reaping).
+pub fn is_child(pid: i32) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    pid > 0 && nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags).is_ok()
+}
+
+/// What [`daemonize`] returns in the process that goes on.
+#[derive(Debug)]
+pub struct Launcher {
+    pipe: OwnedFd,
+}
+
+/// Goes to the background: the caller goes on in a child with a session of its own; the process that was started waits
+/// until [`Launcher::report`] and exits with the code given there, or with `otherwise` after ten seconds or if the
+/// child ends without a word.
+pub fn daemonize(otherwise: i32) -> Result<Launcher> {
+    let (reader, writer) = super::fd::pipe(false)?;
+    // SAFETY: called at start, with one thread.
+    match unsafe { fork() }? {
+        Side::Child => {
+            signal::restore(&nix::sys::signal::SigSet::empty());
+            drop(reader);
+            nix::unistd::setsid().named("setsid", "")?;
+            Ok(Launcher { pipe: writer })
+        }
+        Side::Parent(_) => {
+            drop(writer);
+            let mut code = [0; 1];
+            let limit = std::time::Duration::from_secs(10);
+            let told = super::socket::wait(
+                std::os::fd::AsFd::as_fd(&reader),
+                super::socket::Readiness::Readable,
+                limit,
+            );
+            match (told, nix::unistd::read(&reader, &mut code)) {
+                (Ok(true), Ok(1)) => exit_now(i32::from(code[0])),
+                _ => exit_now(otherwise),
+            }
+        }
+    }
+}
+
+impl Launcher {
+    /// Lets the process that was started exit with this code.
+    pub fn report(self, code: u8) {
+        let _ = nix::unistd::write(&self.pipe, &[code]);
+    }
+}

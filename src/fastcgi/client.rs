@@ -1,0 +1,175 @@
+//! The client side: requests to bytes, bytes to answers. For tests and for measuring.
+
+use super::pairs::append_pair;
+use super::record::{Cursor, MAX_CONTENT, ProtocolStatus, RecordType, Records, Role, header, padding_for};
+
+/// A request as a web server would send it.
+#[derive(Debug, Clone)]
+pub struct Request<'r> {
+    /// The number that the answer will carry; not 0.
+    pub id: u16,
+    /// What the application is asked to be.
+    pub role: Role,
+    /// Ask to keep the connection (FCGI_KEEP_CONN).
+    pub keep: bool,
+    /// Names and values, in order.
+    pub params: &'r [(&'r [u8], &'r [u8])],
+    /// The body; the parameters should tell its length as CONTENT_LENGTH.
+    pub body: &'r [u8],
+    /// The most content of one record, 1 to [`MAX_CONTENT`]: what is smaller than a pair cuts pairs.
+    pub record_content: usize,
+    /// Pad records to a multiple of eight bytes.
+    pub pads: bool,
+}
+
+impl Default for Request<'_> {
+    fn default() -> Self {
+        Request {
+            id: 1,
+            role: Role::Responder,
+            keep: false,
+            params: &[],
+            body: &[],
+            record_content: MAX_CONTENT,
+            pads: true,
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Appends the whole request: BEGIN_REQUEST, PARAMS, STDIN.
+    pub fn encode(&self, wire: &mut Vec<u8>) {
+        let [role_high, role_low] = (self.role as u16).to_be_bytes();
+        wire.extend_from_slice(&header(RecordType::BeginRequest, self.id, 8, 0));
+        wire.extend_from_slice(&[role_high, role_low, u8::from(self.keep), 0, 0, 0, 0, 0]);
+        let mut pairs = Vec::new();
+        for (name, value) in self.params {
+            append_pair(&mut pairs, name, value);
+        }
+        self.encode_stream(wire, RecordType::Params, &pairs);
+        self.encode_stream(wire, RecordType::Stdin, self.body);
+    }
+
+    fn encode_stream(&self, wire: &mut Vec<u8>, kind: RecordType, content: &[u8]) {
+        for piece in content.chunks(self.record_content.clamp(1, MAX_CONTENT)) {
+            let padding = if self.pads { padding_for(piece.len()) } else { 0 };
+            wire.extend_from_slice(&header(kind, self.id, piece.len() as u16, padding));
+            wire.extend_from_slice(piece);
+            wire.extend_from_slice(&[0; 8][..usize::from(padding)]);
+        }
+        wire.extend_from_slice(&header(kind, self.id, 0, 0));
+    }
+}
+
+/// A part of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'i> {
+    /// All input is consumed.
+    More,
+    /// A piece of the answer, never empty.
+    Stdout(&'i [u8]),
+    /// A piece of error text, never empty.
+    Stderr(&'i [u8]),
+    /// The stream was closed by an empty record, as it should be before the end.
+    Closed(RecordType),
+    /// The request is over; what follows belongs to another.
+    End {
+        /// The application's own status.
+        app_status: u32,
+        /// The protocol's.
+        status: ProtocolStatus,
+    },
+    /// A piece of another record's content, or the whole of an empty one.
+    Other(RecordType, &'i [u8]),
+    /// What came is not FastCGI.
+    Broken,
+}
+
+/// Understands the answers on one connection, whatever request they belong to.
+#[derive(Debug, Default)]
+pub struct Answer {
+    records: Records,
+    open: Option<RecordType>,
+    request_id: u16,
+    broken: bool,
+    end: [u8; END_LENGTH],
+    end_filled: usize,
+}
+
+const END_LENGTH: usize = 8;
+
+impl Answer {
+    /// Awaits the first record.
+    pub fn new() -> Answer {
+        Answer::default()
+    }
+
+    /// The request that the last part belonged to.
+    pub fn request_id(&self) -> u16 {
+        self.request_id
+    }
+
+    /// Looks at the start of `input`; says how many bytes it consumed and what they meant. To be called with the rest
+    /// until it says [`Part::More`].
+    pub fn receive<'i>(&mut self, input: &'i [u8]) -> (usize, Part<'i>) {
+        let mut cursor = Cursor::new(input);
+        let part = if self.broken { None } else { self.next(&mut cursor) };
+        let Some(part) = part else {
+            self.broken = true;
+            return (input.len(), Part::Broken);
+        };
+        self.records.skip_padding(&mut cursor);
+        (cursor.at, part)
+    }
+
+    /// None is for what can't be an answer.
+    fn next<'i>(&mut self, cursor: &mut Cursor<'i>) -> Option<Part<'i>> {
+        let kind = match self.open {
+            Some(kind) => kind,
+            None => {
+                let Some(header) = self.records.header(cursor) else {
+                    return Some(Part::More);
+                };
+                let kind = RecordType::try_from(header.kind).ok()?;
+                let is_end = kind == RecordType::EndRequest;
+                if header.version == 0 || (is_end && usize::from(header.content_length) != END_LENGTH) {
+                    return None;
+                }
+                self.request_id = header.request_id;
+                self.end_filled = 0;
+                if header.content_length == 0 {
+                    return Some(match kind {
+                        RecordType::Stdout | RecordType::Stderr => Part::Closed(kind),
+                        other => Part::Other(other, &[]),
+                    });
+                }
+                kind
+            }
+        };
+        let piece = self.records.content(cursor, usize::MAX);
+        self.open = (self.records.content_left() > 0).then_some(kind);
+        if piece.is_empty() {
+            return Some(Part::More);
+        }
+        Some(match kind {
+            RecordType::Stdout => Part::Stdout(piece),
+            RecordType::Stderr => Part::Stderr(piece),
+            RecordType::EndRequest => {
+                self.end[self.end_filled..self.end_filled + piece.len()].copy_from_slice(piece);
+                self.end_filled += piece.len();
+                if self.open.is_some() {
+                    return Some(Part::More);
+                }
+                let [a, b, c, d, status, ..] = self.end;
+                Part::End {
+                    app_status: u32::from_be_bytes([a, b, c, d]),
+                    status: ProtocolStatus::try_from(status).ok()?,
+                }
+            }
+            other => Part::Other(other, piece),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

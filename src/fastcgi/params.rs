@@ -1,0 +1,360 @@
+//! The parameters of one request (section 5.2), stored so that C can read them too.
+
+use std::fmt;
+
+/// How much of parameters a request may bring. What arrives counts, repeated names included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// The most bytes that all names and values may have together.
+    pub params_bytes: usize,
+    /// The most name-value pairs.
+    pub params_count: usize,
+}
+
+impl Default for Limits {
+    /// 1 MiB in 10 000 pairs. Web servers refuse request headers far smaller than that (commonly 8 to 64 KiB), so it
+    /// stops nothing honest, and a worker that is sent the most still holds little memory.
+    fn default() -> Limits {
+        Limits {
+            params_bytes: 1024 * 1024,
+            params_count: 10_000,
+        }
+    }
+}
+
+/// The parameters of a request: bytes, in order of arrival, each name once.
+///
+/// A name that arrives again replaces the value and keeps the place. Every name and value is followed by a NUL in
+/// memory; the `_with_nul` methods include it, for callers that hand the text to C. Memory is kept from one request
+/// to the next, so a stream of like requests allocates nothing.
+#[derive(Clone)]
+pub struct Params {
+    /// Text up to `used`; what follows is slack that gathers no meaning.
+    text: Vec<u8>,
+    used: usize,
+    entries: Vec<Entry>,
+    /// First entry of each bucket's chain.
+    buckets: [u32; BUCKETS],
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    name: Place,
+    value: Place,
+    hash: u32,
+    next: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    at: usize,
+    length: usize,
+}
+
+const BUCKETS: usize = 64;
+const END_OF_CHAIN: u32 = u32::MAX;
+
+/// Short texts are copied as this many bytes whatever their length: a fixed copy is two instructions, a measured one is
+/// a call. The excess lands in the slack.
+const SHORT: usize = 32;
+
+/// Memory beyond this is given back when the request that needed it is over.
+const KEPT_BYTES: usize = 64 * 1024;
+const KEPT_ENTRIES: usize = 1024;
+
+impl Params {
+    /// No parameters and no memory yet.
+    pub fn new() -> Params {
+        Params {
+            text: Vec::new(),
+            used: 0,
+            entries: Vec::new(),
+            buckets: [END_OF_CHAIN; BUCKETS],
+        }
+    }
+
+    /// Forgets all parameters. Keeps the memory, unless an unusually large request had claimed it.
+    pub fn clear(&mut self) {
+        if self.text.len() > KEPT_BYTES {
+            self.text = Vec::new();
+        }
+        if self.entries.capacity() > KEPT_ENTRIES {
+            self.entries = Vec::new();
+        }
+        self.used = 0;
+        self.entries.clear();
+        self.buckets = [END_OF_CHAIN; BUCKETS];
+    }
+
+    /// How many parameters there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The value of `name`.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        let entry = &self.entries[self.find(name, hash(name))?];
+        Some(self.text(entry.value))
+    }
+
+    /// The value of `name` and the NUL that follows it.
+    pub fn get_with_nul(&self, name: &[u8]) -> Option<&[u8]> {
+        let entry = &self.entries[self.find(name, hash(name))?];
+        Some(self.text_with_nul(entry.value))
+    }
+
+    /// The name and value in place `index`, counted from 0 in order of arrival.
+    pub fn at(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let entry = self.entries.get(index)?;
+        Some((self.text(entry.name), self.text(entry.value)))
+    }
+
+    /// As [`Params::at`], with the NULs that follow.
+    pub fn at_with_nul(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let entry = self.entries.get(index)?;
+        Some((self.text_with_nul(entry.name), self.text_with_nul(entry.value)))
+    }
+
+    /// All names and values in order of arrival.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.entries
+            .iter()
+            .map(|entry| (self.text(entry.name), self.text(entry.value)))
+    }
+
+    /// Replaces the value of `name`, or appends both.
+    pub fn set(&mut self, name: &[u8], value: &[u8]) {
+        let hash = hash(name);
+        match self.find(name, hash) {
+            Some(index) => self.replace(index, value, value.len()),
+            None => {
+                let name = self.append(name, name.len());
+                let value = self.append(value, value.len());
+                self.link(name, value, hash);
+            }
+        }
+    }
+
+    /// Takes `name` away; says whether it was there.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let Some(index) = self.find(name, hash(name)) else {
+            return false;
+        };
+        self.entries.remove(index);
+        self.buckets = [END_OF_CHAIN; BUCKETS];
+        for (index, entry) in self.entries.iter_mut().enumerate() {
+            let bucket = &mut self.buckets[bucket_of(entry.hash)];
+            entry.next = *bucket;
+            *bucket = index as u32;
+        }
+        true
+    }
+
+    /// As [`Params::set`] with name and value as they stand one after the other at the start of `wire`, which should go
+    /// on behind them so that short copies may read on. The caller has checked that both are there.
+    pub(super) fn set_from_wire(&mut self, wire: &[u8], name_length: usize, value_length: usize) {
+        let (name, values) = (&wire[..name_length], &wire[name_length..]);
+        let hash = hash(name);
+        match self.find(name, hash) {
+            Some(index) => self.replace(index, values, value_length),
+            None => {
+                let name = self.append(wire, name_length);
+                let value = self.append(values, value_length);
+                self.link(name, value, hash);
+            }
+        }
+    }
+
+    fn find(&self, name: &[u8], hash: u32) -> Option<usize> {
+        let mut next = self.buckets[bucket_of(hash)];
+        while let Some(entry) = self.entries.get(next as usize) {
+            if entry.hash == hash && self.text(entry.name) == name {
+                return Some(next as usize);
+            }
+            next = entry.next;
+        }
+        None
+    }
+
+    fn link(&mut self, name: Place, value: Place, hash: u32) {
+        let bucket = &mut self.buckets[bucket_of(hash)];
+        let next = std::mem::replace(bucket, self.entries.len() as u32);
+        self.entries.push(Entry {
+            name,
+            value,
+            hash,
+            next,
+        });
+    }
+
+    /// A value that fits where the old one is goes there, so that setting again and again takes no memory.
+    fn replace(&mut self, index: usize, from: &[u8], length: usize) {
+        let old = self.entries[index].value;
+        self.entries[index].value = if length <= old.length {
+            self.text[old.at..old.at + length].copy_from_slice(&from[..length]);
+            self.text[old.at + length] = 0;
+            Place { at: old.at, length }
+        } else {
+            self.append(from, length)
+        };
+    }
+
+    /// Stores the first `length` bytes of `from` and a NUL.
+    #[inline]
+    fn append(&mut self, from: &[u8], length: usize) -> Place {
+        let at = self.used;
+        let room = length.max(SHORT) + 1;
+        if self.text.len() - at < room {
+            self.grow(room);
+        }
+        let into = &mut self.text[at..at + room];
+        if length <= SHORT
+            && let Some(whole) = from.first_chunk::<SHORT>()
+        {
+            into[..SHORT].copy_from_slice(whole);
+        } else {
+            into[..length].copy_from_slice(&from[..length]);
+        }
+        into[length] = 0;
+        self.used = at + length + 1;
+        Place { at, length }
+    }
+
+    #[cold]
+    fn grow(&mut self, room: usize) {
+        const FIRST: usize = 4096;
+        let wanted = (self.used + room).max(self.text.len() * 2).max(FIRST);
+        self.text.resize(wanted, 0);
+    }
+
+    fn text(&self, place: Place) -> &[u8] {
+        &self.text[place.at..place.at + place.length]
+    }
+
+    fn text_with_nul(&self, place: Place) -> &[u8] {
+        &self.text[place.at..=place.at + place.length]
+    }
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params::new()
+    }
+}
+
+impl fmt::Debug for Params {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = String::from_utf8_lossy;
+        f.debug_map()
+            .entries(self.iter().map(|(name, value)| (text(name), text(value))))
+            .finish()
+    }
+}
+
+fn bucket_of(hash: u32) -> usize {
+    hash as usize % BUCKETS
+}
+
+/// Multiply and rotate over words of eight bytes; the last word overlaps the one before rather than being shorter.
+#[inline]
+fn hash(name: &[u8]) -> u32 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |state: u64, word: u64| (state.rotate_left(29) ^ word).wrapping_mul(MULTIPLIER);
+    let mut state = name.len() as u64;
+    match name.last_chunk::<8>() {
+        Some(last) => {
+            for word in name[..name.len() - 1].chunks_exact(8) {
+                state = mix(
+                    state,
+                    word.iter()
+                        .rev()
+                        .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+                );
+            }
+            state = mix(state, u64::from_le_bytes(*last));
+        }
+        None => {
+            state = mix(
+                state,
+                name.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+            )
+        }
+    }
+    (state >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_of_arrival_is_kept_and_a_repeated_name_keeps_its_place() {
+        let mut params = Params::new();
+        params.set(b"A", b"1");
+        params.set(b"B", b"2");
+        params.set(b"A", b"three");
+        params.set(b"", b"");
+        let all: Vec<_> = params.iter().collect();
+        assert_eq!(all, [(&b"A"[..], &b"three"[..]), (b"B", b"2"), (b"", b"")]);
+        assert_eq!(params.get(b"A"), Some(&b"three"[..]));
+        assert_eq!(params.get(b""), Some(&b""[..]));
+        assert_eq!(params.get(b"C"), None);
+    }
+
+    #[test]
+    fn texts_are_followed_by_nul() {
+        let mut params = Params::new();
+        for length in 0..100 {
+            let name: Vec<u8> = (0..length).map(|_| b'n').collect();
+            params.set(&name, &name);
+            params.set(&name, &name[..length / 2]);
+        }
+        for length in 0..100 {
+            let (name, value) = params.at_with_nul(length).unwrap();
+            assert_eq!((name.len(), name.last()), (length + 1, Some(&0)));
+            assert_eq!((value.len(), value.last()), (length / 2 + 1, Some(&0)));
+            assert_eq!(params.get_with_nul(&name[..length]), Some(value));
+            assert!(value[..length / 2].iter().all(|byte| *byte == b'n'));
+        }
+    }
+
+    #[test]
+    fn what_is_removed_is_gone_and_the_rest_is_found() {
+        let mut params = Params::new();
+        for number in 0..300u32 {
+            params.set(number.to_string().as_bytes(), &number.to_be_bytes());
+        }
+        for number in (0..300u32).step_by(3) {
+            assert!(params.remove(number.to_string().as_bytes()));
+            assert!(!params.remove(number.to_string().as_bytes()));
+        }
+        assert_eq!(params.len(), 200);
+        for number in 0..300u32 {
+            let expected = (number % 3 != 0).then(|| number.to_be_bytes());
+            assert_eq!(
+                params.get(number.to_string().as_bytes()),
+                expected.as_ref().map(|value| &value[..])
+            );
+        }
+        assert_eq!(params.at(0), Some((&b"1"[..], &1u32.to_be_bytes()[..])));
+    }
+
+    #[test]
+    fn memory_is_kept_for_the_next_request_but_not_all_of_it() {
+        let mut params = Params::new();
+        params.set(b"A", &[b'x'; 1000]);
+        let kept = params.text.as_ptr();
+        params.clear();
+        assert!(params.is_empty() && params.get(b"A").is_none());
+        params.set(b"B", &[b'y'; 1000]);
+        assert_eq!(params.text.as_ptr(), kept);
+        params.set(b"C", &[b'z'; 200_000]);
+        params.clear();
+        assert_eq!(params.text.capacity(), 0);
+    }
+}

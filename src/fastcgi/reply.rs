@@ -1,0 +1,166 @@
+//! What the protocol itself has to say to the peer, beside any application's answer.
+
+use super::pairs::PairHead;
+use super::record::{HEADER_LENGTH, ProtocolStatus, RecordType, end_request, header, padding_for};
+use std::fmt;
+
+/// Bytes for the peer: one whole record, to be written between two others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+/// A GET_VALUES_RESULT with all three values, each of at most ten digits.
+const LONGEST: usize = 80;
+
+impl Reply {
+    /// The record.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// The end of a request that is not served.
+    pub(super) fn end(request_id: u16, status: ProtocolStatus) -> Reply {
+        let mut reply = Reply {
+            bytes: [0; LONGEST],
+            length: 0,
+        };
+        reply.push(&end_request(request_id, 0, status));
+        reply
+    }
+
+    /// The answer to a management record of a type that is not known here (section 4.2).
+    pub(super) fn unknown_type(kind: u8) -> Reply {
+        let mut reply = Reply {
+            bytes: [0; LONGEST],
+            length: 0,
+        };
+        reply.push(&header(RecordType::UnknownType, 0, 8, 0));
+        reply.push(&[kind, 0, 0, 0, 0, 0, 0, 0]);
+        reply
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reply").field(&self.bytes()).finish()
+    }
+}
+
+/// What is answered to GET_VALUES (section 4.1). A value that is `None` is left out of the answer, as the values that
+/// aren't known here are. FCGI_MPXS_CONNS is always 0: one connection carries one request at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Values {
+    /// FCGI_MAX_CONNS: how many connections are accepted at once.
+    pub max_connections: Option<u32>,
+    /// FCGI_MAX_REQS: how many requests are served at once.
+    pub max_requests: Option<u32>,
+}
+
+impl Values {
+    /// Answers the content of a GET_VALUES record. Names asked twice are answered once, a last pair that is cut is
+    /// passed over.
+    pub(super) fn answer(self, mut question: &[u8]) -> Reply {
+        let known: [(&[u8], Option<u32>); 3] = [
+            (b"FCGI_MAX_CONNS", self.max_connections),
+            (b"FCGI_MAX_REQS", self.max_requests),
+            (b"FCGI_MPXS_CONNS", Some(0)),
+        ];
+        let mut asked = [false; 3];
+        while let Some(pair) = PairHead::decode(question)
+            && let Some((whole, rest)) = question.split_at_checked(pair.total())
+        {
+            let name = &whole[pair.head..pair.head + pair.name];
+            if let Some(index) = known.iter().position(|(known, _)| *known == name) {
+                asked[index] = true;
+            }
+            question = rest;
+        }
+        let mut reply = Reply {
+            bytes: [0; LONGEST],
+            length: HEADER_LENGTH,
+        };
+        for ((name, value), _) in known.iter().zip(asked).filter(|(_, asked)| *asked) {
+            let Some(value) = value else { continue };
+            let mut digits = [0; 10];
+            let digits = decimal(*value, &mut digits);
+            reply.push(&[name.len() as u8, digits.len() as u8]);
+            reply.push(name);
+            reply.push(digits);
+        }
+        let content_length = reply.length - HEADER_LENGTH;
+        let padding = padding_for(content_length);
+        let header = header(RecordType::GetValuesResult, 0, content_length as u16, padding);
+        reply.bytes[..HEADER_LENGTH].copy_from_slice(&header);
+        reply.length += usize::from(padding);
+        reply
+    }
+}
+
+fn decimal(mut value: u32, digits: &mut [u8; 10]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pairs::append_pair;
+    use super::*;
+
+    fn content(reply: &Reply) -> &[u8] {
+        let bytes = reply.bytes();
+        let length = usize::from(u16::from_be_bytes([bytes[4], bytes[5]]));
+        assert_eq!(bytes[..4], [1, RecordType::GetValuesResult as u8, 0, 0]);
+        assert_eq!(bytes.len() % 8, 0);
+        assert_eq!(bytes.len(), 8 + length + usize::from(bytes[6]));
+        &bytes[8..8 + length]
+    }
+
+    #[test]
+    fn all_values_of_greatest_length_fit() {
+        let mut question = Vec::new();
+        for name in [
+            "FCGI_MAX_CONNS",
+            "other",
+            "FCGI_MAX_REQS",
+            "FCGI_MPXS_CONNS",
+            "FCGI_MAX_REQS",
+        ] {
+            append_pair(&mut question, name.as_bytes(), b"");
+        }
+        let values = Values {
+            max_connections: Some(u32::MAX),
+            max_requests: Some(u32::MAX),
+        };
+        let mut expected = Vec::new();
+        append_pair(&mut expected, b"FCGI_MAX_CONNS", b"4294967295");
+        append_pair(&mut expected, b"FCGI_MAX_REQS", b"4294967295");
+        append_pair(&mut expected, b"FCGI_MPXS_CONNS", b"0");
+        let reply = values.answer(&question);
+        assert_eq!(content(&reply), expected);
+        assert_eq!(reply.bytes().len(), LONGEST);
+    }
+
+    #[test]
+    fn what_is_unknown_or_cut_is_left_out() {
+        let mut question = Vec::new();
+        append_pair(&mut question, b"FCGI_MAX_CONNS", b"");
+        append_pair(&mut question, b"FCGI_MPXS_CONNS", b"");
+        question.pop();
+        assert_eq!(content(&Values::default().answer(&question)), b"");
+        assert_eq!(Values::default().answer(&[]).bytes().len(), 8);
+    }
+}
