@@ -33,9 +33,10 @@ pub(crate) struct Start {
     pub(crate) executable: *const c_char,
 }
 
-/// struct forkyard_shim_paths.
+/// struct forkyard_shim_facts.
 #[repr(C)]
-pub(crate) struct Paths {
+pub(crate) struct Facts {
+    pub(crate) expose_php: u8,
     pub(crate) fix_pathinfo: u8,
     pub(crate) discard_path: u8,
     pub(crate) script_path_encoded: u8,
@@ -73,7 +74,7 @@ pub(crate) struct Php {
     pub(crate) version: String,
     start: unsafe extern "C" fn(*const Start) -> c_int,
     set_ini: unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int,
-    begin_worker: unsafe extern "C" fn(*const Worker, *mut Paths),
+    begin_worker: unsafe extern "C" fn(*const Worker, *mut Facts),
     resolves: unsafe extern "C" fn(*const c_char) -> c_int,
     serve: unsafe extern "C" fn(*mut c_void, *const Description) -> c_int,
     end_worker: unsafe extern "C" fn(),
@@ -185,13 +186,18 @@ impl Php {
         unsafe { (self.set_ini)(name.as_ptr(), value.as_ptr(), mode) == 0 }
     }
 
-    /// Makes PHP ready to serve, in a worker. Says how a request's parameters name a script.
-    pub(crate) fn begin_worker(&self, worker: &Worker) -> Paths {
-        let mut paths =
-            Paths { fix_pathinfo: 1, discard_path: 0, script_path_encoded: 0, doc_root: std::ptr::null() };
+    /// Makes PHP ready to serve, in a worker. Says what matters before PHP sees a request.
+    pub(crate) fn begin_worker(&self, worker: &Worker) -> Facts {
+        let mut facts = Facts {
+            expose_php: 0,
+            fix_pathinfo: 1,
+            discard_path: 0,
+            script_path_encoded: 0,
+            doc_root: std::ptr::null(),
+        };
         // SAFETY: `worker` is copied; its table of functions lives as long as the process.
-        unsafe { (self.begin_worker)(worker, &raw mut paths) };
-        paths
+        unsafe { (self.begin_worker)(worker, &raw mut facts) };
+        facts
     }
 
     /// Whether a path leads to anything. PHP remembers paths for a while (`realpath_cache_ttl`).

@@ -5,6 +5,7 @@
 //! longest part that is a file is the script and the rest is PATH_INFO. The outcome is the one of php-fpm, parameter by
 //! parameter, since scripts see it in `$_SERVER`.
 
+use crate::fastcgi::Params;
 use std::borrow::Cow;
 
 /// The parameters of a request, as far as this part needs them.
@@ -15,6 +16,20 @@ pub trait Parameters {
     fn set(&mut self, name: &[u8], value: &[u8]);
     /// Takes it away.
     fn remove(&mut self, name: &[u8]);
+}
+
+impl Parameters for Params {
+    fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        Params::get(self, name)
+    }
+
+    fn set(&mut self, name: &[u8], value: &[u8]) {
+        Params::set(self, name, value);
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        Params::remove(self, name);
+    }
 }
 
 /// What has to be known about files.

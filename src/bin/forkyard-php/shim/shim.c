@@ -173,7 +173,7 @@ EXPORT void forkyard_shim_offsets(struct forkyard_shim_offsets *offsets)
 extern void php_child_init(void) __attribute__((weak));
 #endif
 
-EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given, struct forkyard_shim_paths *paths)
+EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given, struct forkyard_shim_facts *facts)
 {
     worker = *given;
     api = worker.api;
@@ -189,10 +189,11 @@ EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given,
     php_import_environment_variables = import_environment;
     php_load_environment_variables = load_environment;
 
-    paths->fix_pathinfo = sapi_ini.fix_pathinfo;
-    paths->discard_path = sapi_ini.discard_path;
-    paths->script_path_encoded = sapi_ini.script_path_encoded;
-    paths->doc_root = PG(doc_root);
+    facts->expose_php = PG(expose_php);
+    facts->fix_pathinfo = sapi_ini.fix_pathinfo;
+    facts->discard_path = sapi_ini.discard_path;
+    facts->script_path_encoded = sapi_ini.script_path_encoded;
+    facts->doc_root = PG(doc_root);
 }
 
 EXPORT int forkyard_shim_resolves(const char *path)
@@ -203,6 +204,24 @@ EXPORT int forkyard_shim_resolves(const char *path)
     }
     efree(resolved);
     return 1;
+}
+
+static struct forkyard_text text(const char *string)
+{
+    return (struct forkyard_text){string, string ? strlen(string) : 0};
+}
+
+static void describe(const struct forkyard_shim_request *given)
+{
+    struct forkyard_description description = {
+        .method = text(given->method),
+        .uri = text(given->request_uri),
+        .query = text(given->query_string),
+        .script = text(given->script),
+        .user = text(SG(request_info).auth_user),
+        .content_length = given->content_length > 0 ? (uint64_t)given->content_length : 0,
+    };
+    api->describe(REQUEST(), &description);
 }
 
 static void take_request_info(const struct forkyard_shim_request *given)
@@ -218,6 +237,7 @@ static void take_request_info(const struct forkyard_shim_request *given)
     if (given->content_type) {
         php_handle_auth_data(given->authorization);
     }
+    describe(given);
     apply_param_ini(PARAM("PHP_VALUE"), ZEND_INI_USER);
     apply_param_ini(PARAM("PHP_ADMIN_VALUE"), ZEND_INI_SYSTEM);
 }

@@ -27,8 +27,9 @@ struct forkyard_shim_start {
     const char *executable;  /* for the PHP_BINARY constant */
 };
 
-/* Ini values that decide how a request's parameters name a script. */
-struct forkyard_shim_paths {
+/* Ini values that matter before PHP sees a request: mostly how its parameters name a script. */
+struct forkyard_shim_facts {
+    uint8_t expose_php;
     uint8_t fix_pathinfo;
     uint8_t discard_path;
     uint8_t script_path_encoded;
@@ -84,7 +85,7 @@ int forkyard_shim_set_ini(const char *name, const char *value, int mode);
 void forkyard_shim_offsets(struct forkyard_shim_offsets *offsets);
 
 /* In a worker: before its first request, after its signal handlers are in place. */
-void forkyard_shim_begin_worker(const struct forkyard_shim_worker *worker, struct forkyard_shim_paths *paths);
+void forkyard_shim_begin_worker(const struct forkyard_shim_worker *worker, struct forkyard_shim_facts *facts);
 /* 1 when the path leads to anything, else 0. Asks PHP's cache of resolved paths first. */
 int forkyard_shim_resolves(const char *path);
 /* 0, or -1 when PHP is in no state to serve another request. */
