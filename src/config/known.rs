@@ -130,8 +130,13 @@ pub(super) fn advice(section: Section, path: &str, keys: &[&str]) -> Option<Stri
         .or_else(|| nearest(&plain, keys))
 }
 
+/// Is this what php-fpm calls a setting that has another name or place here?
+pub(super) fn is_php_fpm(path: &str) -> bool {
+    php_fpm(path).is_some()
+}
+
 /// What was probably meant by a line that is not TOML, judging by what it would be in a php-fpm configuration.
-pub(super) fn advice_for_line(line: &str) -> Option<String> {
+pub(super) fn advice_for_line(line: &str, problem: &str) -> Option<String> {
     let line = line.trim();
     if line.starts_with(';') {
         return Some("a comment starts with #".to_owned());
@@ -140,6 +145,9 @@ pub(super) fn advice_for_line(line: &str) -> Option<String> {
     let (key, value) = (key.trim(), value.trim());
     if let Some((table, name)) = key.strip_suffix(']').and_then(|key| key.split_once('[')) {
         return Some(format!("write {table} = {{ {name} = \"...\" }}"));
+    }
+    if problem.contains("leading zero") {
+        return Some("put octal digits in quotes: \"0660\"".to_owned());
     }
     if let Some(leaf) = key.strip_prefix("listen.") {
         return Some(format!(
@@ -155,10 +163,15 @@ pub(super) fn advice_for_line(line: &str) -> Option<String> {
         _ => {}
     }
     let bare = |c: char| c.is_alphanumeric() || "._-/:$".contains(c);
-    if !value.is_empty() && value.chars().all(bare) && value.parse::<i64>().is_err() {
+    if !value.is_empty() && value.chars().all(bare) && !is_number(value) {
         return Some(format!("put the value in quotes: {key} = \"{value}\""));
     }
     None
+}
+
+/// Is this a TOML number? One with a leading zero is not.
+fn is_number(value: &str) -> bool {
+    value.parse::<i64>().is_ok() && (value == "0" || !value.starts_with('0'))
 }
 
 /// The word of a list that is most like this one, if any is.

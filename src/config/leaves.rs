@@ -164,19 +164,32 @@ impl<'t> Leaves<'t> {
     pub(super) fn finish(self, section: Section, keys: &[&str], report: &mut Report<'_>) {
         let mut reported: Vec<&str> = Vec::new();
         for leaf in &self.leaves {
-            let advice = known::advice(section, &leaf.path, keys);
-            let scalar = keys
-                .iter()
-                .find(|key| leaf.path.starts_with(*key) && leaf.path[key.len()..].starts_with('.'));
-            match (scalar, advice) {
-                (Some(key), None) if !reported.contains(key) => {
-                    reported.push(key);
-                    let remedy = format!("write {key} = followed by one value");
-                    let problem = "is not a table".to_owned();
-                    report.error(&leaf.place, key, Kind::Rule { problem, remedy });
+            let within = |key: &&&str| {
+                leaf.path
+                    .strip_prefix(**key)
+                    .is_some_and(|rest| rest.starts_with('.'))
+            };
+            match keys.iter().find(within) {
+                Some(key) if !known::is_php_fpm(&leaf.path) => {
+                    // Only once for all that is in the table.
+                    if !reported.contains(key) {
+                        reported.push(key);
+                        let remedy = format!("write {key} = followed by one value");
+                        report.error(
+                            &leaf.place,
+                            key,
+                            Kind::Rule {
+                                problem: "is not a table".to_owned(),
+                                remedy,
+                            },
+                        );
+                    }
                 }
-                (Some(_), None) => {}
-                (_, advice) => report.error(&leaf.place, &leaf.path, Kind::UnknownKey { advice }),
+                _ => {
+                    let advice = known::advice(section, &leaf.path, keys);
+                    let advice = advice.map(|advice| report.name_pool(advice));
+                    report.error(&leaf.place, &leaf.path, Kind::UnknownKey { advice });
+                }
             }
         }
     }

@@ -52,6 +52,14 @@ impl<'f> Report<'f> {
         }
     }
 
+    /// Advice about pools in general, said of this one.
+    pub(super) fn name_pool(&self, advice: String) -> String {
+        match &self.pool {
+            Some(pool) => advice.replace("[pool.NAME", &format!("[pool.{pool}")),
+            None => advice,
+        }
+    }
+
     pub(super) fn error(&mut self, place: &Place, key: &str, kind: Kind) {
         self.find(Severity::Error, place, key, kind);
     }

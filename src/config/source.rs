@@ -1,6 +1,5 @@
 //! One configuration file's text: parsed, and able to say where in it something is.
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,23 +60,25 @@ impl<'t> Source<'t> {
 
     /// The text as a table; `None` after a syntax error, which is then among the findings.
     pub(super) fn parse(&self, findings: &mut Findings) -> Option<DeTable<'t>> {
-        let (table, errors) = DeTable::parse_recoverable(self.text);
+        let (table, mut errors) = DeTable::parse_recoverable(self.text);
         if errors.is_empty() {
             return Some(Spanned::into_inner(table));
         }
-        let mut last_line = 0;
+        let start = |error: &toml::de::Error| error.span().unwrap_or_default().start;
+        errors.sort_by_key(start);
+        // One mistake often makes the parser stumble several times in one line.
+        errors.dedup_by_key(|error| self.place(start(error)).line);
         for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
-            let place = self.place(error.span().unwrap_or(Range::default()).start);
-            // One mistake often makes the parser stumble several times in one line.
-            if place.line == last_line {
-                continue;
-            }
-            last_line = place.line;
-            let advice = known::advice_for_line(self.line(place.line));
-            let kind = Kind::Syntax {
-                problem: error.message().to_owned(),
-                advice,
+            let place = self.place(start(error));
+            let advice = known::advice_for_line(self.line(place.line), error.message());
+            // The parser's own guess is worse where there is a better one.
+            let end = if advice.is_some() {
+                error.message().find(", expected ")
+            } else {
+                None
             };
+            let problem = error.message()[..end.unwrap_or(error.message().len())].to_owned();
+            let kind = Kind::Syntax { problem, advice };
             findings.push(Finding {
                 severity: Severity::Error,
                 place,

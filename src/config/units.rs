@@ -238,3 +238,47 @@ impl<'de> Deserialize<'de> for Texts {
         deserializer.deserialize_any(Form)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("10", Some(10_000)),
+            ("500ms", Some(500)),
+            ("10s", Some(10_000)),
+            ("5m", Some(300_000)),
+            ("2h", Some(7_200_000)),
+            ("1d", Some(86_400_000)),
+            ("3650d", Some(315_360_000_000)),
+            ("3651d", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615d", None),
+            ("", None),
+            ("s", None),
+            ("-1", None),
+            ("1.5s", None),
+            ("1 s", None),
+            ("1S", None),
+            ("1w", None),
+        ] {
+            assert_eq!(duration(text), expected.map(Duration::from_millis), "{text}");
+        }
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("65536", Some(65_536)),
+            ("64K", Some(65_536)),
+            ("1m", Some(1 << 20)),
+            ("2G", Some(2 << 30)),
+            ("1T", None),
+            ("18446744073709551615K", None),
+            ("K", None),
+            ("", None),
+        ] {
+            assert_eq!(size(text), expected, "{text}");
+        }
+    }
+}

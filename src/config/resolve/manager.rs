@@ -109,7 +109,8 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
         }
         None => {
             let start = min + (max - min) / 2;
-            if !matches!(draft.start_servers, Field::Wrong) && max_children.is_some() && valid {
+            let written = start_written(&draft.start_servers);
+            if !written && max_children.is_some() && valid {
                 chosen_start(text, start, report);
             }
             start
@@ -124,6 +125,15 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
         max_spawn_rate,
         process_idle_timeout,
     })
+}
+
+/// Was a number other than 0 meant, right or wrong? 0 means that it is left to us, as in php-fpm.
+fn start_written(field: &Field<Whole>) -> bool {
+    match field {
+        Field::Absent => false,
+        Field::Wrong => true,
+        Field::Is(written) => written.value.0 != 0,
+    }
 }
 
 fn chosen_start(text: &PoolText, start: u32, report: &mut Report<'_>) {

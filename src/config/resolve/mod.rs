@@ -62,7 +62,7 @@ fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) 
         )
     });
     let included = include(&global, path, world, findings);
-    texts.extend(included.pools);
+    texts.extend(included);
     let texts = unique(texts, findings);
     let allow_root = global.allow_root.written().is_some_and(|written| written.value.0);
     let mut pools = Vec::new();
@@ -72,7 +72,7 @@ fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) 
             pools.push((text, pool));
         }
     }
-    if texts.is_empty() && included.complete {
+    if texts.is_empty() && !findings.has_errors() {
         let write =
             "a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application]".to_owned();
         loose(findings, source.whole(), "pool", Kind::Missing { write });
@@ -147,19 +147,11 @@ fn pool_tables(table: DeTable<'_>, source: &Source<'_>, findings: &mut Findings)
     pools.into_iter().map(|(_, text)| text).collect()
 }
 
-/// The pools of the included files, and whether all files could be read.
-struct Included {
-    pools: Vec<PoolText>,
-    complete: bool,
-}
-
-fn include(global: &GlobalDraft, main: &Path, world: &dyn World, findings: &mut Findings) -> Included {
-    let mut included = Included {
-        pools: Vec::new(),
-        complete: !matches!(global.include, super::leaves::Field::Wrong),
-    };
+/// The pools of the included files.
+fn include(global: &GlobalDraft, main: &Path, world: &dyn World, findings: &mut Findings) -> Vec<PoolText> {
+    let mut pools = Vec::new();
     let Some(written) = global.include.written() else {
-        return included;
+        return pools;
     };
     let base = main.parent().unwrap_or(Path::new(""));
     let mut seen: HashSet<PathBuf> = HashSet::from([main.to_owned()]);
@@ -176,7 +168,6 @@ fn include(global: &GlobalDraft, main: &Path, world: &dyn World, findings: &mut 
             }
             Ok(found) => files.extend(found.into_iter().filter(|file| seen.insert(file.clone()))),
             Err(reason) => {
-                included.complete = false;
                 report.rule(
                     written,
                     format!("{}: {reason}", quoted(pattern)),
@@ -191,12 +182,9 @@ fn include(global: &GlobalDraft, main: &Path, world: &dyn World, findings: &mut 
         files.truncate(MAX_INCLUDED);
     }
     for (at, file) in files.iter().enumerate() {
-        match included_pools(file, at + 1, world, findings) {
-            Some(pools) => included.pools.extend(pools),
-            None => included.complete = false,
-        }
+        pools.extend(included_pools(file, at + 1, world, findings).unwrap_or_default());
     }
-    included
+    pools
 }
 
 fn included_pools(
