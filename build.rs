@@ -22,18 +22,27 @@ fn main() {
     let mut table = String::from("pub(crate) static SHIMS: &[Shim] = &[\n");
     let mut count = 0;
     for version in VERSIONS {
-        let Some(headers) = Headers::find(version) else { continue };
+        let Some(headers) = Headers::find(version) else {
+            continue;
+        };
         let path = out.join(format!("forkyard-php-shim-{}.so", headers.api));
         if let Err(reason) = compile(&headers, &path) {
             println!("cargo:warning=no PHP {version} for forkyard-php: {reason}");
             continue;
         }
-        writeln!(table, "    Shim {{ version: {version:?}, object: include_bytes!({path:?}) }},").expect("to memory");
+        writeln!(
+            table,
+            "    Shim {{ version: {version:?}, api: {}, object: include_bytes!({path:?}) }},",
+            headers.api
+        )
+        .expect("to memory");
         count += 1;
     }
     table.push_str("];\n");
     if count == 0 {
-        println!("cargo:warning=no PHP headers found (php-config8.2, Debian: php8.2-dev): forkyard-php can't run PHP");
+        println!(
+            "cargo:warning=no PHP headers found (php-config8.2, Debian: php8.2-dev): forkyard-php can't run PHP"
+        );
     }
     fs::write(out.join("shims.rs"), table).expect("OUT_DIR is writable");
 }
@@ -49,7 +58,10 @@ struct Headers {
 impl Headers {
     fn find(version: &str) -> Option<Headers> {
         let ask = |option: &str| {
-            let output = Command::new(format!("php-config{version}")).arg(option).output().ok()?;
+            let output = Command::new(format!("php-config{version}"))
+                .arg(option)
+                .output()
+                .ok()?;
             let text = String::from_utf8(output.stdout).ok()?;
             output.status.success().then(|| text.trim().to_owned())
         };
@@ -60,7 +72,10 @@ impl Headers {
                 println!("cargo:rerun-if-changed={}", header.display());
             }
         }
-        Some(Headers { api: ask("--phpapi")?, includes })
+        Some(Headers {
+            api: ask("--phpapi")?,
+            includes,
+        })
     }
 }
 

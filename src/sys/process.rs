@@ -201,7 +201,7 @@ pub struct Program {
 /// The step that failed in the child: `dup2`, `execve`.
 pub fn start(program: &Program) -> Result<i32> {
     let name = program.path.to_string_lossy().into_owned();
-    let (reader, writer) = super::fd::pipe(false)?;
+    let (reader, pipe_end) = super::fd::pipe(false)?;
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
     let null = OwnedFd::from(null.map_err(|e| Error::from_io("open", "/dev/null", &e))?);
     // Ours must lie above every target number, or one dup2 would close another's source.
@@ -211,7 +211,9 @@ pub fn start(program: &Program) -> Result<i32> {
         // SAFETY: the kernel has just made this descriptor for us.
         Ok(unsafe { super::fd::adopt(fd) })
     };
-    let (writer, null) = (high(&writer)?, high(&null)?);
+    let (writer, null) = (high(&pipe_end)?, high(&null)?);
+    // No end of file is read while we hold a copy ourselves.
+    drop(pipe_end);
     let mut plan: Vec<(OwnedFd, RawFd)> = Vec::new();
     for (fd, to) in &program.descriptors {
         plan.push((high(fd)?, *to));

@@ -20,26 +20,29 @@ impl Request {
     pub(crate) fn get(root: &Path, uri: &str) -> Request {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let root = root.display();
-        Request { params: Vec::new(), body: Vec::new() }
-            .with("QUERY_STRING", query)
-            .with("REQUEST_METHOD", "GET")
-            .with("CONTENT_TYPE", "")
-            .with("CONTENT_LENGTH", "")
-            .with("SCRIPT_FILENAME", &format!("{root}{path}"))
-            .with("SCRIPT_NAME", path)
-            .with("REQUEST_URI", uri)
-            .with("DOCUMENT_URI", path)
-            .with("DOCUMENT_ROOT", &root.to_string())
-            .with("SERVER_PROTOCOL", "HTTP/1.1")
-            .with("GATEWAY_INTERFACE", "CGI/1.1")
-            .with("SERVER_SOFTWARE", "nginx/1.22.1")
-            .with("REMOTE_ADDR", "127.0.0.1")
-            .with("REMOTE_PORT", "54321")
-            .with("SERVER_ADDR", "127.0.0.1")
-            .with("SERVER_PORT", "80")
-            .with("SERVER_NAME", "example.org")
-            .with("REDIRECT_STATUS", "200")
-            .with("HTTP_HOST", "example.org")
+        Request {
+            params: Vec::new(),
+            body: Vec::new(),
+        }
+        .with("QUERY_STRING", query)
+        .with("REQUEST_METHOD", "GET")
+        .with("CONTENT_TYPE", "")
+        .with("CONTENT_LENGTH", "")
+        .with("SCRIPT_FILENAME", &format!("{root}{path}"))
+        .with("SCRIPT_NAME", path)
+        .with("REQUEST_URI", uri)
+        .with("DOCUMENT_URI", path)
+        .with("DOCUMENT_ROOT", &root.to_string())
+        .with("SERVER_PROTOCOL", "HTTP/1.1")
+        .with("GATEWAY_INTERFACE", "CGI/1.1")
+        .with("SERVER_SOFTWARE", "nginx/1.22.1")
+        .with("REMOTE_ADDR", "127.0.0.1")
+        .with("REMOTE_PORT", "54321")
+        .with("SERVER_ADDR", "127.0.0.1")
+        .with("SERVER_PORT", "80")
+        .with("SERVER_NAME", "example.org")
+        .with("REDIRECT_STATUS", "200")
+        .with("HTTP_HOST", "example.org")
     }
 
     /// The same with a body.
@@ -121,7 +124,9 @@ impl Request {
 }
 
 fn record(kind: u8, content: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(content.len()).expect("a record's content").to_be_bytes();
+    let length = u16::try_from(content.len())
+        .expect("a record's content")
+        .to_be_bytes();
     let mut bytes = vec![1, kind, 0, 1, length[0], length[1], 0, 0];
     bytes.extend(content);
     bytes
@@ -139,7 +144,10 @@ pub(crate) struct Reply {
 
 impl Reply {
     fn decode(mut bytes: &[u8], is_reset: bool) -> Reply {
-        let mut reply = Reply { is_reset, ..Reply::default() };
+        let mut reply = Reply {
+            is_reset,
+            ..Reply::default()
+        };
         while let [_, kind, _, _, high, low, padding, _, rest @ ..] = bytes {
             let length = usize::from(u16::from_be_bytes([*high, *low]));
             let whole = length + usize::from(*padding);
@@ -167,7 +175,10 @@ impl Reply {
 
     /// What is after the headers.
     pub(crate) fn body(&self) -> String {
-        self.text().split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+        self.text()
+            .split_once("\r\n\r\n")
+            .map(|(_, body)| body.to_owned())
+            .unwrap_or_default()
     }
 
     /// Error text.

@@ -49,7 +49,10 @@ fn check_survival(way: &str, message: &str) {
     for _ in 0..2 {
         let reply = Request::get(&scripts(), &format!("/fault.php?way={way}")).send(&server.socket);
         assert_eq!(reply.end, Some((0, 0)));
-        assert!(reply.body().starts_with("begin") && !reply.body().ends_with("end"), "{reply:?}");
+        assert!(
+            reply.body().starts_with("begin") && !reply.body().ends_with("end"),
+            "{reply:?}"
+        );
         assert!(reply.errors().contains(message), "{reply:?}");
     }
     let reply = Request::get(&scripts(), "/fault.php").send(&server.socket);

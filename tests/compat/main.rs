@@ -30,7 +30,10 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn start(setup: &Setup) -> Pair {
-        Pair { fpm: PhpFpm::start(setup), forkyard: Forkyard::start(setup) }
+        Pair {
+            fpm: PhpFpm::start(setup),
+            forkyard: Forkyard::start(setup),
+        }
     }
 
     /// Sends the request to both; the answers are equal, and this is one of them.
@@ -67,7 +70,13 @@ pub(crate) fn assert_equal(expected: &Reply, answer: &Reply) {
     let (left, right) = (expected.text(), answer.text());
     let different = left.lines().zip(right.lines()).position(|(a, b)| a != b);
     let at = different.unwrap_or_else(|| left.lines().count().min(right.lines().count()));
-    let around = |text: &str| text.lines().skip(at.saturating_sub(3)).take(8).collect::<Vec<_>>().join("\n");
+    let around = |text: &str| {
+        text.lines()
+            .skip(at.saturating_sub(3))
+            .take(8)
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
     panic!(
         "php-fpm and forkyard differ at line {at} of output:\nphp-fpm:\n{}\nforkyard:\n{}\nphp-fpm, whole: {expected:?}\nforkyard, whole: {answer:?}",
         around(&left),

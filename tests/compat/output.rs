@@ -7,16 +7,44 @@ use crate::{Pair, assert_equal, pair, scripts, take_file};
 #[test]
 fn response_codes() {
     let pair = pair();
-    for code in [100, 200, 201, 204, 299, 301, 304, 400, 404, 418, 429, 451, 500, 511, 599, 700, 999] {
+    for code in [
+        100, 200, 201, 204, 299, 301, 304, 400, 404, 418, 429, 451, 500, 511, 599, 700, 999,
+    ] {
         pair.get(&format!("/headers.php?way=code&code={code}"));
     }
-    assert!(pair.get("/headers.php?way=code&code=404").text().starts_with("Status: 404 Not Found\r\n"));
+    assert!(
+        pair.get("/headers.php?way=code&code=404")
+            .text()
+            .starts_with("Status: 404 Not Found\r\n")
+    );
 }
 
 const HEADER_WAYS: [&str; 25] = [
-    "line", "line-only-code", "line-long", "status", "status-twice", "status-and-line", "status-200", "location",
-    "location-201", "location-301", "repeated", "304", "204", "type", "type-text", "type-none", "cookies",
-    "authenticate", "newline", "empty", "late", "callback", "length", "remove-all", "none",
+    "line",
+    "line-only-code",
+    "line-long",
+    "status",
+    "status-twice",
+    "status-and-line",
+    "status-200",
+    "location",
+    "location-201",
+    "location-301",
+    "repeated",
+    "304",
+    "204",
+    "type",
+    "type-text",
+    "type-none",
+    "cookies",
+    "authenticate",
+    "newline",
+    "empty",
+    "late",
+    "callback",
+    "length",
+    "remove-all",
+    "none",
 ];
 
 #[test]
@@ -25,12 +53,19 @@ fn headers() {
     for way in HEADER_WAYS {
         pair.get(&format!("/headers.php?way={way}"));
     }
-    assert!(pair.get("/headers.php?way=location").text().starts_with("Status: 302 Found\r\n"));
+    assert!(
+        pair.get("/headers.php?way=location")
+            .text()
+            .starts_with("Status: 302 Found\r\n")
+    );
 }
 
 #[test]
 fn headers_of_other_kinds() {
-    for setup in [Setup::new().ini("cgi.nph = 1"), Setup::new().ini("cgi.rfc2616_headers = 1")] {
+    for setup in [
+        Setup::new().ini("cgi.nph = 1"),
+        Setup::new().ini("cgi.rfc2616_headers = 1"),
+    ] {
         let pair = Pair::start(&setup);
         for way in HEADER_WAYS {
             pair.get(&format!("/headers.php?way={way}"));
@@ -43,7 +78,12 @@ fn headers_of_other_kinds() {
 #[test]
 fn head_requests() {
     let pair = pair();
-    for uri in ["/headers.php?way=type", "/output.php?way=large", "/output.php?way=flush", "/ending.php?way=fatal"] {
+    for uri in [
+        "/headers.php?way=type",
+        "/output.php?way=large",
+        "/output.php?way=flush",
+        "/ending.php?way=fatal",
+    ] {
         pair.same(&Request::get(&scripts(), uri).with("REQUEST_METHOD", "HEAD"));
     }
 }
@@ -51,8 +91,18 @@ fn head_requests() {
 #[test]
 fn output_of_every_kind() {
     let pair = pair();
-    let ways =
-        ["large", "pieces", "flush", "nested", "stream", "nothing", "binary", "flush-first", "compressed", "none"];
+    let ways = [
+        "large",
+        "pieces",
+        "flush",
+        "nested",
+        "stream",
+        "nothing",
+        "binary",
+        "flush-first",
+        "compressed",
+        "none",
+    ];
     for way in ways {
         pair.get(&format!("/output.php?way={way}"));
     }
@@ -65,8 +115,22 @@ fn output_of_every_kind() {
 }
 
 const ENDINGS: [&str; 16] = [
-    "none", "fatal", "exception", "error", "late-fatal", "exit", "exit-text", "exit-in-buffer", "warnings",
-    "log-lines", "log-long", "memory", "parse", "compile", "destructor-throws", "buffer-callback",
+    "none",
+    "fatal",
+    "exception",
+    "error",
+    "late-fatal",
+    "exit",
+    "exit-text",
+    "exit-in-buffer",
+    "warnings",
+    "log-lines",
+    "log-long",
+    "memory",
+    "parse",
+    "compile",
+    "destructor-throws",
+    "buffer-callback",
 ];
 
 #[test]
@@ -78,10 +142,23 @@ fn endings() {
         }
     }
     let fatal = pair.get("/ending.php?way=fatal");
-    assert!(fatal.text().starts_with("Status: 500 Internal Server Error\r\n"), "{fatal:?}");
-    assert!(fatal.errors().starts_with("PHP message: PHP Fatal error:  Uncaught Error"), "{fatal:?}");
+    assert!(
+        fatal.text().starts_with("Status: 500 Internal Server Error\r\n"),
+        "{fatal:?}"
+    );
+    assert!(
+        fatal
+            .errors()
+            .starts_with("PHP message: PHP Fatal error:  Uncaught Error"),
+        "{fatal:?}"
+    );
     let warnings = pair.get("/ending.php?way=warnings");
-    assert!(warnings.errors().contains("PHP message: first; PHP message: PHP Warning"), "{warnings:?}");
+    assert!(
+        warnings
+            .errors()
+            .contains("PHP message: first; PHP message: PHP Warning"),
+        "{warnings:?}"
+    );
 }
 
 #[test]
@@ -133,7 +210,11 @@ fn client_leaves() {
             Request::get(&scripts(), &uri).send_and_leave(socket);
             take_file(&file)
         };
-        assert_eq!(ask(&pair.fpm.socket), ask(&pair.forkyard.socket), "ignore_user_abort {ignore}");
+        assert_eq!(
+            ask(&pair.fpm.socket),
+            ask(&pair.forkyard.socket),
+            "ignore_user_abort {ignore}"
+        );
     }
     pair.get("/server.php");
 }

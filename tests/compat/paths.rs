@@ -7,7 +7,11 @@ use crate::{Pair, pair, scripts};
 /// A request with exactly these parameters; `{d}` is the document root.
 fn request(params: &str) -> Request {
     let root = scripts().display().to_string();
-    let mut request = Request { params: Vec::new(), body: Vec::new() }.with("REQUEST_METHOD", "GET");
+    let mut request = Request {
+        params: Vec::new(),
+        body: Vec::new(),
+    }
+    .with("REQUEST_METHOD", "GET");
     for item in params.split_whitespace() {
         let (name, value) = item.split_once('=').expect("name=value");
         let name = match name {
@@ -127,10 +131,20 @@ fn scripts_that_can_not_be_read() {
 #[test]
 fn requests_that_lack_something() {
     let pair = pair();
-    for name in ["REQUEST_METHOD", "SCRIPT_NAME", "SCRIPT_FILENAME", "QUERY_STRING", "DOCUMENT_ROOT", "CONTENT_TYPE"] {
+    for name in [
+        "REQUEST_METHOD",
+        "SCRIPT_NAME",
+        "SCRIPT_FILENAME",
+        "QUERY_STRING",
+        "DOCUMENT_ROOT",
+        "CONTENT_TYPE",
+    ] {
         pair.same(&Request::get(&scripts(), "/server.php?a=1").without(name));
     }
-    pair.same(&Request { params: Vec::new(), body: Vec::new() });
+    pair.same(&Request {
+        params: Vec::new(),
+        body: Vec::new(),
+    });
 }
 
 #[test]
@@ -138,12 +152,20 @@ fn a_script_that_changes() {
     let pair = Pair::start(&Setup::new().ini("opcache.revalidate_freq = 0"));
     let directory = directory();
     for version in ["one", "two, longer", ""] {
-        std::fs::write(directory.path().join("s.php"), format!("<?php echo '{version}';")).expect("it is writable");
+        std::fs::write(directory.path().join("s.php"), format!("<?php echo '{version}';"))
+            .expect("it is writable");
         // OPcache looks at times of a whole second.
-        let earlier = std::time::SystemTime::now() - std::time::Duration::from_secs(100 + version.len() as u64);
-        let file = std::fs::File::options().write(true).open(directory.path().join("s.php")).expect("it is there");
+        let earlier =
+            std::time::SystemTime::now() - std::time::Duration::from_secs(100 + version.len() as u64);
+        let file = std::fs::File::options()
+            .write(true)
+            .open(directory.path().join("s.php"))
+            .expect("it is there");
         file.set_modified(earlier).expect("it is ours");
-        assert_eq!(pair.same(&Request::get(directory.path(), "/s.php")).body(), version);
+        assert_eq!(
+            pair.same(&Request::get(directory.path(), "/s.php")).body(),
+            version
+        );
     }
     std::fs::remove_file(directory.path().join("s.php")).expect("it is there");
     pair.same(&Request::get(directory.path(), "/s.php"));

@@ -12,8 +12,12 @@ fn workers_are_siblings_and_outlive_the_preloader() {
     setup.workers = 3;
     let mut server = Forkyard::start(&setup);
     assert_eq!(server.stop_preloader(), Ended::Code(0));
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.worker_pid())).expect("the worker");
-    assert!(status.contains(&format!("PPid:\t{}\n", std::process::id())), "{status}");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", server.worker_pid())).expect("the worker");
+    assert!(
+        status.contains(&format!("PPid:\t{}\n", std::process::id())),
+        "{status}"
+    );
     let reply = Request::get(&scripts(), "/fault.php").send(&server.socket);
     assert_eq!(reply.body(), "beginend");
 }
@@ -21,12 +25,24 @@ fn workers_are_siblings_and_outlive_the_preloader() {
 #[test]
 fn workers_have_their_title_and_signals_at_their_defaults() {
     let server = Forkyard::start(&Setup::new());
-    let read = |file: &str| std::fs::read(format!("/proc/{}/{file}", server.worker_pid())).expect("the worker");
+    let read =
+        |file: &str| std::fs::read(format!("/proc/{}/{file}", server.worker_pid())).expect("the worker");
     let title = read("cmdline");
-    assert!(title.starts_with(b"forkyard: pool www"), "{}", String::from_utf8_lossy(&title));
+    assert!(
+        title.starts_with(b"forkyard: pool www"),
+        "{}",
+        String::from_utf8_lossy(&title)
+    );
     let status = String::from_utf8(read("status")).expect("text");
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("caught signals");
-    assert_eq!(u64::from_str_radix(caught.trim(), 16), Ok(0), "before the first request");
+    let caught = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:"))
+        .expect("caught signals");
+    assert_eq!(
+        u64::from_str_radix(caught.trim(), 16),
+        Ok(0),
+        "before the first request"
+    );
 }
 
 #[test]

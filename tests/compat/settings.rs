@@ -4,7 +4,8 @@ use crate::client::Request;
 use crate::servers::Setup;
 use crate::{Pair, pair, scripts};
 
-const NAMES: &str = "/ini.php?names=memory_limit,precision,user_agent,date.timezone,no.such,arg_separator.output";
+const NAMES: &str =
+    "/ini.php?names=memory_limit,precision,user_agent,date.timezone,no.such,arg_separator.output";
 
 #[test]
 fn values_of_the_pool() {
@@ -35,7 +36,9 @@ fn functions_switched_off_for_the_pool() {
 #[test]
 fn values_for_one_request() {
     let request = |value: &str, admin: &str| {
-        Request::get(&scripts(), NAMES).with("PHP_VALUE", value).with("PHP_ADMIN_VALUE", admin)
+        Request::get(&scripts(), NAMES)
+            .with("PHP_VALUE", value)
+            .with("PHP_ADMIN_VALUE", admin)
     };
     for (value, admin) in [
         ("precision=3\nmemory_limit=50M", "user_agent=admin"),
@@ -52,7 +55,14 @@ fn values_for_one_request() {
 
 #[test]
 fn values_for_one_request_that_are_wrong() {
-    for value in ["[section]\nprecision=3", "precision", "x[y]=z", "precision=3\n=4", "(", "precision="] {
+    for value in [
+        "[section]\nprecision=3",
+        "precision",
+        "x[y]=z",
+        "precision=3\n=4",
+        "(",
+        "precision=",
+    ] {
         let pair = pair();
         pair.same(&Request::get(&scripts(), NAMES).with("PHP_VALUE", value));
     }
@@ -65,7 +75,12 @@ fn user_ini_files() {
         let pair = Pair::start(&setup);
         for _ in 0..2 {
             let reply = pair.get("/user_ini/deep/show.php");
-            assert!(reply.body().starts_with("prependedstring(3) \"77M\"\nstring(1) \"6\""), "{reply:?}");
+            assert!(
+                reply
+                    .body()
+                    .starts_with("prependedstring(3) \"77M\"\nstring(1) \"6\""),
+                "{reply:?}"
+            );
             pair.get("/user_ini/show.php");
             pair.get("/ini.php?names=memory_limit,precision");
             for root in ["/user_ini", "/user_ini/", "/user_ini/deep", "/elsewhere", "/"] {
@@ -87,7 +102,11 @@ fn sections_of_php_ini() {
         directory.display()
     ));
     let pair = Pair::start(&setup);
-    for uri in ["/user_ini/show.php", "/user_ini/deep/show.php", "/ini.php?names=user_agent,post_max_size,precision"] {
+    for uri in [
+        "/user_ini/show.php",
+        "/user_ini/deep/show.php",
+        "/ini.php?names=user_agent,post_max_size,precision",
+    ] {
         pair.get(uri);
         pair.same(&Request::get(&scripts(), uri).with("SERVER_NAME", "other.example"));
         pair.same(&Request::get(&scripts(), uri).without("SERVER_NAME"));

@@ -13,7 +13,11 @@ fn server_variables_in_order() {
 #[test]
 fn environment_of_the_pool() {
     let mut setup = Setup::new();
-    setup.env = vec![("FIRST".into(), "1".into()), ("HOME".into(), "/nowhere".into()), ("LAST".into(), "a b".into())];
+    setup.env = vec![
+        ("FIRST".into(), "1".into()),
+        ("HOME".into(), "/nowhere".into()),
+        ("LAST".into(), "a b".into()),
+    ];
     let reply = Pair::start(&setup).get("/server.php");
     assert!(reply.body().contains("/nowhere") && !reply.body().contains("SECRET"));
 }
@@ -35,8 +39,12 @@ fn odd_names_and_values() {
 #[test]
 fn repeated_parameters() {
     let mut request = Request::get(&scripts(), "/server.php");
-    request.params.insert(0, (b"HTTP_HOST".to_vec(), b"first.example".to_vec()));
-    request.params.push((b"QUERY_STRING".to_vec(), b"last=1".to_vec()));
+    request
+        .params
+        .insert(0, (b"HTTP_HOST".to_vec(), b"first.example".to_vec()));
+    request
+        .params
+        .push((b"QUERY_STRING".to_vec(), b"last=1".to_vec()));
     pair().same(&request);
 }
 
@@ -60,7 +68,14 @@ fn variables_order_with_environment() {
 #[test]
 fn authentication() {
     let pair = pair();
-    for value in ["Basic dXNlcjpwYSBzczp3b3Jk", "basic dXNlcjo=", "Digest username=\"x\"", "Bearer abc", "Basic !!", ""] {
+    for value in [
+        "Basic dXNlcjpwYSBzczp3b3Jk",
+        "basic dXNlcjo=",
+        "Digest username=\"x\"",
+        "Bearer abc",
+        "Basic !!",
+        "",
+    ] {
         pair.same(&Request::get(&scripts(), "/server.php").with("HTTP_AUTHORIZATION", value));
     }
     // Nothing of it is left for the next request.
@@ -81,7 +96,11 @@ fn module_information() {
     let module = |socket| {
         let text = Request::get(&scripts(), uri).send(socket).body();
         let start = text.find("module_cgi-fcgi").expect("the module is shown");
-        text[start..].split("module_").nth(1).unwrap_or_default().to_owned()
+        text[start..]
+            .split("module_")
+            .nth(1)
+            .unwrap_or_default()
+            .to_owned()
     };
     assert_eq!(module(&pair.fpm.socket), module(&pair.forkyard.socket));
 }
@@ -96,7 +115,11 @@ fn persistent_things_and_sessions() {
     let (one, two) = (crate::servers::directory(), crate::servers::directory());
     for _ in 0..3 {
         let ask = |directory: &tempfile::TempDir, socket| {
-            Request::get(&scripts(), &format!("/session.php?path={}", directory.path().display())).send(socket)
+            Request::get(
+                &scripts(),
+                &format!("/session.php?path={}", directory.path().display()),
+            )
+            .send(socket)
         };
         crate::assert_equal(&ask(&one, &pair.fpm.socket), &ask(&two, &pair.forkyard.socket));
     }

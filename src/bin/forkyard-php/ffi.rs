@@ -11,6 +11,8 @@ use std::ptr::NonNull;
 pub(crate) struct Shim {
     /// The PHP version that it was compiled for, as `8.2`.
     pub(crate) version: &'static str,
+    /// The number of the API that it was compiled for.
+    pub(crate) api: u32,
     /// The shared object.
     pub(crate) object: &'static [u8],
 }
@@ -89,10 +91,8 @@ pub(crate) enum Error {
     NoLibrary(String),
     /// dlopen(3) or dlsym(3) failed.
     Load(String),
-    /// The library is another version than its name or the configuration says.
+    /// The library is another version or another kind of build (thread-safe, debug) than is wanted.
     Version(PathBuf, String, String),
-    /// The library is a thread-safe build.
-    ThreadSafe(PathBuf),
     /// The shim's memory file could not be made.
     MemoryFile(std::io::Error),
 }
@@ -101,16 +101,21 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NotBuilt(version) => {
-                write!(f, "forkyard-php was built without PHP {version}'s headers (php{version}-dev)")
+                write!(
+                    f,
+                    "forkyard-php was built without PHP {version}'s headers (php{version}-dev)"
+                )
             }
             Error::NoLibrary(version) => {
-                write!(f, "no libphp{version}.so found (libphp{version}-embed), set its path as \"library\"")
+                write!(
+                    f,
+                    "no libphp{version}.so found (libphp{version}-embed), set its path as \"library\""
+                )
             }
             Error::Load(reason) => f.write_str(reason),
             Error::Version(path, found, wanted) => {
                 write!(f, "{} is PHP {found}, not {wanted}", path.display())
             }
-            Error::ThreadSafe(path) => write!(f, "{} is a thread-safe build (ZTS)", path.display()),
             Error::MemoryFile(_) => f.write_str("memory file for the PHP shim"),
         }
     }
@@ -135,18 +140,16 @@ impl Php {
             None => find_library(version).ok_or_else(|| Error::NoLibrary(version.to_owned()))?,
         };
 
+        let build = build_of(&path)?;
+        let is_wanted = build.version.strip_prefix(version).is_some_and(|rest| rest.starts_with('.'));
+        let id = format!("API{},NTS", shim.api);
+        if !is_wanted || build.id != id {
+            let found = format!("{} ({})", build.version, build.id);
+            return Err(Error::Version(path, found, format!("{version} ({id})")));
+        }
         // By absolute path, because every libphp has the same SONAME; global, because extensions and the shim resolve
         // their symbols against it.
-        let libphp = Library::open(&path, libc::RTLD_NOW | libc::RTLD_GLOBAL)?;
-        if libphp.symbol(c"executor_globals").is_err() {
-            return Err(Error::ThreadSafe(path));
-        }
-        let full_version = version_of(&libphp)?;
-        let is_wanted = full_version.strip_prefix(version).is_some_and(|rest| rest.starts_with('.'));
-        if !is_wanted {
-            return Err(Error::Version(path, full_version, version.to_owned()));
-        }
-
+        Library::open(&path, libc::RTLD_NOW | libc::RTLD_GLOBAL)?;
         let file = memory_file(shim.object).map_err(Error::MemoryFile)?;
         let shim_path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let shim = Library::open(&shim_path, libc::RTLD_NOW | libc::RTLD_LOCAL)?;
@@ -157,20 +160,29 @@ impl Php {
                 std::mem::transmute(shim.symbol(c"forkyard_shim_version")?);
             assert_eq!(shim_version(), SHIM_VERSION, "shim.h and ffi.rs are of one build");
             Ok(Php {
-                version: full_version,
+                version: build.version,
                 start: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_start")?),
                 set_ini: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_set_ini")?),
-                begin_worker: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_begin_worker")?),
+                begin_worker: std::mem::transmute::<NonNull<c_void>, _>(
+                    shim.symbol(c"forkyard_shim_begin_worker")?,
+                ),
                 resolves: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_resolves")?),
                 serve: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_serve")?),
-                end_worker: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_end_worker")?),
+                end_worker: std::mem::transmute::<NonNull<c_void>, _>(
+                    shim.symbol(c"forkyard_shim_end_worker")?,
+                ),
             })
         }
     }
 
     /// Module start-up; `false` when it failed. PHP has then written why to standard error, and may also exit by
     /// itself instead of returning.
-    pub(crate) fn start(&self, php_ini: Option<&CStr>, ini_entries: Option<&CStr>, executable: &CStr) -> bool {
+    pub(crate) fn start(
+        &self,
+        php_ini: Option<&CStr>,
+        ini_entries: Option<&CStr>,
+        executable: &CStr,
+    ) -> bool {
         let start = Start {
             php_ini: php_ini.map_or(std::ptr::null(), CStr::as_ptr),
             ini_entries: ini_entries.map_or(std::ptr::null(), CStr::as_ptr),
@@ -260,22 +272,33 @@ fn find_library(version: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// PHP's version, as its engine names it: engine 4.2.35 is PHP 8.2.35. (`php_version` is exported by newer versions
-/// only.)
-fn version_of(libphp: &Library) -> Result<String, Error> {
-    let function = libphp.symbol(c"get_zend_version")?;
-    // SAFETY: get_zend_version takes nothing and gives a C string that is never freed, in every version of PHP.
-    let text = unsafe {
-        let function: unsafe extern "C" fn() -> *const c_char = std::mem::transmute(function);
-        CStr::from_ptr(function()).to_string_lossy().into_owned()
-    };
-    parse_engine_version(&text).ok_or_else(|| Error::Load(format!("no PHP version in {text:?}")))
+/// What a library says of itself.
+struct Build {
+    version: String,
+    /// As PHP compares it: API number, thread safety, debug build.
+    id: String,
 }
 
-fn parse_engine_version(text: &str) -> Option<String> {
-    let engine = text.strip_prefix("Zend Engine v")?.split(',').next()?;
-    let (major, rest) = engine.split_once('.')?;
-    Some(format!("{}.{rest}", major.parse::<u32>().ok()? + 4))
+/// Reads what a library is, before it is run: its functions that tell give nothing before module start-up, or are in
+/// newer versions only.
+fn build_of(path: &Path) -> Result<Build, Error> {
+    let unreadable = |error| Error::Load(format!("{}: {error}", path.display()));
+    let bytes = std::fs::read(path).map_err(unreadable)?;
+    let text_after = |mark: &CStr| -> Option<String> {
+        let rest = &bytes[position(&bytes, mark.to_bytes())? + mark.to_bytes().len()..];
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        String::from_utf8(rest[..end].to_vec()).ok()
+    };
+    match (text_after(c"X-Powered-By: PHP/"), text_after(c"API20")) {
+        (Some(version), Some(id)) => Ok(Build { version, id: format!("API20{id}") }),
+        _ => Err(Error::Load(format!("{} is not libphp", path.display()))),
+    }
+}
+
+fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    // SAFETY: two readable areas with their lengths.
+    let found = unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), part.as_ptr().cast(), part.len()) };
+    (!found.is_null()).then(|| found as usize - bytes.as_ptr() as usize)
 }
 
 /// A file in memory that dlopen(3) can read. The bytes are those that were built together with this executable.
@@ -286,22 +309,12 @@ fn memory_file(bytes: &[u8]) -> std::io::Result<OwnedFd> {
         // SAFETY: a C string and flags; the result is a descriptor that nobody else owns, or negative.
         unsafe {
             let fd = libc::memfd_create(c"forkyard-php-shim".as_ptr(), flags);
-            (fd >= 0).then(|| OwnedFd::from_raw_fd(fd)).ok_or_else(std::io::Error::last_os_error)
+            (fd >= 0)
+                .then(|| OwnedFd::from_raw_fd(fd))
+                .ok_or_else(std::io::Error::last_os_error)
         }
     };
     let fd = create(libc::MFD_CLOEXEC | MFD_EXEC).or_else(|_| create(libc::MFD_CLOEXEC))?;
     std::io::Write::write_all(&mut std::fs::File::from(fd.try_clone()?), bytes)?;
     Ok(fd)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_engine_version;
-
-    #[test]
-    fn engine_version_becomes_php_version() {
-        assert_eq!(parse_engine_version("Zend Engine v4.2.35, Copyright (c)").as_deref(), Some("8.2.35"));
-        assert_eq!(parse_engine_version("Zend Engine v4.5.0-dev, x").as_deref(), Some("8.5.0-dev"));
-        assert_eq!(parse_engine_version("something else"), None);
-    }
 }

@@ -1,9 +1,9 @@
 //! Starts PHP, then forks a worker whenever the master asks for one.
 
+use crate::ffi;
 use crate::ffi::{Php, SYSTEM, USER};
 use crate::sapi::PhpRuntime;
 use crate::socket::{Message, Socket, last_words};
-use crate::ffi;
 use forkyard::config::{self, Application};
 use forkyard::logs::Log;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED};
@@ -49,7 +49,10 @@ impl fmt::Display for Error {
             Error::Kit(error) => write!(f, "message from the master: {error}"),
             Error::System(error) => error.fmt(f),
             Error::Unreadable(path, error) => write!(f, "read {}: {error}", path.display()),
-            Error::Setting(name) => write!(f, "php_value {name}: the value can't be written in php.ini's syntax"),
+            Error::Setting(name) => write!(
+                f,
+                "php_value {name}: the value can't be written in php.ini's syntax"
+            ),
             Error::Php(error) => {
                 write!(f, "{error}")?;
                 error.source().map_or(Ok(()), |source| write!(f, ": {source}"))
@@ -70,7 +73,9 @@ pub(crate) fn run() -> ExitCode {
     let mut socket = match Socket::adopt() {
         Ok(socket) => socket,
         Err(error) => {
-            last_words(&format!("it is started by forkyard, with a socket as descriptor 3: {error}"));
+            last_words(&format!(
+                "it is started by forkyard, with a socket as descriptor 3: {error}"
+            ));
             return ExitCode::from(EXIT_START_FAILED as u8);
         }
     };
@@ -78,14 +83,19 @@ pub(crate) fn run() -> ExitCode {
         Ok(Some(message)) => match Preloader::begin(message) {
             Ok(preloader) => preloader,
             Err(error) => {
-                socket.answer(&Answer::Error { worker: None, message: error.to_string() });
+                socket.answer(&Answer::Error {
+                    worker: None,
+                    message: error.to_string(),
+                });
                 return ExitCode::from(EXIT_START_FAILED as u8);
             }
         },
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => return lost(&error),
     };
-    socket.answer(&Answer::Ready { version: preloader.php.version.clone() });
+    socket.answer(&Answer::Ready {
+        version: preloader.php.version.clone(),
+    });
     loop {
         match socket.receive() {
             Ok(Some(message)) => match preloader.spawn(message) {
@@ -124,9 +134,13 @@ enum Spawned {
 impl Preloader {
     fn begin(message: Message) -> Result<Preloader, Error> {
         let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
-        let Command::Begin { kit: settings } = command else { return Err(Error::Order) };
+        let Command::Begin { kit: settings } = command else {
+            return Err(Error::Order);
+        };
         let kit = Kit::assemble(settings, message.descriptors).map_err(Error::Kit)?;
-        let Application::Php(config) = &kit.settings.pool.application else { return Err(Error::NotPhp) };
+        let Application::Php(config) = &kit.settings.pool.application else {
+            return Err(Error::NotPhp);
+        };
         title::set(&format!("forkyard: preloader {}", kit.settings.pool.name));
         Log::install().send_to_master(duplicate(&kit.messages)?);
 
@@ -144,12 +158,19 @@ impl Preloader {
     }
 
     fn spawn(&self, message: Message) -> Spawned {
-        let failed = |worker, error: Error| Spawned::Worker(Answer::Error { worker, message: error.to_string() });
+        let failed = |worker, error: Error| {
+            Spawned::Worker(Answer::Error {
+                worker,
+                message: error.to_string(),
+            })
+        };
         let command: Command<serde::de::IgnoredAny> = match serde_json::from_slice(&message.line) {
             Ok(command) => command,
             Err(error) => return failed(None, Error::Line(error)),
         };
-        let Command::Spawn { worker, slot } = command else { return failed(None, Error::Order) };
+        let Command::Spawn { worker, slot } = command else {
+            return failed(None, Error::Order);
+        };
         let seat = match Seat::assemble(slot, message.descriptors) {
             Ok(seat) => seat,
             Err(error) => return failed(Some(worker), Error::Kit(error)),
@@ -181,7 +202,8 @@ impl Preloader {
 }
 
 fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Error> {
-    fd.try_clone().map_err(|error| Error::System(sys::Error::from_io("dup", "", &error)))
+    fd.try_clone()
+        .map_err(|error| Error::System(sys::Error::from_io("dup", "", &error)))
 }
 
 fn start_php(config: &config::Php) -> Result<Php, Error> {
@@ -196,7 +218,9 @@ fn start_php(config: &config::Php) -> Result<Php, Error> {
         // SAFETY: the process has one thread.
         unsafe { std::env::set_var("PHP_INI_SCAN_DIR", path) };
     }
-    let php_ini = php_ini.map(|path| c_string("php_ini", path.as_os_str())).transpose()?;
+    let php_ini = php_ini
+        .map(|path| c_string("php_ini", path.as_os_str()))
+        .transpose()?;
     let executable = std::env::current_exe().unwrap_or_default();
     let executable = c_string("executable", executable.as_os_str())?;
     let is_started = php.start(php_ini.as_deref(), lines.as_deref(), &executable);
@@ -225,12 +249,24 @@ fn set_pool_values(php: &Php, config: &config::Php) -> Result<(), Error> {
 /// Where php.ini is: a file, a directory, or where libphp looks by itself.
 fn find_php_ini(config: &config::Php) -> Result<Option<PathBuf>, Error> {
     let named = config.php_ini.clone();
-    let usual = || settings::php_ini_directories(config).into_iter().find(|path| path.join("php.ini").exists());
-    let Some(path) = named.or_else(usual) else { return Ok(None) };
-    let file = if path.is_dir() { path.join("php.ini") } else { path.clone() };
+    let usual = || {
+        settings::php_ini_directories(config)
+            .into_iter()
+            .find(|path| path.join("php.ini").exists())
+    };
+    let Some(path) = named.or_else(usual) else {
+        return Ok(None);
+    };
+    let file = if path.is_dir() {
+        path.join("php.ini")
+    } else {
+        path.clone()
+    };
     match std::fs::File::open(&file) {
         Ok(_) => Ok(Some(path)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && Path::new(&path).is_dir() => Ok(Some(path)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && Path::new(&path).is_dir() => {
+            Ok(Some(path))
+        }
         Err(error) => Err(Error::Unreadable(file, error)),
     }
 }
@@ -240,7 +276,9 @@ fn find_php_ini(config: &config::Php) -> Result<Option<PathBuf>, Error> {
 fn find_conf_d(config: &config::Php) -> Option<PathBuf> {
     let named = config.php_ini.iter().cloned();
     let candidates = named.chain(settings::php_ini_directories(config));
-    candidates.map(|directory| directory.join("conf.d")).find(|path| path.is_dir())
+    candidates
+        .map(|directory| directory.join("conf.d"))
+        .find(|path| path.is_dir())
 }
 
 fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {

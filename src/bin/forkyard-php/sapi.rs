@@ -47,7 +47,11 @@ impl<'p> PhpRuntime<'p> {
             php,
             rules: rules(&facts, &php.version),
             limit_extensions,
-            builtin_paths: paths.into_iter().flatten().map(|path| path.clone().into_bytes()).collect(),
+            builtin_paths: paths
+                .into_iter()
+                .flatten()
+                .map(|path| path.clone().into_bytes())
+                .collect(),
             powered_by: match facts.expose_php {
                 0 => String::new(),
                 _ => format!("X-Powered-By: PHP/{}\r\n", php.version),
@@ -99,17 +103,29 @@ impl Runtime for PhpRuntime<'_> {
 
 fn describe(params: &Params, script: Script, limit_extensions: &[String]) -> Description {
     let pointer = |name: &[u8]| -> *const c_char {
-        params.get_with_nul(name).map_or(std::ptr::null(), |value| value.as_ptr().cast())
+        params
+            .get_with_nul(name)
+            .map_or(std::ptr::null(), |value| value.as_ptr().cast())
     };
     // What is not named by a script's path is not looked at.
-    let named = |name: &[u8]| if script.is_named { pointer(name) } else { std::ptr::null() };
+    let named = |name: &[u8]| {
+        if script.is_named {
+            pointer(name)
+        } else {
+            std::ptr::null()
+        }
+    };
     let path = script.path.and_then(|name| script::text(params, name));
     let content_type = named(b"CONTENT_TYPE");
     Description {
         method: pointer(b"REQUEST_METHOD"),
         query_string: named(b"QUERY_STRING"),
         request_uri: named(script.uri),
-        content_type: if script.is_named && content_type.is_null() { c"".as_ptr() } else { content_type },
+        content_type: if script.is_named && content_type.is_null() {
+            c"".as_ptr()
+        } else {
+            content_type
+        },
         script: script.path.map_or(std::ptr::null(), pointer),
         authorization: named(b"HTTP_AUTHORIZATION"),
         role: ROLE.as_ptr().cast(),
@@ -134,11 +150,18 @@ fn length(text: &[u8]) -> i64 {
     digits
         .iter()
         .take_while(|byte| byte.is_ascii_digit())
-        .fold(0_i64, |sum, byte| sum.saturating_mul(10).saturating_add(i64::from(byte - b'0') * sign))
+        .fold(0_i64, |sum, byte| {
+            sum.saturating_mul(10)
+                .saturating_add(i64::from(byte - b'0') * sign)
+        })
 }
 
 fn rules(facts: &Facts, version: &str) -> Rules {
-    let minor: u32 = version.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0);
+    let minor: u32 = version
+        .split('.')
+        .nth(1)
+        .and_then(|minor| minor.parse().ok())
+        .unwrap_or(0);
     let is_encoded = facts.script_path_encoded != 0;
     let doc_root = (!facts.doc_root.is_null()).then(|| {
         // SAFETY: PHP gives a C string, which is copied before anything can change it.

@@ -31,7 +31,11 @@ impl Socket {
         let fd = unsafe { fd::adopt(SOCKET) };
         fd::set_close_on_exec(fd.as_fd(), true)?;
         fd::set_nonblocking(fd.as_fd(), false)?;
-        Ok(Socket { fd, buffer: Vec::new(), groups: VecDeque::new() })
+        Ok(Socket {
+            fd,
+            buffer: Vec::new(),
+            groups: VecDeque::new(),
+        })
     }
 
     /// The next line; `None` when the master has closed the socket.
@@ -40,10 +44,17 @@ impl Socket {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let mut line: Vec<u8> = self.buffer.drain(..=end).collect();
                 line.pop();
-                return Ok(Some(Message { line, descriptors: self.groups.pop_front().unwrap_or_default() }));
+                return Ok(Some(Message {
+                    line,
+                    descriptors: self.groups.pop_front().unwrap_or_default(),
+                }));
             }
             if self.buffer.len() > MAX_LINE_BYTES {
-                return Err(sys::Error::new("recvmsg", "line from the master", nix::errno::Errno::EMSGSIZE));
+                return Err(sys::Error::new(
+                    "recvmsg",
+                    "line from the master",
+                    nix::errno::Errno::EMSGSIZE,
+                ));
             }
             let before = self.buffer.len();
             self.buffer.resize(before + READ_BYTES, 0);
@@ -62,11 +73,17 @@ impl Socket {
 
     /// Sends one line. A master that is gone needs no answer: the next `receive` finds the end.
     pub(crate) fn answer(&self, answer: &Answer) {
-        let Ok(mut line) = serde_json::to_vec(answer) else { return };
+        let Ok(mut line) = serde_json::to_vec(answer) else {
+            return;
+        };
         line.push(b'\n');
         let mut rest = line.as_slice();
         while !rest.is_empty() {
-            match nix::sys::socket::send(self.fd.as_raw_fd(), rest, nix::sys::socket::MsgFlags::MSG_NOSIGNAL) {
+            match nix::sys::socket::send(
+                self.fd.as_raw_fd(),
+                rest,
+                nix::sys::socket::MsgFlags::MSG_NOSIGNAL,
+            ) {
                 Ok(count) => rest = &rest[count..],
                 Err(nix::errno::Errno::EINTR) => {}
                 Err(_) => return,

@@ -54,7 +54,8 @@ impl Forkyard {
         let socket = directory.path().join("forkyard.sock");
         let listener = UnixListener::bind(&socket).expect("the directory is writable");
         listener.set_nonblocking(true).expect("a socket");
-        std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
+        std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+            .expect("it is ours");
         let settings = settings(setup, &socket, setup.write_php_ini(directory.path()));
         let board = Board::create("compat", setup.workers as usize).expect("memory");
         let (queue_out, queue_in) = socket_pair(SockType::SeqPacket).expect("descriptors");
@@ -74,7 +75,8 @@ impl Forkyard {
 
         let (ours, theirs) = UnixStream::pair().expect("descriptors");
         let program = env!("CARGO_BIN_EXE_forkyard-php");
-        let output = OwnedFd::from(std::fs::File::create(directory.path().join("out")).expect("it is writable"));
+        let output =
+            OwnedFd::from(std::fs::File::create(directory.path().join("out")).expect("it is writable"));
         let program = process::Program {
             path: CString::new(program).expect("a path"),
             arguments: vec![CString::new(program).expect("a path")],
@@ -83,6 +85,7 @@ impl Forkyard {
             descriptor_limit: None,
         };
         let preloader = process::start(&program).expect("the preloader starts");
+        drop(program);
         let mut server = Forkyard {
             preloader,
             channel: Some(BufReader::new(ours)),
@@ -93,10 +96,15 @@ impl Forkyard {
             _held: (accept_out, board),
             _directory: directory,
         };
-        let begin = Command::Begin { kit: kit.settings.clone() };
+        let begin = Command::Begin {
+            kit: kit.settings.clone(),
+        };
         match server.ask(&begin, &kit.descriptors()) {
             Answer::Ready { version } if version.starts_with("8.2.") => Ok(server),
-            Answer::Error { worker: None, message } => Err(message),
+            Answer::Error {
+                worker: None,
+                message,
+            } => Err(message),
             other => panic!("{other:?} is no answer to begin"),
         }
     }
@@ -117,10 +125,18 @@ impl Forkyard {
         self.born += 1;
         let worker = self.born;
         let (theirs, ours) = pipe(true).expect("descriptors");
-        let seat = Seat { slot, retire: theirs, output: None };
+        let seat = Seat {
+            slot,
+            retire: theirs,
+            output: None,
+        };
         match self.ask(&Command::Spawn { worker, slot }, &seat.descriptors()) {
             Answer::Ok { worker: same, pid } if same == worker => {
-                self.workers.push(Worker { pid, slot, _retire: ours });
+                self.workers.push(Worker {
+                    pid,
+                    slot,
+                    _retire: ours,
+                });
             }
             other => panic!("{other:?} is no answer to spawn"),
         }
@@ -194,12 +210,17 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         },
         user: None,
         group: None,
-        pm: ProcessManager::Static { max_children: setup.workers },
+        pm: ProcessManager::Static {
+            max_children: setup.workers,
+        },
         max_requests: None,
         request_terminate_timeout: None,
         client_timeout: Duration::from_secs(20),
         keepalive_timeout: Duration::from_secs(20),
-        limits: Limits { params_bytes: 1 << 20, params_count: 10_000 },
+        limits: Limits {
+            params_bytes: 1 << 20,
+            params_count: 10_000,
+        },
         chdir: None,
         chroot: None,
         clear_env: true,
@@ -221,5 +242,11 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
     } else {
         Identity::current()
     };
-    Settings { pool, identity: Some(identity), started: 0, slots: setup.workers, descriptor_limit: None }
+    Settings {
+        pool,
+        identity: Some(identity),
+        started: 0,
+        slots: setup.workers,
+        descriptor_limit: None,
+    }
 }

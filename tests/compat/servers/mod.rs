@@ -27,7 +27,10 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new() -> Setup {
-        Setup { workers: 1, ..Setup::default() }
+        Setup {
+            workers: 1,
+            ..Setup::default()
+        }
     }
 
     pub(crate) fn value(mut self, name: &str, value: &str) -> Setup {

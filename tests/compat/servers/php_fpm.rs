@@ -34,9 +34,11 @@ impl PhpFpm {
         if let Some(endings) = &setup.limit_extensions {
             writeln!(conf, "security.limit_extensions = {}", endings.join(" ")).expect("to memory");
         }
-        for (kind, list) in
-            [("env", &setup.env), ("php_value", &setup.php_value), ("php_admin_value", &setup.php_admin_value)]
-        {
+        for (kind, list) in [
+            ("env", &setup.env),
+            ("php_value", &setup.php_value),
+            ("php_admin_value", &setup.php_admin_value),
+        ] {
             for (name, value) in list {
                 writeln!(conf, "{kind}[{name}] = \"{value}\"").expect("to memory");
             }
@@ -53,7 +55,11 @@ impl PhpFpm {
             .stderr(Stdio::null())
             .spawn()
             .expect("php8.2-fpm is installed");
-        let server = PhpFpm { process, socket, directory };
+        let server = PhpFpm {
+            process,
+            socket,
+            directory,
+        };
         wait_for(&server.socket);
         server
     }
