@@ -3,6 +3,7 @@
 //! The map of the crate. A part is a folder; in it only `run.rs` (world to events) and `effects.rs` (actions to
 //! system calls) touch the world, the rest is plain values and can be simulated.
 //!
+//! * [`cli`]: the command line.
 //! * [`config`]: what the operator wrote, turned into what it means.
 //! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
 //! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
@@ -17,7 +18,9 @@
 //! * [`tick`]: monotonic time as a value.
 #![deny(unsafe_code)]
 
+#[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
 pub mod abi;
+pub mod cli;
 pub mod config;
 pub mod fastcgi;
 pub mod listen;
@@ -26,6 +29,7 @@ pub mod master;
 pub mod runtime;
 pub mod scoreboard;
 pub mod status;
+#[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;
 pub mod tick;
 pub mod worker;

@@ -1,1 +1,203 @@
-//! The abi part.
+//! The worker contract as a C ABI: `forkyard.h` beside this file.
+//!
+//! A table of functions over [`Request`], so that a runtime that is not written in Rust is served by the same loop,
+//! codec and scoreboard writer. Every function takes pointers from C and trusts them as the header says.
+
+use crate::scoreboard::Stage;
+use crate::scoreboard::stamp::Description;
+use crate::worker::Request;
+use std::ffi::{c_char, c_int, c_void};
+
+/// `FORKYARD_API_VERSION`.
+const API_VERSION: u32 = 1;
+
+/// `struct forkyard_text`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Text {
+    data: *const c_char,
+    length: usize,
+}
+
+/// `struct forkyard_description`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CDescription {
+    method: Text,
+    uri: Text,
+    query: Text,
+    script: Text,
+    user: Text,
+    content_length: u64,
+}
+
+/// `forkyard_request`: a [`Request`] that C only holds by pointer.
+type Handle = c_void;
+
+/// `struct forkyard_api`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Api {
+    version: u32,
+    size: u32,
+    param_count: unsafe extern "C" fn(*const Handle) -> usize,
+    param_at: unsafe extern "C" fn(*const Handle, usize, *mut Text, *mut Text) -> c_int,
+    param: unsafe extern "C" fn(*const Handle, *const c_char, usize, *mut Text) -> c_int,
+    read_body: unsafe extern "C" fn(*mut Handle, *mut c_void, usize) -> isize,
+    write: unsafe extern "C" fn(*mut Handle, *const c_void, usize) -> isize,
+    write_error: unsafe extern "C" fn(*mut Handle, *const c_void, usize) -> isize,
+    flush: unsafe extern "C" fn(*mut Handle) -> c_int,
+    finish: unsafe extern "C" fn(*mut Handle) -> c_int,
+    is_finished: unsafe extern "C" fn(*const Handle) -> c_int,
+    set_stage: unsafe extern "C" fn(*mut Handle, u32),
+    describe: unsafe extern "C" fn(*mut Handle, *const CDescription),
+    set_memory: unsafe extern "C" fn(*mut Handle, u64),
+}
+
+static API: Api = Api {
+    version: API_VERSION,
+    size: size_of::<Api>() as u32,
+    param_count,
+    param_at,
+    param,
+    read_body,
+    write,
+    write_error,
+    flush,
+    finish,
+    is_finished,
+    set_stage,
+    describe,
+    set_memory,
+};
+
+/// The table; never null, valid for the life of the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn forkyard_api_v1() -> *const Api {
+    &API
+}
+
+/// The pointer that C is given for a request; valid as long as the request is not moved or dropped.
+pub fn handle(request: &mut Request<'_>) -> *mut c_void {
+    std::ptr::from_mut(request).cast()
+}
+
+/// # Safety
+/// `handle` came from [`handle()`] and its request still lives, unmoved.
+unsafe fn shared<'a>(handle: *const Handle) -> &'a Request<'a> {
+    // SAFETY: the caller's promise.
+    unsafe { &*handle.cast::<Request<'a>>() }
+}
+
+/// # Safety
+/// As [`shared`], and no other reference to the request is in use: C calls from one thread, one call at a time.
+unsafe fn exclusive<'a>(handle: *mut Handle) -> &'a mut Request<'a> {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *handle.cast::<Request<'a>>() }
+}
+
+/// # Safety
+/// `text` describes `length` readable bytes, or its length is 0.
+unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
+    if length == 0 || data.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(data.cast(), length) }
+}
+
+/// A text for C of bytes that end with a NUL, which is not counted.
+fn text(with_nul: &[u8]) -> Text {
+    Text { data: with_nul.as_ptr().cast(), length: with_nul.len().saturating_sub(1) }
+}
+
+unsafe extern "C" fn param_count(request: *const Handle) -> usize {
+    // SAFETY: the header's contract.
+    unsafe { shared(request) }.params().len()
+}
+
+unsafe extern "C" fn param_at(request: *const Handle, index: usize, name: *mut Text, value: *mut Text) -> c_int {
+    // SAFETY: the header's contract; both out-pointers are valid for writing.
+    unsafe {
+        let Some((a, b)) = shared(request).params().at_with_nul(index) else { return 0 };
+        *name = text(a);
+        *value = text(b);
+    }
+    1
+}
+
+unsafe extern "C" fn param(request: *const Handle, name: *const c_char, length: usize, value: *mut Text) -> c_int {
+    // SAFETY: the header's contract; the out-pointer is valid for writing.
+    unsafe {
+        let name = bytes(name.cast(), length);
+        let Some(found) = shared(request).params().get_with_nul(name) else { return 0 };
+        *value = text(found);
+    }
+    1
+}
+
+unsafe extern "C" fn read_body(request: *mut Handle, buffer: *mut c_void, length: usize) -> isize {
+    if length == 0 {
+        return 0;
+    }
+    // SAFETY: the header's contract: `buffer` has room for `length` bytes, which are only written to.
+    let (request, buffer) =
+        unsafe { (exclusive(request), std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length)) };
+    request.read_body(buffer).map_or(-1, |count| count as isize)
+}
+
+unsafe extern "C" fn write(request: *mut Handle, data: *const c_void, length: usize) -> isize {
+    // SAFETY: the header's contract.
+    let (request, data) = unsafe { (exclusive(request), bytes(data, length)) };
+    request.write(data).map_or(-1, |()| length as isize)
+}
+
+unsafe extern "C" fn write_error(request: *mut Handle, data: *const c_void, length: usize) -> isize {
+    // SAFETY: the header's contract.
+    let (request, data) = unsafe { (exclusive(request), bytes(data, length)) };
+    request.write_error(data).map_or(-1, |()| length as isize)
+}
+
+unsafe extern "C" fn flush(request: *mut Handle) -> c_int {
+    // SAFETY: the header's contract.
+    unsafe { exclusive(request) }.flush().map_or(-1, |()| 0)
+}
+
+unsafe extern "C" fn finish(request: *mut Handle) -> c_int {
+    // SAFETY: the header's contract.
+    unsafe { exclusive(request) }.finish().map_or(-1, |()| 0)
+}
+
+unsafe extern "C" fn is_finished(request: *const Handle) -> c_int {
+    // SAFETY: the header's contract.
+    c_int::from(unsafe { shared(request) }.is_finished())
+}
+
+unsafe extern "C" fn set_stage(request: *mut Handle, stage: u32) {
+    if let Some(stage) = Stage::from_number(stage) {
+        // SAFETY: the header's contract.
+        unsafe { exclusive(request) }.set_stage(stage);
+    }
+}
+
+unsafe extern "C" fn describe(request: *mut Handle, description: *const CDescription) {
+    // SAFETY: the header's contract: the description and its texts are readable during the call.
+    unsafe {
+        let d = &*description;
+        let part = |text: Text| bytes(text.data.cast(), text.length);
+        let about = Description {
+            method: part(d.method),
+            uri: part(d.uri),
+            query: part(d.query),
+            script: part(d.script),
+            user: part(d.user),
+            content_length: d.content_length,
+        };
+        exclusive(request).describe(&about);
+    }
+}
+
+unsafe extern "C" fn set_memory(request: *mut Handle, memory_bytes: u64) {
+    // SAFETY: the header's contract.
+    unsafe { exclusive(request) }.set_memory(memory_bytes);
+}

@@ -1,2 +1,5 @@
 //! The forkyard daemon and its subcommands.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    forkyard::cli::main()
+}

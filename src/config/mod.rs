@@ -1,5 +1,39 @@
 //! Configuration: what the operator wrote, turned into what it means.
+//!
+//! TOML text becomes drafts (what was written, with the place of every key), drafts become the model (what it means).
+//! A [`Config`] that exists has passed every rule. All findings are collected, so that one run names all mistakes.
+//! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
+//! no other part.
 
+mod check;
+mod draft;
+mod effects;
+mod error;
+mod glob;
+mod known;
+mod leaves;
 mod model;
+mod report;
+mod resolve;
+mod source;
+#[cfg(test)]
+mod tests;
+mod units;
+mod value;
+mod world;
 
+pub use check::{EXIT_INVALID, check};
+pub use effects::{Host, load};
+pub use error::{Errors, Finding, Kind, Place, Severity};
 pub use model::*;
+pub use resolve::parse;
+pub use world::{UserIds, World};
+
+/// A valid configuration and what was noticed on the way.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// What the file means.
+    pub config: Config,
+    /// Warnings and notices, in the order of the text.
+    pub warnings: Vec<Finding>,
+}

@@ -1,11 +1,12 @@
 //! What a configuration means: a `Config` that exists has passed every rule.
 
+use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// A whole, valid configuration.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     /// The file it came from, as named on the command line.
     pub path: PathBuf,
@@ -16,7 +17,7 @@ pub struct Config {
 }
 
 /// Settings of the daemon itself.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Global {
     /// Where the master's pid is written; `None`: nowhere.
     pub pid: Option<PathBuf>,
@@ -39,7 +40,7 @@ pub struct Global {
 }
 
 /// Where log lines go.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogTarget {
     /// The standard error stream.
     Stderr,
@@ -48,7 +49,7 @@ pub enum LogTarget {
 }
 
 /// php-fpm's log levels, least severe first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogLevel {
     /// Everything.
     Debug,
@@ -63,7 +64,7 @@ pub enum LogLevel {
 }
 
 /// `RLIMIT_CORE`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CoreLimit {
     /// At most this many bytes.
     Bytes(u64),
@@ -72,7 +73,7 @@ pub enum CoreLimit {
 }
 
 /// One pool: workers that share a listening socket and one application.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// The pool's name, unique, non-empty, without control characters.
     pub name: String,
@@ -127,7 +128,7 @@ pub struct Pool {
 }
 
 /// A pool's listening socket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
     /// Where it listens.
     pub address: Address,
@@ -144,7 +145,7 @@ pub struct Listen {
 }
 
 /// A listening address.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Address {
     /// A unix socket at this absolute path.
     Unix(PathBuf),
@@ -155,7 +156,7 @@ pub enum Address {
 }
 
 /// How many workers a pool has and when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessManager {
     /// Always `max_children`.
     Static {
@@ -207,7 +208,7 @@ impl ProcessManager {
 }
 
 /// Limits on what a client may send in one request, bytes and counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Sum of the lengths of all parameter names and values.
     pub params_bytes: usize,
@@ -216,7 +217,7 @@ pub struct Limits {
 }
 
 /// What the workers of a pool run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Application {
     /// PHP, in process, through libphp.
     Php(Php),
@@ -225,7 +226,7 @@ pub enum Application {
 }
 
 /// Settings of a PHP application.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Php {
     /// PHP version (`8.2`): which libphp and which shim.
     pub version: String,

@@ -1,1 +1,8 @@
-//! The listen part.
+//! Listening sockets: which are to be there, and bringing them into being.
+//!
+//! The plan is pure; `effects` binds. A socket that is wanted and already open is adopted as it is, so that a reload
+//! never closes one that goes on being served.
+
+mod effects;
+
+pub use effects::{ListenError, Listener, bind};

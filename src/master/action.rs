@@ -35,8 +35,17 @@ pub enum Action {
     ClosePool(PoolId),
     /// Say something in the log.
     Say(Notice),
-    /// Every worker is gone and the daemon was asked to stop: leave the loop.
-    Exit,
+    /// Every worker is gone and the daemon is to stop: leave the loop.
+    Exit(Outcome),
+}
+
+/// Why the daemon ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was asked to.
+    Stopped,
+    /// At the first start, not one of the workers that were to be there could be made.
+    NoWorkerAtStart,
 }
 
 /// When a worker that takes up work tells the master.
@@ -73,17 +82,18 @@ pub enum Notice {
     MaxChildrenReached(PoolId, u32),
     /// `process.max` is reached and another worker would be of use. Once until a fork succeeds again.
     ProcessMaxReached(u32),
-    /// No worker is left and none can be made: requests wait. Trying again after this long.
-    NoWorkerPossible(PoolId, Duration),
+    /// No worker is left and none can be made: requests wait. Trying again after this long; `None`: as soon as a worker
+    /// of another pool ends (`process.max`). Once until the pool has a worker again.
+    NoWorkerPossible(PoolId, Option<Duration>),
     /// Workers die at birth, or can't be forked; the next try comes after this long. Once per step.
     BackingOff(PoolId, Duration),
     /// Many workers are being made at once: the number made, idle, running.
     SeemsBusy(PoolId, u32, u32, u32),
     /// A worker's request ran past `request_terminate_timeout`; the worker gets a signal.
     RequestTimedOut(WorkerId, Duration, Force),
-    /// A retiring worker did not finish within `process_control_timeout`; it gets a signal.
+    /// A worker that was told to go is still there after its time; it gets a signal.
     RetireTimedOut(WorkerId, Force),
-    /// A preloader did not become ready in time.
+    /// A preloader did not become ready, or did not answer a request to fork, in time; it is killed.
     PreloaderTimedOut(GenerationId, Duration),
     /// A worker was reaped. `expected`: it had been told to go, or retired by itself with code 0.
     WorkerGone(WorkerId, Exit, bool),

@@ -37,8 +37,10 @@ pub enum Event {
     SourceReady(PoolId),
     /// At least one byte came down a generation's child_accept pipe (they are drained before this is told).
     ChildAccept(GenerationId),
-    /// The answer to [`super::action::Action::TakeCensus`].
-    Census(GenerationId, Vec<Row>),
+    /// The answer to [`super::action::Action::TakeCensus`]; answers come in the order in which they were asked for. With
+    /// it, how many connections wait in the pool's source (listen queue and hand-over queue together), measured at the
+    /// same time; `None` if that can't be measured.
+    Census(GenerationId, Vec<Row>, Option<u32>),
     /// A worker asked for by [`super::action::Action::Fork`] exists.
     Forked(WorkerId),
     /// It could not be made. For a generation with a preloader, the preloader itself is still well.

@@ -1,1 +1,3 @@
-//! The runtime part.
+//! How a request is answered.
+
+pub mod php;

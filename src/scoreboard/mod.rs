@@ -1,2 +1,15 @@
 //! The scoreboard: what everybody can see of each worker, in shared memory.
+//!
+//! One sealed memfd per generation of a pool: a header page that the master writes, then one page per slot that its
+//! worker alone writes. [`layout`] says which word is what, [`stamp`] is the worker's pen, [`census`] reads, `effects`
+//! maps. Nothing here knows processes or sockets; what is read from a slot may be nonsense and is only ever shown.
+
+pub mod census;
+mod effects;
+pub mod header;
+pub mod layout;
 pub mod stage;
+pub mod stamp;
+
+pub use effects::{Board, Reader, Slot};
+pub use stage::Stage;

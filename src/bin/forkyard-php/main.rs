@@ -1,2 +1,19 @@
-//! The forkyard daemon and its subcommands.
-fn main() {}
+//! The preloader of PHP pools: starts PHP once and forks workers that have it ready. The only program that knows
+//! libphp.
+//!
+//! The master starts it with one end of a socket as descriptor 3, over which the two exchange lines
+//! ([`forkyard::runtime::php::protocol`]). It has one thread. Its workers are the master's children, not its own, so
+//! they outlive it.
+
+mod ffi;
+mod preloader;
+mod sapi;
+mod socket;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    forkyard::sys::title::prepare();
+    forkyard::sys::signal::ignore_pipe();
+    preloader::run()
+}

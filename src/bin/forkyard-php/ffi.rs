@@ -1,0 +1,320 @@
+//! libphp and the shim, opened: the only place that calls them. shim.h is the same in C.
+
+use std::error::Error as StdError;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+/// A shim that is part of this executable.
+pub(crate) struct Shim {
+    /// The PHP version that it was compiled for, as `8.2`.
+    pub(crate) version: &'static str,
+    /// The number of the API that it was compiled for.
+    pub(crate) api: u32,
+    /// The shared object.
+    pub(crate) object: &'static [u8],
+}
+
+include!(concat!(env!("OUT_DIR"), "/shims.rs"));
+
+/// FORKYARD_SHIM_VERSION.
+const SHIM_VERSION: u32 = 1;
+
+/// Ini values set in this mode can be changed by scripts.
+pub(crate) const USER: c_int = 1;
+/// Ini values set in this mode can't.
+pub(crate) const SYSTEM: c_int = 4;
+
+/// struct forkyard_shim_start.
+#[repr(C)]
+pub(crate) struct Start {
+    pub(crate) php_ini: *const c_char,
+    pub(crate) ini_entries: *const c_char,
+    pub(crate) executable: *const c_char,
+}
+
+/// struct forkyard_shim_facts.
+#[repr(C)]
+pub(crate) struct Facts {
+    pub(crate) expose_php: u8,
+    pub(crate) fix_pathinfo: u8,
+    pub(crate) discard_path: u8,
+    pub(crate) script_path_encoded: u8,
+    pub(crate) doc_root: *const c_char,
+}
+
+/// struct forkyard_shim_worker.
+#[repr(C)]
+pub(crate) struct Worker {
+    pub(crate) api: *const c_void,
+    pub(crate) status: Option<extern "C" fn(*mut c_char, usize) -> usize>,
+    pub(crate) log_limit: u32,
+    pub(crate) stderr_caught: u8,
+}
+
+/// struct forkyard_shim_request.
+#[repr(C)]
+pub(crate) struct Description {
+    pub(crate) method: *const c_char,
+    pub(crate) query_string: *const c_char,
+    pub(crate) request_uri: *const c_char,
+    pub(crate) content_type: *const c_char,
+    pub(crate) script: *const c_char,
+    pub(crate) authorization: *const c_char,
+    pub(crate) role: *const c_char,
+    pub(crate) content_length: i64,
+    pub(crate) status: u32,
+    pub(crate) denied: u8,
+}
+
+/// libphp with its shim. Never unloaded: PHP leaves handlers and threads' data behind.
+#[derive(Debug)]
+pub(crate) struct Php {
+    /// As `8.2.35`.
+    pub(crate) version: String,
+    start: unsafe extern "C" fn(*const Start) -> c_int,
+    set_ini: unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int,
+    begin_worker: unsafe extern "C" fn(*const Worker, *mut Facts),
+    resolves: unsafe extern "C" fn(*const c_char) -> c_int,
+    serve: unsafe extern "C" fn(*mut c_void, *const Description) -> c_int,
+    end_worker: unsafe extern "C" fn(),
+}
+
+/// Why PHP can't be had.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// This executable has no shim for the version.
+    NotBuilt(String),
+    /// No libphp where it usually is.
+    NoLibrary(String),
+    /// dlopen(3) or dlsym(3) failed.
+    Load(String),
+    /// The library is another version or another kind of build (thread-safe, debug) than is wanted.
+    Version(PathBuf, String, String),
+    /// The shim's memory file could not be made.
+    MemoryFile(std::io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotBuilt(version) => {
+                write!(
+                    f,
+                    "forkyard-php was built without PHP {version}'s headers (php{version}-dev)"
+                )
+            }
+            Error::NoLibrary(version) => {
+                write!(
+                    f,
+                    "no libphp{version}.so found (libphp{version}-embed), set its path as \"library\""
+                )
+            }
+            Error::Load(reason) => f.write_str(reason),
+            Error::Version(path, found, wanted) => {
+                write!(f, "{} is PHP {found}, not {wanted}", path.display())
+            }
+            Error::MemoryFile(_) => f.write_str("memory file for the PHP shim"),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            Error::MemoryFile(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl Php {
+    /// Opens libphp `version` (as `8.2`) and the shim that belongs to it.
+    pub(crate) fn open(version: &str, library: Option<&Path>) -> Result<Php, Error> {
+        let shim = SHIMS.iter().find(|shim| shim.version == version);
+        let shim = shim.ok_or_else(|| Error::NotBuilt(version.to_owned()))?;
+        let path = match library {
+            Some(path) => path.to_owned(),
+            None => find_library(version).ok_or_else(|| Error::NoLibrary(version.to_owned()))?,
+        };
+
+        let build = build_of(&path)?;
+        let is_wanted = build.version.strip_prefix(version).is_some_and(|rest| rest.starts_with('.'));
+        let id = format!("API{},NTS", shim.api);
+        if !is_wanted || build.id != id {
+            let found = format!("{} ({})", build.version, build.id);
+            return Err(Error::Version(path, found, format!("{version} ({id})")));
+        }
+        // By absolute path, because every libphp has the same SONAME; global, because extensions and the shim resolve
+        // their symbols against it.
+        Library::open(&path, libc::RTLD_NOW | libc::RTLD_GLOBAL)?;
+        let file = memory_file(shim.object).map_err(Error::MemoryFile)?;
+        let shim_path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let shim = Library::open(&shim_path, libc::RTLD_NOW | libc::RTLD_LOCAL)?;
+        // SAFETY: each symbol has the type that shim.h gives it, and the version below is checked before any other
+        // use. The library stays loaded.
+        unsafe {
+            let shim_version: unsafe extern "C" fn() -> u32 =
+                std::mem::transmute(shim.symbol(c"forkyard_shim_version")?);
+            assert_eq!(shim_version(), SHIM_VERSION, "shim.h and ffi.rs are of one build");
+            Ok(Php {
+                version: build.version,
+                start: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_start")?),
+                set_ini: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_set_ini")?),
+                begin_worker: std::mem::transmute::<NonNull<c_void>, _>(
+                    shim.symbol(c"forkyard_shim_begin_worker")?,
+                ),
+                resolves: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_resolves")?),
+                serve: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_serve")?),
+                end_worker: std::mem::transmute::<NonNull<c_void>, _>(
+                    shim.symbol(c"forkyard_shim_end_worker")?,
+                ),
+            })
+        }
+    }
+
+    /// Module start-up; `false` when it failed. PHP has then written why to standard error, and may also exit by
+    /// itself instead of returning.
+    pub(crate) fn start(
+        &self,
+        php_ini: Option<&CStr>,
+        ini_entries: Option<&CStr>,
+        executable: &CStr,
+    ) -> bool {
+        let start = Start {
+            php_ini: php_ini.map_or(std::ptr::null(), CStr::as_ptr),
+            ini_entries: ini_entries.map_or(std::ptr::null(), CStr::as_ptr),
+            executable: executable.as_ptr(),
+        };
+        // SAFETY: the strings live longer than the call, which copies them.
+        unsafe { (self.start)(&raw const start) == 0 }
+    }
+
+    /// Sets an ini value for all requests; `false` when there is no such entry.
+    pub(crate) fn set_ini(&self, name: &CStr, value: &CStr, mode: c_int) -> bool {
+        // SAFETY: the strings live longer than the call, which copies them; no request is being served.
+        unsafe { (self.set_ini)(name.as_ptr(), value.as_ptr(), mode) == 0 }
+    }
+
+    /// Makes PHP ready to serve, in a worker. Says what matters before PHP sees a request.
+    pub(crate) fn begin_worker(&self, worker: &Worker) -> Facts {
+        let mut facts = Facts {
+            expose_php: 0,
+            fix_pathinfo: 1,
+            discard_path: 0,
+            script_path_encoded: 0,
+            doc_root: std::ptr::null(),
+        };
+        // SAFETY: `worker` is copied; its table of functions lives as long as the process.
+        unsafe { (self.begin_worker)(worker, &raw mut facts) };
+        facts
+    }
+
+    /// Whether a path leads to anything. PHP remembers paths for a while (`realpath_cache_ttl`).
+    pub(crate) fn resolves(&self, path: &CStr) -> bool {
+        // SAFETY: a C string that lives longer than the call; the worker has begun.
+        unsafe { (self.resolves)(path.as_ptr()) != 0 }
+    }
+
+    /// Serves one request; `false` when PHP can't serve another.
+    ///
+    /// # Safety
+    /// `request` is what the functions of the worker's table take, and nothing else uses it until this returns.
+    pub(crate) unsafe fn serve(&self, request: *mut c_void, description: &Description) -> bool {
+        // SAFETY: as this function's; the description's strings live longer than the call.
+        unsafe { (self.serve)(request, description) == 0 }
+    }
+
+    /// Module shutdown, at the end of a worker.
+    pub(crate) fn end_worker(&self) {
+        // SAFETY: no request is being served, and none will be.
+        unsafe { (self.end_worker)() }
+    }
+}
+
+/// A library opened with dlopen(3), for good.
+struct Library(NonNull<c_void>);
+
+impl Library {
+    fn open(path: &Path, flags: c_int) -> Result<Library, Error> {
+        let name = CString::new(path.as_os_str().as_encoded_bytes())
+            .map_err(|_| Error::Load(format!("{}: zero byte in path", path.display())))?;
+        // SAFETY: a C string and valid flags; the library's initialisers are those of libphp and of our shim.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
+        NonNull::new(handle).map(Library).ok_or_else(load_error)
+    }
+
+    fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, Error> {
+        // SAFETY: the handle is open, the name a C string.
+        let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        NonNull::new(address).ok_or_else(load_error)
+    }
+}
+
+fn load_error() -> Error {
+    // SAFETY: dlerror(3) gives NULL or a C string that is valid until the next dl call of this thread.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return Error::Load("dlopen failed".to_owned());
+    }
+    // SAFETY: not NULL, see above.
+    Error::Load(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// Where distributions put libphp.
+fn find_library(version: &str) -> Option<PathBuf> {
+    let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"]
+        .iter()
+        .map(|directory| Path::new(directory).join(format!("libphp{version}.so")))
+        .find(|path| path.exists())
+}
+
+/// What a library says of itself.
+struct Build {
+    version: String,
+    /// As PHP compares it: API number, thread safety, debug build.
+    id: String,
+}
+
+/// Reads what a library is, before it is run: its functions that tell give nothing before module start-up, or are in
+/// newer versions only.
+fn build_of(path: &Path) -> Result<Build, Error> {
+    let unreadable = |error| Error::Load(format!("{}: {error}", path.display()));
+    let bytes = std::fs::read(path).map_err(unreadable)?;
+    let text_after = |mark: &CStr| -> Option<String> {
+        let rest = &bytes[position(&bytes, mark.to_bytes())? + mark.to_bytes().len()..];
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        String::from_utf8(rest[..end].to_vec()).ok()
+    };
+    match (text_after(c"X-Powered-By: PHP/"), text_after(c"API20")) {
+        (Some(version), Some(id)) => Ok(Build { version, id: format!("API20{id}") }),
+        _ => Err(Error::Load(format!("{} is not libphp", path.display()))),
+    }
+}
+
+fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    // SAFETY: two readable areas with their lengths.
+    let found = unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), part.as_ptr().cast(), part.len()) };
+    (!found.is_null()).then(|| found as usize - bytes.as_ptr() as usize)
+}
+
+/// A file in memory that dlopen(3) can read. The bytes are those that were built together with this executable.
+fn memory_file(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    // Asked for since Linux 6.3, unknown before.
+    const MFD_EXEC: libc::c_uint = 0x10;
+    let create = |flags| {
+        // SAFETY: a C string and flags; the result is a descriptor that nobody else owns, or negative.
+        unsafe {
+            let fd = libc::memfd_create(c"forkyard-php-shim".as_ptr(), flags);
+            (fd >= 0)
+                .then(|| OwnedFd::from_raw_fd(fd))
+                .ok_or_else(std::io::Error::last_os_error)
+        }
+    };
+    let fd = create(libc::MFD_CLOEXEC | MFD_EXEC).or_else(|_| create(libc::MFD_CLOEXEC))?;
+    std::io::Write::write_all(&mut std::fs::File::from(fd.try_clone()?), bytes)?;
+    Ok(fd)
+}

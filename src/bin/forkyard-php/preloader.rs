@@ -1,0 +1,286 @@
+//! Starts PHP, then forks a worker whenever the master asks for one.
+
+use crate::ffi;
+use crate::ffi::{Php, SYSTEM, USER};
+use crate::sapi::PhpRuntime;
+use crate::socket::{Message, Socket, last_words};
+use forkyard::config::{self, Application};
+use forkyard::logs::Log;
+use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED};
+use forkyard::runtime::php::settings;
+use forkyard::sys::process::{Side, exit_now, fork_sibling};
+use forkyard::sys::{self, signal, title};
+use forkyard::worker::{self, Kit, KitError, Seat, Settings};
+use std::error::Error as StdError;
+use std::ffi::{CString, OsStr};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Why there are no workers to be had.
+#[derive(Debug)]
+enum Error {
+    /// The master's line is not understood.
+    Line(serde_json::Error),
+    /// The first line is not `begin`, or a later one is.
+    Order,
+    /// The pool runs something else.
+    NotPhp,
+    /// The message has the wrong descriptors.
+    Kit(KitError),
+    System(sys::Error),
+    /// php.ini is there and can't be read: PHP would start without a word, and without its settings.
+    Unreadable(PathBuf, std::io::Error),
+    /// A setting that can't be written as a line of php.ini.
+    Setting(String),
+    Php(ffi::Error),
+    /// Module start-up failed; PHP has said why on standard error.
+    Start,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Line(error) => write!(f, "line from the master: {error}"),
+            Error::Order => f.write_str("line from the master: not the time for it"),
+            Error::NotPhp => f.write_str("the pool's application is not PHP"),
+            Error::Kit(error) => write!(f, "message from the master: {error}"),
+            Error::System(error) => error.fmt(f),
+            Error::Unreadable(path, error) => write!(f, "read {}: {error}", path.display()),
+            Error::Setting(name) => write!(
+                f,
+                "php_value {name}: the value can't be written in php.ini's syntax"
+            ),
+            Error::Php(error) => {
+                write!(f, "{error}")?;
+                error.source().map_or(Ok(()), |source| write!(f, ": {source}"))
+            }
+            Error::Start => f.write_str("PHP's module start-up failed"),
+        }
+    }
+}
+
+impl From<sys::Error> for Error {
+    fn from(error: sys::Error) -> Error {
+        Error::System(error)
+    }
+}
+
+/// Serves the master until it closes the socket.
+pub(crate) fn run() -> ExitCode {
+    let mut socket = match Socket::adopt() {
+        Ok(socket) => socket,
+        Err(error) => {
+            last_words(&format!(
+                "it is started by forkyard, with a socket as descriptor 3: {error}"
+            ));
+            return ExitCode::from(EXIT_START_FAILED as u8);
+        }
+    };
+    let preloader = match socket.receive() {
+        Ok(Some(message)) => match Preloader::begin(message) {
+            Ok(preloader) => preloader,
+            Err(error) => {
+                socket.answer(&Answer::Error {
+                    worker: None,
+                    message: error.to_string(),
+                });
+                return ExitCode::from(EXIT_START_FAILED as u8);
+            }
+        },
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => return lost(&error),
+    };
+    socket.answer(&Answer::Ready {
+        version: preloader.php.version.clone(),
+    });
+    loop {
+        match socket.receive() {
+            Ok(Some(message)) => match preloader.spawn(message) {
+                Spawned::Worker(answer) => socket.answer(&answer),
+                Spawned::Here(seat) => {
+                    drop(socket);
+                    preloader.work(seat)
+                }
+            },
+            // PHP's own shutdown is for workers: nothing has happened here that would have to be undone.
+            Ok(None) => exit_now(0),
+            Err(error) => return lost(&error),
+        }
+    }
+}
+
+fn lost(error: &sys::Error) -> ExitCode {
+    last_words(&error.to_string());
+    ExitCode::from(EXIT_START_FAILED as u8)
+}
+
+/// A process with PHP started, ready to be forked.
+struct Preloader {
+    kit: Kit,
+    php: Php,
+}
+
+/// Both sides of a fork.
+enum Spawned {
+    /// The preloader, with its answer.
+    Worker(Answer),
+    /// The new worker.
+    Here(Seat),
+}
+
+impl Preloader {
+    fn begin(message: Message) -> Result<Preloader, Error> {
+        let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
+        let Command::Begin { kit: settings } = command else {
+            return Err(Error::Order);
+        };
+        let kit = Kit::assemble(settings, message.descriptors).map_err(Error::Kit)?;
+        let Application::Php(config) = &kit.settings.pool.application else {
+            return Err(Error::NotPhp);
+        };
+        title::set(&format!("forkyard: preloader {}", kit.settings.pool.name));
+        Log::install().send_to_master(duplicate(&kit.messages)?);
+
+        // No PHP code, such as opcache.preload, runs as root. A chroot has to wait until everything is loaded.
+        let is_jailed = kit.settings.pool.chroot.is_some();
+        if !is_jailed {
+            worker::settle(&kit.settings)?;
+        }
+        let php = start_php(config)?;
+        if is_jailed {
+            worker::settle(&kit.settings)?;
+        }
+        worker::settle_environment(&kit.settings);
+        Ok(Preloader { kit, php })
+    }
+
+    fn spawn(&self, message: Message) -> Spawned {
+        let failed = |worker, error: Error| {
+            Spawned::Worker(Answer::Error {
+                worker,
+                message: error.to_string(),
+            })
+        };
+        let command: Command<serde::de::IgnoredAny> = match serde_json::from_slice(&message.line) {
+            Ok(command) => command,
+            Err(error) => return failed(None, Error::Line(error)),
+        };
+        let Command::Spawn { worker, slot } = command else {
+            return failed(None, Error::Order);
+        };
+        let seat = match Seat::assemble(slot, message.descriptors) {
+            Ok(seat) => seat,
+            Err(error) => return failed(Some(worker), Error::Kit(error)),
+        };
+        // SAFETY: the process has one thread. The child goes on as a worker: it takes everything that it has over, and
+        // the socket, which it shares with the preloader, it closes.
+        match unsafe { fork_sibling() } {
+            Ok(Side::Parent(pid)) => Spawned::Worker(Answer::Ok { worker, pid }),
+            Ok(Side::Child) => Spawned::Here(seat),
+            Err(error) => failed(Some(worker), Error::System(error)),
+        }
+    }
+
+    /// The life of a worker. OPcache keeps a descriptor of its lock open, so the unknown ones are left open.
+    fn work(self, seat: Seat) -> ! {
+        // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
+        signal::reset_in_child();
+        let Preloader { kit, php } = self;
+        title::set(&format!("forkyard: pool {}", kit.settings.pool.name));
+        if let Err(error) = worker::settle_output(&seat) {
+            log::error!("worker failed to initialize: {error}");
+            exit_now(EXIT_START_FAILED);
+        }
+        let mut runtime = PhpRuntime::begin(&php, &kit.settings.pool, seat.output.is_some());
+        let code = worker::run(kit, seat, &mut runtime);
+        php.end_worker();
+        exit_now(code)
+    }
+}
+
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Error> {
+    fd.try_clone()
+        .map_err(|error| Error::System(sys::Error::from_io("dup", "", &error)))
+}
+
+fn start_php(config: &config::Php) -> Result<Php, Error> {
+    let lines = settings::start_lines(config).map_err(Error::Setting)?;
+    let lines = lines.map(|lines| c_string("php_value", &lines)).transpose()?;
+    let php_ini = find_php_ini(config)?;
+    let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
+
+    // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
+    let scanned = find_conf_d(config).filter(|_| std::env::var_os("PHP_INI_SCAN_DIR").is_none());
+    if let Some(path) = &scanned {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::set_var("PHP_INI_SCAN_DIR", path) };
+    }
+    let php_ini = php_ini
+        .map(|path| c_string("php_ini", path.as_os_str()))
+        .transpose()?;
+    let executable = std::env::current_exe().unwrap_or_default();
+    let executable = c_string("executable", executable.as_os_str())?;
+    let is_started = php.start(php_ini.as_deref(), lines.as_deref(), &executable);
+    if scanned.is_some() {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::remove_var("PHP_INI_SCAN_DIR") };
+    }
+    if !is_started {
+        return Err(Error::Start);
+    }
+    set_pool_values(&php, config)?;
+    Ok(php)
+}
+
+fn set_pool_values(php: &Php, config: &config::Php) -> Result<(), Error> {
+    for (name, value, is_admin) in settings::later_settings(config) {
+        let mode = if is_admin { SYSTEM } else { USER };
+        if !php.set_ini(&c_string(name, name)?, &c_string(name, value)?, mode) {
+            let kind = if is_admin { "php_admin_value" } else { "php_value" };
+            log::error!("Unable to set {kind} '{name}'");
+        }
+    }
+    Ok(())
+}
+
+/// Where php.ini is: a file, a directory, or where libphp looks by itself.
+fn find_php_ini(config: &config::Php) -> Result<Option<PathBuf>, Error> {
+    let named = config.php_ini.clone();
+    let usual = || {
+        settings::php_ini_directories(config)
+            .into_iter()
+            .find(|path| path.join("php.ini").exists())
+    };
+    let Some(path) = named.or_else(usual) else {
+        return Ok(None);
+    };
+    let file = if path.is_dir() {
+        path.join("php.ini")
+    } else {
+        path.clone()
+    };
+    match std::fs::File::open(&file) {
+        Ok(_) => Ok(Some(path)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && Path::new(&path).is_dir() => {
+            Ok(Some(path))
+        }
+        Err(error) => Err(Error::Unreadable(file, error)),
+    }
+}
+
+/// Where the files are that are read after php.ini: beside it if it was named as a directory, else where they usually
+/// are.
+fn find_conf_d(config: &config::Php) -> Option<PathBuf> {
+    let named = config.php_ini.iter().cloned();
+    let candidates = named.chain(settings::php_ini_directories(config));
+    candidates
+        .map(|directory| directory.join("conf.d"))
+        .find(|path| path.is_dir())
+}
+
+fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {
+    CString::new(value.as_ref().as_bytes()).map_err(|_| Error::Setting(name.to_owned()))
+}

@@ -1,0 +1,204 @@
+//! How a worker answers with PHP: finds the script, then hands the request to the shim.
+
+use crate::ffi::{Description, Facts, Php, Worker};
+use forkyard::abi;
+use forkyard::config::{Application, Pool};
+use forkyard::fastcgi::Params;
+use forkyard::runtime::php::script::{self, FileSystem, Rules, Script};
+use forkyard::scoreboard::stamp;
+use forkyard::sys::process::exit_now;
+use forkyard::worker::{Request, Runtime};
+use std::ffi::{CStr, CString, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+
+/// The exit code of a worker whose PHP can't go on (EX_SOFTWARE, sysexits.h).
+const EXIT_SOFTWARE: i32 = 70;
+/// php-fpm's default for the longest line of a log.
+const LOG_LIMIT_BYTES: u32 = 1024;
+/// php-fpm serves every request as a responder.
+const ROLE: &[u8] = b"RESPONDER\0";
+
+/// PHP in a worker.
+pub(crate) struct PhpRuntime<'p> {
+    php: &'p Php,
+    rules: Rules,
+    limit_extensions: Vec<String>,
+    /// Paths that are answered without PHP.
+    builtin_paths: Vec<Vec<u8>>,
+    /// What PHP says of itself, as a header line; empty unless `expose_php`.
+    powered_by: String,
+}
+
+impl<'p> PhpRuntime<'p> {
+    /// Makes PHP ready to serve.
+    pub(crate) fn begin(php: &'p Php, pool: &Pool, stderr_caught: bool) -> PhpRuntime<'p> {
+        let facts = php.begin_worker(&Worker {
+            api: abi::forkyard_api_v1().cast(),
+            status: None,
+            log_limit: LOG_LIMIT_BYTES,
+            stderr_caught: u8::from(stderr_caught),
+        });
+        let limit_extensions = match &pool.application {
+            Application::Php(php) => php.limit_extensions.clone(),
+            Application::Rust => Vec::new(),
+        };
+        let paths = [&pool.status_path, &pool.ping_path];
+        PhpRuntime {
+            php,
+            rules: rules(&facts, &php.version),
+            limit_extensions,
+            builtin_paths: paths
+                .into_iter()
+                .flatten()
+                .map(|path| path.clone().into_bytes())
+                .collect(),
+            powered_by: match facts.expose_php {
+                0 => String::new(),
+                _ => format!("X-Powered-By: PHP/{}\r\n", php.version),
+            },
+        }
+    }
+
+    fn answer_builtin(&self, request: &mut Request<'_>, uri: &[u8], script: Script) -> bool {
+        let params = request.params();
+        let text = |name: &[u8]| script::text(params, name).unwrap_or_default().to_vec();
+        let (method, query) = (text(b"REQUEST_METHOD"), text(b"QUERY_STRING"));
+        let path = script.path.map(text).unwrap_or_default();
+        let content_length = u64::try_from(length(&text(b"CONTENT_LENGTH"))).unwrap_or(0);
+        request.describe(&stamp::Description {
+            method: &method,
+            uri,
+            query: &query,
+            script: &path,
+            user: b"",
+            content_length,
+        });
+        request.answer_builtin(uri, self.powered_by.as_bytes())
+    }
+}
+
+impl Runtime for PhpRuntime<'_> {
+    fn answer(&mut self, request: &mut Request<'_>) {
+        let script = script::fix_up(request.params_mut(), &self.rules, &Files(self.php));
+        let params = request.params();
+        if script.is_named && !self.builtin_paths.is_empty() && params.get(b"REQUEST_METHOD").is_some() {
+            let uri = script::text(params, script.uri).unwrap_or_default();
+            if self.builtin_paths.iter().any(|path| path == uri) {
+                let uri = uri.to_vec();
+                if self.answer_builtin(request, &uri, script) {
+                    return;
+                }
+            }
+        }
+        let description = describe(request.params(), script, &self.limit_extensions);
+        // SAFETY: the handle is what the table's functions take, and `request` is not touched until PHP is done. The
+        // description points into the parameters, which nothing changes meanwhile.
+        let is_well = unsafe { self.php.serve(abi::handle(request), &description) };
+        if !is_well {
+            let _ = request.finish();
+            exit_now(EXIT_SOFTWARE);
+        }
+    }
+}
+
+fn describe(params: &Params, script: Script, limit_extensions: &[String]) -> Description {
+    let pointer = |name: &[u8]| -> *const c_char {
+        params
+            .get_with_nul(name)
+            .map_or(std::ptr::null(), |value| value.as_ptr().cast())
+    };
+    // What is not named by a script's path is not looked at.
+    let named = |name: &[u8]| {
+        if script.is_named {
+            pointer(name)
+        } else {
+            std::ptr::null()
+        }
+    };
+    let path = script.path.and_then(|name| script::text(params, name));
+    let content_type = named(b"CONTENT_TYPE");
+    Description {
+        method: pointer(b"REQUEST_METHOD"),
+        query_string: named(b"QUERY_STRING"),
+        request_uri: named(script.uri),
+        content_type: if script.is_named && content_type.is_null() {
+            c"".as_ptr()
+        } else {
+            content_type
+        },
+        script: script.path.map_or(std::ptr::null(), pointer),
+        authorization: named(b"HTTP_AUTHORIZATION"),
+        role: ROLE.as_ptr().cast(),
+        content_length: if script.is_named {
+            length(script::text(params, b"CONTENT_LENGTH").unwrap_or_default())
+        } else {
+            0
+        },
+        status: 200,
+        denied: u8::from(path.is_some_and(|path| !script::is_allowed(path, limit_extensions))),
+    }
+}
+
+/// A number as C's atol reads it.
+fn length(text: &[u8]) -> i64 {
+    let text = text.trim_ascii_start();
+    let (sign, digits) = match text {
+        [b'-', rest @ ..] => (-1, rest),
+        [b'+', rest @ ..] => (1, rest),
+        rest => (1, rest),
+    };
+    digits
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0_i64, |sum, byte| {
+            sum.saturating_mul(10)
+                .saturating_add(i64::from(byte - b'0') * sign)
+        })
+}
+
+fn rules(facts: &Facts, version: &str) -> Rules {
+    let minor: u32 = version
+        .split('.')
+        .nth(1)
+        .and_then(|minor| minor.parse().ok())
+        .unwrap_or(0);
+    let is_encoded = facts.script_path_encoded != 0;
+    let doc_root = (!facts.doc_root.is_null()).then(|| {
+        // SAFETY: PHP gives a C string, which is copied before anything can change it.
+        unsafe { CStr::from_ptr(facts.doc_root) }.to_bytes().to_vec()
+    });
+    Rules {
+        fix_pathinfo: facts.fix_pathinfo != 0,
+        discard_path: facts.discard_path != 0,
+        doc_root,
+        decode_script_path: minor >= 5 && !is_encoded,
+        decode_path_info: minor == 4 || (minor >= 5 && is_encoded),
+    }
+}
+
+/// Files, seen through PHP's cache of resolved paths.
+struct Files<'p>(&'p Php);
+
+impl FileSystem for Files<'_> {
+    fn exists(&self, path: &[u8]) -> bool {
+        CString::new(path).is_ok_and(|path| self.0.resolves(&path))
+    }
+
+    fn is_file(&self, path: &[u8]) -> bool {
+        std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|entry| entry.is_file())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::length;
+
+    #[test]
+    fn lengths_are_read_as_c_reads_them() {
+        assert_eq!(length(b"17"), 17);
+        assert_eq!(length(b" 17x"), 17);
+        assert_eq!(length(b"-3"), -3);
+        assert_eq!(length(b""), 0);
+        assert_eq!(length(b"99999999999999999999"), i64::MAX);
+    }
+}

@@ -1,0 +1,133 @@
+/*
+ * input.c: a part of shim.c. Input: the body, the cookies, the parameters.
+ */
+
+/* false: a file was named and can't be read. */
+static bool open_body_file(void)
+{
+    const char *path = PARAM("REQUEST_BODY_FILE");
+    if (!path || !*path) {
+        return true;
+    }
+    body_file = open(path, O_RDONLY | O_CLOEXEC);
+    if (body_file < 0) {
+        php_error(E_WARNING, "REQUEST_BODY_FILE: open('%s') failed: %s (%d)", path, strerror(errno), errno);
+        return false;
+    }
+    return true;
+}
+
+static size_t on_read_post(char *buffer, size_t size)
+{
+    int64_t left = SG(request_info).content_length - SG(read_post_bytes);
+    size_t wanted = left < 0 ? 0 : MIN((size_t)left, size);
+    size_t done = 0;
+
+    if (wanted && body_file < 0 && !open_body_file()) {
+        return 0;
+    }
+    while (done < wanted) {
+        ptrdiff_t count = body_file < 0 ? api->read_body(REQUEST(), buffer + done, wanted - done)
+                                        : read(body_file, buffer + done, wanted - done);
+        if (count <= 0) {
+            break;
+        }
+        done += (size_t)count;
+    }
+    return done;
+}
+
+static char *on_read_cookies(void)
+{
+    return PARAM("HTTP_COOKIE");
+}
+
+static char *on_getenv(const char *name, size_t length)
+{
+    return api ? param(name, length) : getenv(name);
+}
+
+typedef void (*param_visitor)(const char *name, unsigned int name_length, char *value, unsigned int value_length,
+                              void *context);
+
+/* Visits the parameters in php-fpm's order: the last first, and at the end the role, which php-fpm adds itself. */
+static void each_param(param_visitor visit, void *context)
+{
+    struct forkyard_text name, value;
+    for (size_t i = api->param_count(REQUEST()); i-- > 0;) {
+        if (!api->param_at(REQUEST(), i, &name, &value)) {
+            continue;
+        }
+        if (name.length == sizeof("FCGI_ROLE") - 1 && memcmp(name.data, "FCGI_ROLE", name.length) == 0) {
+            continue;
+        }
+        visit(name.data, name.length, (char *)value.data, value.length, context);
+    }
+    visit("FCGI_ROLE", sizeof("FCGI_ROLE") - 1, (char *)serving->role, strlen(serving->role), context);
+}
+
+static void register_filtered(const char *name, unsigned int name_length, char *value, unsigned int value_length,
+                              void *array)
+{
+    bool is_env = Z_ARR_P((zval *)array) == Z_ARR(PG(http_globals)[TRACK_VARS_ENV]);
+    size_t length;
+    (void)name_length;
+    (void)value_length;
+    if (sapi_module.input_filter(is_env ? PARSE_ENV : PARSE_SERVER, name, &value, strlen(value), &length)) {
+        php_register_variable_safe(name, value, length, array);
+    }
+}
+
+static void register_raw(const char *name, unsigned int name_length, char *value, unsigned int value_length,
+                         void *array)
+{
+    (void)name_length;
+    php_register_variable_safe(name, value, value_length, array);
+}
+
+/* Gives array the elements of $_ENV or $_SERVER if that has been made already. */
+static bool copy_superglobal(zval *array, int which)
+{
+    zval *made = &PG(http_globals)[which];
+    if (Z_TYPE_P(made) != IS_ARRAY || Z_ARR_P(array) == Z_ARR_P(made) ||
+        zend_hash_num_elements(Z_ARRVAL_P(made)) == 0) {
+        return false;
+    }
+    zend_array_destroy(Z_ARR_P(array));
+    Z_ARR_P(array) = zend_array_dup(Z_ARR_P(made));
+    return true;
+}
+
+static void import_environment(zval *array)
+{
+    if (copy_superglobal(array, TRACK_VARS_ENV) || copy_superglobal(array, TRACK_VARS_SERVER)) {
+        return;
+    }
+    import_process_environment(array);
+    each_param(register_filtered, array);
+}
+
+static void load_environment(zval *array)
+{
+    import_process_environment(array);
+    each_param(register_raw, array);
+}
+
+static void on_register_variables(zval *array)
+{
+    smart_str self = {0};
+    php_import_environment_variables(array);
+
+    smart_str_appends(&self, SG(request_info).request_uri ? SG(request_info).request_uri : "");
+    const char *path_info = sapi_ini.fix_pathinfo ? PARAM("PATH_INFO") : NULL;
+    if (path_info) {
+        smart_str_appends(&self, path_info);
+    }
+    smart_str_0(&self);
+    char *value = self.s ? ZSTR_VAL(self.s) : "";
+    size_t length = self.s ? ZSTR_LEN(self.s) : 0;
+    if (sapi_module.input_filter(PARSE_SERVER, "PHP_SELF", &value, length, &length)) {
+        php_register_variable_safe("PHP_SELF", value, length, array);
+    }
+    smart_str_free(&self);
+}

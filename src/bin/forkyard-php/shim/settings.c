@@ -1,0 +1,157 @@
+/*
+ * settings.c: a part of shim.c. Ini values from the pool's configuration, and from the parameters PHP_VALUE and PHP_ADMIN_VALUE.
+ */
+
+/* Sets the value that holds between requests. false: no such entry. A value that PHP refuses is passed over silently,
+ * as php-fpm does. */
+static bool change_ini(const char *name, const char *value, int mode, struct ini_change *change)
+{
+    zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), name, strlen(name));
+    if (!entry) {
+        return false;
+    }
+    zend_string *text = zend_string_init(value, strlen(value), 1);
+    if (entry->on_modify && entry->on_modify(entry, text, entry->mh_arg1, entry->mh_arg2, entry->mh_arg3,
+                                             PHP_INI_STAGE_ACTIVATE) != SUCCESS) {
+        zend_string_release(text);
+        return true;
+    }
+    if (change) {
+        change->entry = entry;
+        change->before = entry->value;
+        change->during = text;
+        change->modifiable = entry->modifiable;
+    }
+    entry->value = text;
+    entry->modifiable = mode;
+    return true;
+}
+
+static ZEND_COLD void call_of_disabled(INTERNAL_FUNCTION_PARAMETERS)
+{
+    (void)return_value;
+    zend_throw_error(NULL, "Call to undefined function %s()", ZSTR_VAL(execute_data->func->common.function_name));
+}
+
+/* For one request only. The function stays in the table, because scripts that OPcache has compiled before expect to
+ * find it there. */
+static void disable_for_request(const char *list)
+{
+    char *names = estrdup(list), *rest = NULL;
+    for (char *name = strtok_r(names, " ,", &rest); name; name = strtok_r(NULL, " ,", &rest)) {
+        char *lower = zend_str_tolower_dup(name, strlen(name));
+        zend_function *function = zend_hash_str_find_ptr(CG(function_table), lower, strlen(lower));
+        efree(lower);
+        if (!function || function->type != ZEND_INTERNAL_FUNCTION ||
+            function->internal_function.handler == call_of_disabled) {
+            continue;
+        }
+        struct disabled_function *disabled = pemalloc(sizeof(*disabled), 1);
+        disabled->earlier = disabled_functions;
+        disabled->function = &function->internal_function;
+        disabled->handler = function->internal_function.handler;
+        function->internal_function.handler = call_of_disabled;
+        disabled_functions = disabled;
+    }
+    efree(names);
+}
+
+static void on_param_ini(zval *name, zval *value, zval *index, int type, void *mode)
+{
+    (void)index;
+    if (!name) {
+        return;
+    }
+    if (type != ZEND_INI_PARSER_ENTRY) {
+        say_formatted("ERROR", "Passing INI directive through FastCGI: only classic entries are allowed");
+        return;
+    }
+    if (Z_STRLEN_P(name) == 0) {
+        say_formatted("ERROR", "Passing INI directive through FastCGI: empty key");
+        return;
+    }
+    if (!value) {
+        say_formatted("ERROR", "Passing INI directive through FastCGI: empty value for key '%s'", Z_STRVAL_P(name));
+        return;
+    }
+    /* What can't be undone is for the pool's settings. */
+    bool is_lasting = strcmp(Z_STRVAL_P(name), "extension") == 0 || strcmp(Z_STRVAL_P(name), "disable_classes") == 0;
+    struct ini_change change = {0};
+    if (is_lasting || !change_ini(Z_STRVAL_P(name), Z_STRVAL_P(value), *(int *)mode, &change)) {
+        say_formatted("ERROR", "Passing INI directive through FastCGI: unable to set '%s'", Z_STRVAL_P(name));
+        return;
+    }
+    if (strcmp(Z_STRVAL_P(name), "disable_functions") == 0) {
+        disable_for_request(Z_STRVAL_P(value));
+    }
+    if (change.entry) {
+        struct ini_change *kept = pemalloc(sizeof(*kept), 1);
+        *kept = change;
+        kept->earlier = ini_changes;
+        ini_changes = kept;
+    }
+}
+
+static void apply_param_ini(const char *text, int mode)
+{
+    if (!text) {
+        return;
+    }
+    char *lines;
+    zend_spprintf(&lines, 0, "%s\n", text);
+    zend_parse_ini_string(lines, 1, ZEND_INI_SCANNER_NORMAL, (zend_ini_parser_cb_t)on_param_ini, &mode);
+    efree(lines);
+}
+
+/* Puts back what PHP_VALUE and PHP_ADMIN_VALUE changed, latest first. php-fpm leaves it to all later requests. */
+static void undo_param_ini(void)
+{
+    while (ini_changes) {
+        struct ini_change *change = ini_changes;
+        zend_ini_entry *entry = change->entry;
+        int result = SUCCESS;
+        ini_changes = change->earlier;
+        if (entry->on_modify) {
+            zend_try {
+                result = entry->on_modify(entry, change->before, entry->mh_arg1, entry->mh_arg2, entry->mh_arg3,
+                                          PHP_INI_STAGE_DEACTIVATE);
+            } zend_catch {
+                result = FAILURE;
+            } zend_end_try();
+        }
+        entry->value = change->before;
+        entry->modifiable = change->modifiable;
+        if (result == SUCCESS) {
+            zend_string_release(change->during);
+        }
+        free(change);
+    }
+    while (disabled_functions) {
+        struct disabled_function *disabled = disabled_functions;
+        disabled_functions = disabled->earlier;
+        disabled->function->handler = disabled->handler;
+        free(disabled);
+    }
+}
+
+static void disable_functions(const char *list)
+{
+    if (!*list) {
+        return;
+    }
+    zend_disable_functions(list);
+    /* Where a script's own functions begin in the table: the end of a request drops all from there. */
+    EG(persistent_functions_count) = EG(function_table)->nNumUsed;
+}
+
+#if PHP_VERSION_ID < 80500
+static void disable_classes(const char *list)
+{
+    char *names = PG(disable_classes) = strdup(list), *rest = NULL;
+    char *copy = strdup(names);
+    for (char *name = strtok_r(copy, " ,", &rest); name; name = strtok_r(NULL, " ,", &rest)) {
+        zend_disable_class(name, strlen(name));
+    }
+    free(copy);
+}
+#endif

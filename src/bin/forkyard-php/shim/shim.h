@@ -1,0 +1,96 @@
+/*
+ * shim.h: what the PHP shim and the preloader say to each other. ffi.rs is the same in Rust.
+ *
+ * The shim is compiled once per PHP API number, because PHP's structures and macros differ between them; the preloader
+ * loads the one that fits the libphp it has opened.
+ */
+#ifndef FORKYARD_SHIM_H
+#define FORKYARD_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "forkyard.h"
+
+/* Grows with every change of this file. */
+#define FORKYARD_SHIM_VERSION 1
+
+/* How an ini value is set: the numbers are PHP's own. */
+enum forkyard_shim_mode {
+    FORKYARD_SHIM_USER = 1,  /* scripts may change it */
+    FORKYARD_SHIM_SYSTEM = 4 /* scripts may not */
+};
+
+struct forkyard_shim_start {
+    const char *php_ini;     /* php.ini or its directory; NULL: where libphp looks by itself */
+    const char *ini_entries; /* "name=value\n" lines that win over every file; NULL: none */
+    const char *executable;  /* for the PHP_BINARY constant */
+};
+
+/* Ini values that matter before PHP sees a request: mostly how its parameters name a script. */
+struct forkyard_shim_facts {
+    uint8_t expose_php;
+    uint8_t fix_pathinfo;
+    uint8_t discard_path;
+    uint8_t script_path_encoded;
+    const char *doc_root; /* NULL: not set */
+};
+
+struct forkyard_shim_worker {
+    const struct forkyard_api *api;
+    /* Writes the pool's status as JSON and returns its length, 0 if there is none. NULL: fpm_get_status() is false. */
+    size_t (*status)(char *buffer, size_t size);
+    uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */
+    uint8_t stderr_caught; /* messages also go to standard error */
+};
+
+/* One request. Texts are C strings that live until forkyard_shim_serve returns; NULL: there is none. */
+struct forkyard_shim_request {
+    const char *method;
+    const char *query_string;
+    const char *request_uri;
+    const char *content_type;
+    const char *script; /* NULL: no script, the answer is "File not found." */
+    const char *authorization;
+    const char *role;
+    int64_t content_length;
+    uint32_t status; /* the response code to begin with */
+    uint8_t denied;  /* the script's name has an ending that is not to be run */
+};
+
+/* Where to find the running function and line in another process's memory. */
+struct forkyard_shim_offsets {
+    uint64_t executor_globals; /* address */
+    uint32_t current_execute_data;
+    uint32_t execute_data_opline;
+    uint32_t execute_data_func;
+    uint32_t execute_data_prev;
+    uint32_t function_type;
+    uint32_t function_name;
+    uint32_t function_scope;
+    uint32_t op_array_filename;
+    uint32_t opline_lineno;
+    uint32_t string_length;
+    uint32_t string_value;
+    uint32_t class_name;
+};
+
+/* FORKYARD_SHIM_VERSION of the shim. */
+uint32_t forkyard_shim_version(void);
+
+/* In the preloader: module start-up, once. 0, or -1. PHP may also exit by itself. */
+int forkyard_shim_start(const struct forkyard_shim_start *start);
+/* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. */
+int forkyard_shim_set_ini(const char *name, const char *value, int mode);
+void forkyard_shim_offsets(struct forkyard_shim_offsets *offsets);
+
+/* In a worker: before its first request, after its signal handlers are in place. */
+void forkyard_shim_begin_worker(const struct forkyard_shim_worker *worker, struct forkyard_shim_facts *facts);
+/* 1 when the path leads to anything, else 0. Asks PHP's cache of resolved paths first. */
+int forkyard_shim_resolves(const char *path);
+/* 0, or -1 when PHP is in no state to serve another request. */
+int forkyard_shim_serve(forkyard_request *request, const struct forkyard_shim_request *description);
+/* Module shutdown: closes persistent connections. */
+void forkyard_shim_end_worker(void);
+
+#endif

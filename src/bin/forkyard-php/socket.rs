@@ -1,0 +1,98 @@
+//! Lines with descriptors, to and from the master.
+
+use forkyard::runtime::php::protocol::{Answer, SOCKET};
+use forkyard::sys::{self, fd};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// The longest line: a pool's settings with all of its ini values are far shorter.
+const MAX_LINE_BYTES: usize = 4 << 20;
+const READ_BYTES: usize = 64 << 10;
+
+/// The preloader's end of the socket.
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    buffer: Vec<u8>,
+    /// Every line of the master's has descriptors, which come with its first byte: one group a line.
+    groups: VecDeque<Vec<OwnedFd>>,
+}
+
+/// A line and its descriptors.
+pub(crate) struct Message {
+    pub(crate) line: Vec<u8>,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+impl Socket {
+    /// Takes the descriptor that the master has left.
+    pub(crate) fn adopt() -> sys::Result<Socket> {
+        // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
+        let fd = unsafe { fd::adopt(SOCKET) };
+        fd::set_close_on_exec(fd.as_fd(), true)?;
+        fd::set_nonblocking(fd.as_fd(), false)?;
+        Ok(Socket {
+            fd,
+            buffer: Vec::new(),
+            groups: VecDeque::new(),
+        })
+    }
+
+    /// The next line; `None` when the master has closed the socket.
+    pub(crate) fn receive(&mut self) -> sys::Result<Option<Message>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let mut line: Vec<u8> = self.buffer.drain(..=end).collect();
+                line.pop();
+                return Ok(Some(Message {
+                    line,
+                    descriptors: self.groups.pop_front().unwrap_or_default(),
+                }));
+            }
+            if self.buffer.len() > MAX_LINE_BYTES {
+                return Err(sys::Error::new(
+                    "recvmsg",
+                    "line from the master",
+                    nix::errno::Errno::EMSGSIZE,
+                ));
+            }
+            let before = self.buffer.len();
+            self.buffer.resize(before + READ_BYTES, 0);
+            let received = fd::receive_with(self.fd.as_fd(), &mut self.buffer[before..], true);
+            let count = received.as_ref().map_or(0, |received| received.bytes);
+            self.buffer.truncate(before + count);
+            match received {
+                Err(error) if error.errno == nix::errno::Errno::EINTR => {}
+                Err(error) => return Err(error),
+                Ok(received) if received.bytes == 0 => return Ok(None),
+                Ok(received) if received.descriptors.is_empty() => {}
+                Ok(received) => self.groups.push_back(received.descriptors),
+            }
+        }
+    }
+
+    /// Sends one line. A master that is gone needs no answer: the next `receive` finds the end.
+    pub(crate) fn answer(&self, answer: &Answer) {
+        let Ok(mut line) = serde_json::to_vec(answer) else {
+            return;
+        };
+        line.push(b'\n');
+        let mut rest = line.as_slice();
+        while !rest.is_empty() {
+            match nix::sys::socket::send(
+                self.fd.as_raw_fd(),
+                rest,
+                nix::sys::socket::MsgFlags::MSG_NOSIGNAL,
+            ) {
+                Ok(count) => rest = &rest[count..],
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Says something that must not be lost before there is a log.
+pub(crate) fn last_words(text: &str) {
+    let _ = writeln!(std::io::stderr(), "forkyard-php: {text}");
+}

@@ -1,0 +1,108 @@
+//! The command line of `forkyard`.
+
+use crate::config;
+use crate::logs::Log;
+use crate::master::{self, Handlers};
+use crate::sys::{process, title};
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// sysexits.h, EX_SOFTWARE: something failed that is not the configuration's fault.
+const EXIT_SOFTWARE: u8 = 70;
+/// sysexits.h, EX_CONFIG.
+const EXIT_CONFIG: u8 = 78;
+
+/// A FastCGI process manager.
+#[derive(Debug, Parser)]
+#[command(name = "forkyard", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon
+    Run {
+        /// Configuration file (TOML)
+        #[arg(short, long, value_name = "FILE", default_value = "/etc/forkyard/forkyard.toml")]
+        config: PathBuf,
+        /// Go to the background, whatever `daemonize` says
+        #[arg(short = 'D', long, overrides_with = "nodaemonize")]
+        daemonize: bool,
+        /// Stay in the foreground, whatever `daemonize` says
+        #[arg(short = 'F', long, overrides_with = "daemonize")]
+        nodaemonize: bool,
+    },
+    /// Check a configuration without starting anything
+    Check {
+        /// Configuration file (TOML)
+        #[arg(short, long, value_name = "FILE", default_value = "/etc/forkyard/forkyard.toml")]
+        config: PathBuf,
+    },
+}
+
+/// Runs `forkyard` with the arguments of this process.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    title::prepare();
+    match arguments.command {
+        Command::Check { config } => {
+            let code = config::check(&config, &mut std::io::stdout());
+            code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
+        }
+        Command::Run { config, daemonize, nodaemonize } => {
+            let background = match (daemonize, nodaemonize) {
+                (true, _) => Some(true),
+                (false, true) => Some(false),
+                (false, false) => None,
+            };
+            run(&config, background)
+        }
+    }
+}
+
+fn run(path: &Path, background: Option<bool>) -> ExitCode {
+    Log::install();
+    let loaded = match config::load(path) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            eprintln!("{errors}");
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    for warning in &loaded.warnings {
+        log::warn!("{warning}");
+    }
+    let config = loaded.config;
+    let launcher = if background.unwrap_or(config.global.daemonize) {
+        match process::daemonize(i32::from(EXIT_SOFTWARE)) {
+            Ok(launcher) => Some(launcher),
+            Err(error) => {
+                log::error!("failed to daemonize: {error}");
+                return ExitCode::from(EXIT_SOFTWARE);
+            }
+        }
+    } else {
+        None
+    };
+    let ready = move || {
+        if let Some(launcher) = launcher {
+            launcher.report(0);
+        }
+    };
+    match master::run(config, Handlers::new(), &program_directory(), ready) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::error!("{error}");
+            ExitCode::from(EXIT_CONFIG)
+        }
+    }
+}
+
+/// Where this program's executable is, and those that it starts.
+fn program_directory() -> PathBuf {
+    let own = std::env::current_exe().ok();
+    own.as_deref().and_then(Path::parent).map_or_else(|| PathBuf::from("/usr/libexec/forkyard"), Path::to_owned)
+}

@@ -1,0 +1,144 @@
+//! What was written, key by key. The tables below are the only list of the keys there are.
+
+use super::error::Place;
+use super::leaves::{Entries, Field, Leaves};
+use super::report::Report;
+use super::units::{Core, Flag, IniValue, Level, Manager, Mode, Size, Text, Texts, Time, Whole};
+
+/// Makes a struct of fields, the list of their keys, and the function that reads them.
+macro_rules! draft {
+    (
+        $(#[$doc:meta])* $name:ident {
+            keys { $( $field:ident: $type:ty = $key:literal, )* }
+            tables { $( $entries:ident: $entry:ty = $table:literal, )* }
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(super) struct $name {
+            $( pub(super) $field: Field<$type>, )*
+            $( pub(super) $entries: Entries<$entry>, )*
+        }
+
+        impl $name {
+            /// All keys.
+            pub(super) const KEYS: &[&str] = &[$($key,)* $($table,)*];
+
+            pub(super) fn read(leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> $name {
+                $name {
+                    $( $field: leaves.take($key, report), )*
+                    $( $entries: leaves.take_entries($table, report), )*
+                }
+            }
+        }
+    };
+}
+
+draft! {
+    /// `[global]`.
+    GlobalDraft {
+        keys {
+            pid: Text = "pid",
+            error_log: Text = "error_log",
+            log_level: Level = "log_level",
+            process_control_timeout: Time = "process_control_timeout",
+            process_max: Whole = "process.max",
+            process_priority: Whole = "process.priority",
+            daemonize: Flag = "daemonize",
+            rlimit_files: Whole = "rlimit_files",
+            rlimit_core: Core = "rlimit_core",
+            allow_root: Flag = "allow_root",
+            include: Texts = "include",
+        }
+        tables {}
+    }
+}
+
+draft! {
+    /// `[pool.NAME]`.
+    PoolDraft {
+        keys {
+            listen: Text = "listen",
+            listen_address: Text = "listen.address",
+            listen_backlog: Whole = "listen.backlog",
+            listen_owner: Text = "listen.owner",
+            listen_group: Text = "listen.group",
+            listen_mode: Mode = "listen.mode",
+            listen_allowed_clients: Texts = "listen.allowed_clients",
+            user: Text = "user",
+            group: Text = "group",
+            pm: Manager = "pm",
+            max_children: Whole = "max_children",
+            start_servers: Whole = "start_servers",
+            min_spare_servers: Whole = "min_spare_servers",
+            max_spare_servers: Whole = "max_spare_servers",
+            max_spawn_rate: Whole = "max_spawn_rate",
+            process_idle_timeout: Time = "process_idle_timeout",
+            max_requests: Whole = "max_requests",
+            request_terminate_timeout: Time = "request_terminate_timeout",
+            client_timeout: Time = "client_timeout",
+            keepalive_timeout: Time = "keepalive_timeout",
+            params_bytes: Size = "limits.params_bytes",
+            params_count: Whole = "limits.params_count",
+            status_path: Text = "status_path",
+            ping_path: Text = "ping.path",
+            ping_response: Text = "ping.response",
+            chdir: Text = "chdir",
+            chroot: Text = "chroot",
+            clear_env: Flag = "clear_env",
+            rlimit_files: Whole = "rlimit_files",
+            rlimit_core: Core = "rlimit_core",
+            process_priority: Whole = "process.priority",
+            process_dumpable: Flag = "process.dumpable",
+            no_new_privs: Flag = "no_new_privs",
+            catch_workers_output: Flag = "catch_workers_output",
+            decorate_workers_output: Flag = "decorate_workers_output",
+            runtime: Text = "application.runtime",
+        }
+        tables {
+            env: Text = "env",
+        }
+    }
+}
+
+draft! {
+    /// `[pool.NAME.application]` with `runtime = "php"`.
+    PhpDraft {
+        keys {
+            version: Text = "application.version",
+            library: Text = "application.library",
+            php_ini: Text = "application.php_ini",
+            limit_extensions: Texts = "application.limit_extensions",
+            preloader_idle_timeout: Time = "application.preloader_idle_timeout",
+            start_timeout: Time = "application.start_timeout",
+        }
+        tables {
+            php_value: IniValue = "application.php_value",
+            php_flag: IniValue = "application.php_flag",
+            php_admin_value: IniValue = "application.php_admin_value",
+            php_admin_flag: IniValue = "application.php_admin_flag",
+        }
+    }
+}
+
+/// What a pool runs, by `runtime`.
+#[derive(Debug)]
+pub(super) enum ApplicationDraft {
+    /// There is no application at all.
+    Absent,
+    /// It can't be told what it is; that is already reported.
+    Wrong,
+    /// PHP.
+    Php(Box<PhpDraft>),
+    /// A handler of the embedding program; has no keys.
+    Rust,
+}
+
+/// A pool and where its table starts.
+#[derive(Debug)]
+pub(super) struct PoolText {
+    pub(super) name: String,
+    pub(super) place: Place,
+    pub(super) draft: PoolDraft,
+    pub(super) application: ApplicationDraft,
+}

@@ -1,0 +1,183 @@
+//! What is wrong with a configuration, where, and what would be right.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where in which file, counted from one. Line 0: the file as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file, as it was named.
+    pub file: Arc<Path>,
+    /// Line.
+    pub line: usize,
+    /// Column, in characters.
+    pub column: usize,
+    /// The how-manieth file it is in the order of reading.
+    pub(super) order: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        Ok(())
+    }
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration can't be used.
+    Error,
+    /// Something has no effect, or not the one that was meant.
+    Warning,
+    /// A value was chosen that the operator may want to know.
+    Notice,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Notice => "notice",
+        })
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A file could not be read.
+    Unreadable {
+        /// Why.
+        reason: String,
+    },
+    /// The text is not TOML.
+    Syntax {
+        /// What the parser says.
+        problem: String,
+        /// What was probably meant.
+        advice: Option<String>,
+    },
+    /// There is no such key.
+    UnknownKey {
+        /// The key that was probably meant, or where it belongs.
+        advice: Option<String>,
+    },
+    /// A value of the wrong type or form.
+    Value {
+        /// What is there.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// A number outside its range.
+    Range {
+        /// The number.
+        found: i64,
+        /// Least valid one.
+        least: i64,
+        /// Greatest valid one.
+        most: i64,
+    },
+    /// A key that has to be there.
+    Missing {
+        /// What to write.
+        write: String,
+    },
+    /// A rule that needs more than the value itself.
+    Rule {
+        /// What is wrong.
+        problem: String,
+        /// What would be right.
+        remedy: String,
+    },
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Unreadable { reason } => write!(f, "can't be read: {reason}"),
+            Kind::Syntax {
+                problem,
+                advice: None,
+            } => write!(f, "not valid TOML: {problem}"),
+            Kind::Syntax {
+                problem,
+                advice: Some(advice),
+            } => write!(f, "not valid TOML: {problem}; {advice}"),
+            Kind::UnknownKey { advice: None } => write!(f, "unknown key"),
+            Kind::UnknownKey { advice: Some(advice) } => write!(f, "unknown key; {advice}"),
+            Kind::Value { found, expected } => write!(f, "{found} is not {expected}"),
+            Kind::Range { found, least, most } => {
+                write!(
+                    f,
+                    "{found} is out of range; give a whole number from {least} to {most}"
+                )
+            }
+            Kind::Missing { write } => write!(f, "missing; write {write}"),
+            Kind::Rule { problem, remedy } => write!(f, "{problem}; {remedy}"),
+        }
+    }
+}
+
+/// One thing that was found, ready to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Where it is.
+    pub place: Place,
+    /// The pool it belongs to.
+    pub pool: Option<String>,
+    /// The key it is about, in full.
+    pub key: Option<String>,
+    /// What it is.
+    pub kind: Kind,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: ", self.place, self.severity)?;
+        if let Some(pool) = &self.pool {
+            write!(f, "[pool {pool}] ")?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, "{key}: ")?;
+        }
+        write!(f, "{}", self.kind)
+    }
+}
+
+/// Why a configuration can't be used: at least one error, and the warnings that came with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Errors {
+    /// Errors and warnings in the order of the text.
+    pub findings: Vec<Finding>,
+}
+
+impl Errors {
+    /// The errors alone.
+    pub fn errors(&self) -> impl Iterator<Item = &Finding> {
+        self.findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error)
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for finding in self.errors() {
+            write!(f, "{separator}{finding}")?;
+            separator = "\n";
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Errors {}

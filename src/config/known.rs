@@ -1,0 +1,229 @@
+//! What was probably meant by a key that doesn't exist: the nearest one, the section it belongs in, or what a
+//! php-fpm setting is called here.
+
+use super::draft::{GlobalDraft, PhpDraft, PoolDraft};
+
+/// Keys less alike than this are not suggested.
+const LEAST_LIKENESS: f64 = 0.7;
+
+/// Where a key was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Section {
+    Top,
+    Global,
+    Pool,
+}
+
+/// php-fpm settings that have another name or another place here, or none.
+const PHP_FPM: &[(&str, &str)] = &[
+    (
+        "pm.max_children",
+        "php-fpm's pm.max_children is written max_children",
+    ),
+    (
+        "pm.start_servers",
+        "php-fpm's pm.start_servers is written start_servers",
+    ),
+    (
+        "pm.min_spare_servers",
+        "php-fpm's pm.min_spare_servers is written min_spare_servers",
+    ),
+    (
+        "pm.max_spare_servers",
+        "php-fpm's pm.max_spare_servers is written max_spare_servers",
+    ),
+    (
+        "pm.max_spawn_rate",
+        "php-fpm's pm.max_spawn_rate is written max_spawn_rate",
+    ),
+    (
+        "pm.process_idle_timeout",
+        "php-fpm's pm.process_idle_timeout is written process_idle_timeout",
+    ),
+    (
+        "pm.max_requests",
+        "php-fpm's pm.max_requests is written max_requests",
+    ),
+    (
+        "pm.status_path",
+        "php-fpm's pm.status_path is written status_path",
+    ),
+    (
+        "pm.status_listen",
+        "a separate status listener is not available; use status_path",
+    ),
+    (
+        "security.limit_extensions",
+        "write limit_extensions in [pool.NAME.application]",
+    ),
+    (
+        "request_terminate_timeout_track_finished",
+        "leave it out: request_terminate_timeout always counts until the worker is done with the request",
+    ),
+    ("prefix", "leave it out: paths are written in full"),
+    (
+        "listen.acl_users",
+        "socket ACLs are not available; use owner, group and mode",
+    ),
+    (
+        "listen.acl_groups",
+        "socket ACLs are not available; use owner, group and mode",
+    ),
+    ("listen.setfib", "it exists on FreeBSD only; leave it out"),
+    ("process_max", "write process.max"),
+    ("process_priority", "write process.priority"),
+    (
+        "access.log",
+        "an access log is not available; use the web server's",
+    ),
+    (
+        "access.format",
+        "an access log is not available; use the web server's",
+    ),
+    (
+        "access.suppress_path",
+        "an access log is not available; use the web server's",
+    ),
+    ("slowlog", "a slow log is not available; leave it out"),
+    (
+        "request_slowlog_timeout",
+        "a slow log is not available; leave it out",
+    ),
+    (
+        "request_slowlog_trace_depth",
+        "a slow log is not available; leave it out",
+    ),
+    ("apparmor_hat", "AppArmor hats are not available; leave it out"),
+    (
+        "syslog.ident",
+        "logging to syslog is not available; use error_log",
+    ),
+    (
+        "syslog.facility",
+        "logging to syslog is not available; use error_log",
+    ),
+    (
+        "log_buffering",
+        "leave it out: a log line is always written at once",
+    ),
+    ("log_limit", "leave it out"),
+    (
+        "emergency_restart_threshold",
+        "leave it out: the master never restarts itself",
+    ),
+    (
+        "emergency_restart_interval",
+        "leave it out: the master never restarts itself",
+    ),
+    ("events.mechanism", "leave it out: epoll is always used"),
+    ("systemd_interval", "leave it out"),
+];
+
+/// What to do about an unknown key. `keys` are those that are valid in its place.
+pub(super) fn advice(section: Section, path: &str, keys: &[&str]) -> Option<String> {
+    let plain = path.replace('"', "");
+    if plain != path && keys.contains(&plain.as_str()) {
+        return Some(format!("write {plain} without quotes"));
+    }
+    php_fpm(&plain)
+        .or_else(|| elsewhere(section, &plain))
+        .or_else(|| nearest(&plain, keys))
+}
+
+/// Is this what php-fpm calls a setting that has another name or place here?
+pub(super) fn is_php_fpm(path: &str) -> bool {
+    php_fpm(path).is_some()
+}
+
+/// What was probably meant by a line that is not TOML, judging by what it would be in a php-fpm configuration.
+pub(super) fn advice_for_line(line: &str, problem: &str) -> Option<String> {
+    let line = line.trim();
+    if line.starts_with(';') {
+        return Some("a comment starts with #".to_owned());
+    }
+    let (key, value) = line.split_once('=')?;
+    let (key, value) = (key.trim(), value.trim());
+    if let Some((table, name)) = key.strip_suffix(']').and_then(|key| key.split_once('[')) {
+        return Some(format!("write {table} = {{ {name} = \"...\" }}"));
+    }
+    if problem.contains("leading zero") {
+        return Some("put octal digits in quotes: \"0660\"".to_owned());
+    }
+    if let Some(leaf) = key.strip_prefix("listen.") {
+        return Some(format!(
+            "to give {leaf}, write listen = {{ address = \"...\", {leaf} = ... }}"
+        ));
+    }
+    if let Some(advice) = php_fpm(key) {
+        return Some(advice);
+    }
+    match value {
+        "yes" | "on" | "Yes" | "On" => return Some(format!("write {key} = true")),
+        "no" | "off" | "No" | "Off" => return Some(format!("write {key} = false")),
+        _ => {}
+    }
+    let bare = |c: char| c.is_alphanumeric() || "._-/:$".contains(c);
+    if !value.is_empty() && value.chars().all(bare) && !is_number(value) {
+        return Some(format!("put the value in quotes: {key} = \"{value}\""));
+    }
+    None
+}
+
+/// Is this a TOML number? One with a leading zero is not.
+fn is_number(value: &str) -> bool {
+    value.parse::<i64>().is_ok() && (value == "0" || !value.starts_with('0'))
+}
+
+/// The word of a list that is most like this one, if any is.
+pub(super) fn nearest_word<'k>(word: &str, words: &[&'k str]) -> Option<&'k str> {
+    let word = word.to_ascii_lowercase();
+    let likeness = |other: &str| strsim::normalized_damerau_levenshtein(&word, other);
+    let best = words.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) >= LEAST_LIKENESS).then_some(best)
+}
+
+fn php_fpm(path: &str) -> Option<String> {
+    PHP_FPM
+        .iter()
+        .find(|(name, _)| *name == path)
+        .map(|(_, advice)| (*advice).to_owned())
+}
+
+/// The section in which this very key would be right.
+fn elsewhere(section: Section, path: &str) -> Option<String> {
+    let is = |keys: &[&str], path: &str| {
+        keys.iter().any(|key| {
+            path == *key
+                || path
+                    .strip_prefix(key)
+                    .is_some_and(|rest| rest.starts_with('.') && !key.contains("listen"))
+        })
+    };
+    let in_application = path.strip_prefix("application.");
+    let php = |leaf: &str| is(PhpDraft::KEYS, &format!("application.{leaf}")) || leaf == "runtime";
+    let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
+    let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);
+    let place = match (section, in_application) {
+        (Section::Pool, None) if php(path) => "[pool.NAME.application]",
+        (Section::Pool, Some(leaf)) if pool(leaf) => "[pool.NAME]",
+        (Section::Pool, leaf) if global(leaf.unwrap_or(path)) => "[global]",
+        (Section::Top, None) if global(path) => "[global]",
+        (Section::Top | Section::Global, None) if pool(path) => "[pool.NAME]",
+        (Section::Top | Section::Global, None) if php(path) => "[pool.NAME.application]",
+        _ => return None,
+    };
+    Some(format!("it belongs in {place}"))
+}
+
+/// The key that is most like this one, as a whole or in its last part.
+fn nearest(path: &str, keys: &[&str]) -> Option<String> {
+    if let Some(key) = nearest_word(path, keys) {
+        return Some(format!("did you mean {key}?"));
+    }
+    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+    let leaves: Vec<String> = keys.iter().map(|key| last(key)).collect();
+    let leaves: Vec<&str> = leaves.iter().map(String::as_str).collect();
+    let leaf = nearest_word(&last(path), &leaves)?;
+    let at = leaves.iter().position(|other| *other == leaf)?;
+    Some(format!("did you mean {}?", keys[at]))
+}

@@ -1,0 +1,217 @@
+//! What a pool runs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::pool::positive;
+use crate::config::World;
+use crate::config::draft::{ApplicationDraft, PhpDraft, PoolDraft, PoolText};
+use crate::config::error::Kind;
+use crate::config::known;
+use crate::config::leaves::{Entry, Field, Leaves};
+use crate::config::model::{Application, Php};
+use crate::config::report::Report;
+use crate::config::units::{IniValue, Text};
+use crate::config::value::quoted;
+
+const RUNTIMES: &[&str] = &["php", "rust"];
+/// Runtimes that have a name but can't be run yet.
+const LATER_RUNTIMES: &[&str] = &["wsgi", "asgi", "rack", "node", "fastcgi", "http", "cgi"];
+const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
+const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
+
+/// Reads `[pool.NAME.application]`, whose keys depend on its runtime.
+pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    let Some(runtime) = draft.runtime.written() else {
+        let nothing = draft.runtime.is_absent() && !leaves.contains("application");
+        return if nothing {
+            ApplicationDraft::Absent
+        } else {
+            without_runtime(draft, leaves, report)
+        };
+    };
+    match runtime.value.0.as_str() {
+        "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report))),
+        "rust" => ApplicationDraft::Rust,
+        name if LATER_RUNTIMES.contains(&name) => {
+            report.rule(
+                runtime,
+                format!("this version can't run {}", quoted(name)),
+                "it can run \"php\" and \"rust\"",
+            );
+            ApplicationDraft::Wrong
+        }
+        name => {
+            let all: Vec<&str> = RUNTIMES.iter().chain(LATER_RUNTIMES).copied().collect();
+            let remedy = match known::nearest_word(name, &all) {
+                Some(nearest) => format!("did you mean \"{nearest}\"?"),
+                None => "it can be \"php\" or \"rust\"".to_owned(),
+            };
+            report.rule(runtime, format!("{} is no known runtime", quoted(name)), remedy);
+            ApplicationDraft::Wrong
+        }
+    }
+}
+
+/// There is something under `application`, but not what it is.
+fn without_runtime(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    if let (true, Some(place)) = (draft.runtime.is_absent(), leaves.first_place("application")) {
+        report.missing(&place, "application.runtime", "runtime = \"php\"");
+    }
+    ApplicationDraft::Wrong
+}
+
+pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<Application> {
+    match &text.application {
+        ApplicationDraft::Absent => {
+            report.missing(&text.place, "application", WRITE.replace("NAME", &text.name));
+            None
+        }
+        ApplicationDraft::Wrong => None,
+        ApplicationDraft::Rust => Some(Application::Rust),
+        ApplicationDraft::Php(draft) => php(text, draft, world, report).map(Application::Php),
+    }
+}
+
+fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Php> {
+    if draft.version.is_absent() {
+        let place = text
+            .draft
+            .runtime
+            .written()
+            .map_or(&text.place, |runtime| &runtime.place);
+        report.missing(
+            place,
+            "application.version",
+            "version = \"8.2\", or the version that is installed",
+        );
+    }
+    let version = draft.version.written().and_then(|written| {
+        let version = &written.value.0;
+        if is_version(version) {
+            return Some(version.clone());
+        }
+        let problem = format!("{} is not a PHP version", quoted(version));
+        report.rule(
+            written,
+            problem,
+            "write major and minor number, for example \"8.2\"",
+        );
+        None
+    });
+    let preloader_idle_timeout = draft
+        .preloader_idle_timeout
+        .written()
+        .map_or(DEFAULT_PRELOADER_IDLE_TIMEOUT, |written| written.value.0);
+    Some(Php {
+        library: file(&draft.library, world, report),
+        php_ini: file(&draft.php_ini, world, report),
+        limit_extensions: limit_extensions(draft, report),
+        php_value: settings(&draft.php_value, &draft.php_flag, report),
+        php_admin_value: settings(&draft.php_admin_value, &draft.php_admin_flag, report),
+        preloader_idle_timeout,
+        start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
+        version: version?,
+    })
+}
+
+fn is_version(text: &str) -> bool {
+    let number = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('.')
+        .is_some_and(|(major, minor)| number(major) && number(minor))
+}
+
+/// An absolute path of something that is there.
+fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+    let written = field.written()?;
+    let text = &written.value.0;
+    let path = Path::new(text);
+    if !path.is_absolute() {
+        report.rule(
+            written,
+            format!("{} is not an absolute path", quoted(text)),
+            "start it with /",
+        );
+        return None;
+    }
+    if !world.exists(path) {
+        report.rule(
+            written,
+            format!("{} does not exist", quoted(text)),
+            "install it, or give another path",
+        );
+        return None;
+    }
+    Some(path.to_owned())
+}
+
+fn limit_extensions(draft: &PhpDraft, report: &mut Report<'_>) -> Vec<String> {
+    let Some(written) = draft.limit_extensions.written() else {
+        return vec![".php".to_owned(), ".phar".to_owned()];
+    };
+    for ending in &written.value.0 {
+        if !ending.starts_with('.') || ending.len() < 2 || ending.contains(['/', ' ']) {
+            let problem = format!("{} is not an extension", quoted(ending));
+            report.rule(written, problem, "write a dot and the name, for example \".php\"");
+        }
+    }
+    written.value.0.clone()
+}
+
+/// Values and flags as one list, in the order of the text.
+fn settings(
+    values: &[Entry<IniValue>],
+    flags: &[Entry<IniValue>],
+    report: &mut Report<'_>,
+) -> Vec<(String, String)> {
+    let mut settings: Vec<(&Entry<IniValue>, String, String)> = Vec::new();
+    for entry in values.iter().chain(flags) {
+        let name = entry.name.join(".");
+        let value = if entry.table.ends_with("_flag") {
+            flag(entry, &name, report)
+        } else {
+            entry.value.0.clone()
+        };
+        if name.is_empty() || name.contains(['=', '\0', '\n', '\r', ' ']) {
+            let problem = format!("{} can't be the name of a setting", quoted(&name));
+            let remedy = "write it as in php.ini".to_owned();
+            report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+            continue;
+        }
+        if let Some((other, ..)) = settings.iter().find(|(_, other, _)| *other == name) {
+            let problem = format!("it is already set at {}", other.place);
+            let remedy = "set it once".to_owned();
+            report.error(
+                &entry.place,
+                &format!("{}.{name}", entry.table),
+                Kind::Rule { problem, remedy },
+            );
+            continue;
+        }
+        settings.push((entry, name, value));
+    }
+    settings.sort_by_key(|(entry, ..)| (entry.place.line, entry.place.column));
+    settings
+        .into_iter()
+        .map(|(_, name, value)| (name, value))
+        .collect()
+}
+
+/// A flag's value, however it was written.
+fn flag(entry: &Entry<IniValue>, name: &str, report: &mut Report<'_>) -> String {
+    match entry.value.0.to_ascii_lowercase().as_str() {
+        "1" | "on" | "yes" | "true" => "1".to_owned(),
+        "0" | "off" | "no" | "false" | "none" | "" => "0".to_owned(),
+        _ => {
+            let found = quoted(&entry.value.0);
+            let expected = "a flag; write true or false without quotes".to_owned();
+            report.error(
+                &entry.place,
+                &format!("{}.{name}", entry.table),
+                Kind::Value { found, expected },
+            );
+            String::new()
+        }
+    }
+}

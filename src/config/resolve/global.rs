@@ -1,0 +1,139 @@
+//! `[global]`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::World;
+use crate::config::draft::{GlobalDraft, PoolText};
+use crate::config::leaves::{Field, Written};
+use crate::config::model::{Global, LogLevel, LogTarget, Pool};
+use crate::config::report::Report;
+use crate::config::units::{Text, Whole};
+use crate::config::value::quoted;
+
+const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
+/// php-fpm's range; the kernel takes 20 for 19.
+const PRIORITIES: (i64, i64) = (-19, 20);
+
+pub(super) fn resolve(
+    draft: &GlobalDraft,
+    pools: &[(&PoolText, Pool)],
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Global {
+    let error_log = error_log(draft, world, report);
+    let daemonize = draft.daemonize.written().is_some_and(|written| written.value.0);
+    if let (true, LogTarget::Stderr, Some(written)) = (daemonize, &error_log, draft.daemonize.written()) {
+        report.warn(
+            written,
+            "in the background there is no standard error stream",
+            "set error_log to a file",
+        );
+    }
+    Global {
+        pid: draft
+            .pid
+            .written()
+            .and_then(|written| absolute(written, world, report)),
+        error_log,
+        log_level: draft
+            .log_level
+            .written()
+            .map_or(LogLevel::Notice, |written| written.value.0),
+        process_max: process_max(draft, pools, report),
+        process_priority: priority(&draft.process_priority, world, report),
+        process_control_timeout: (draft.process_control_timeout.written())
+            .map_or(DEFAULT_CONTROL_TIMEOUT, |written| written.value.0),
+        daemonize,
+        rlimit_files: rlimit_files(&draft.rlimit_files, report),
+        rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
+    }
+}
+
+fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) -> LogTarget {
+    match draft.error_log.written() {
+        None => LogTarget::Stderr,
+        Some(written) if written.value.0 == "stderr" => LogTarget::Stderr,
+        Some(written) if written.value.0.eq_ignore_ascii_case("syslog") => {
+            report.rule(
+                written,
+                "logging to syslog is not available",
+                "write \"stderr\" or an absolute path",
+            );
+            LogTarget::Stderr
+        }
+        Some(written) => absolute(written, world, report).map_or(LogTarget::Stderr, LogTarget::File),
+    }
+}
+
+/// An absolute path of a file that is yet to be made.
+fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+    let text = &written.value.0;
+    let path = Path::new(text);
+    if !path.is_absolute() || path.file_name().is_none() {
+        report.rule(
+            written,
+            format!("{} is not the absolute path of a file", quoted(text)),
+            "start it with /",
+        );
+        return None;
+    }
+    if text.contains("$pool") {
+        report.rule(
+            written,
+            "$pool means nothing outside a pool",
+            "write the path in full",
+        );
+        return None;
+    }
+    missing_parent(written, path, world, report);
+    Some(path.to_owned())
+}
+
+/// Warns when the directory that a file is to be made in isn't there; it may still come, so it is no error.
+pub(super) fn missing_parent<T>(
+    written: &Written<T>,
+    path: &Path,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) {
+    if let Some(parent) = path.parent().filter(|parent| !world.is_dir(parent)) {
+        let problem = format!(
+            "{} is not an existing directory",
+            quoted(&parent.to_string_lossy())
+        );
+        report.warn(written, problem, "make it before the start");
+    }
+}
+
+fn process_max(draft: &GlobalDraft, pools: &[(&PoolText, Pool)], report: &mut Report<'_>) -> Option<u32> {
+    let max = report
+        .range(&draft.process_max, 0, i64::from(i32::MAX))
+        .and_then(|max| u32::try_from(max).ok());
+    let max = max.filter(|max| *max > 0)?;
+    if let (Some(written), Some((_, pool))) = (
+        draft.process_max.written(),
+        pools.iter().find(|(_, pool)| pool.pm.max_children() > max),
+    ) {
+        let children = pool.pm.max_children();
+        let problem = format!("pool {} may never have its {children} workers", pool.name);
+        report.warn(written, problem, format!("raise it to {children} or more"));
+    }
+    Some(max)
+}
+
+/// A nice value; without root it has no effect.
+pub(super) fn priority(field: &Field<Whole>, world: &dyn World, report: &mut Report<'_>) -> Option<i32> {
+    let value = report.range(field, PRIORITIES.0, PRIORITIES.1)?;
+    if !world.is_root() {
+        report.ignored_without_root(field);
+        return None;
+    }
+    i32::try_from(value).ok()
+}
+
+/// A limit of open files; 0: as inherited.
+pub(super) fn rlimit_files(field: &Field<Whole>, report: &mut Report<'_>) -> Option<u64> {
+    let limit = report.range(field, 0, i64::from(i32::MAX))?;
+    u64::try_from(limit).ok().filter(|limit| *limit > 0)
+}

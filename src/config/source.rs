@@ -1,0 +1,98 @@
+//! One configuration file's text: parsed, and able to say where in it something is.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::error::{Finding, Kind, Place, Severity};
+use super::known;
+use super::report::Findings;
+
+/// More syntax errors than this in one file are no help.
+const MAX_SYNTAX_ERRORS: usize = 20;
+
+/// A file's name and text.
+#[derive(Debug)]
+pub(super) struct Source<'t> {
+    file: Arc<Path>,
+    order: usize,
+    text: &'t str,
+    line_starts: Vec<usize>,
+}
+
+impl<'t> Source<'t> {
+    pub(super) fn new(file: &Path, order: usize, text: &'t str) -> Source<'t> {
+        let mut line_starts = vec![0];
+        line_starts.extend(text.match_indices('\n').map(|(at, _)| at + 1));
+        Source {
+            file: file.into(),
+            order,
+            text,
+            line_starts,
+        }
+    }
+
+    /// The place of a byte of the text.
+    pub(super) fn place(&self, offset: usize) -> Place {
+        let offset = offset.min(self.text.len());
+        let line = self.line_starts.partition_point(|&start| start <= offset);
+        let before = &self.text.as_bytes()[self.line_starts[line - 1]..offset];
+        let column = before.iter().filter(|&&byte| byte & 0xC0 != 0x80).count() + 1;
+        Place {
+            file: self.file.clone(),
+            line,
+            column,
+            order: self.order,
+        }
+    }
+
+    /// The file as a whole.
+    pub(super) fn whole(&self) -> Place {
+        Place {
+            file: self.file.clone(),
+            line: 0,
+            column: 0,
+            order: self.order,
+        }
+    }
+
+    /// The text as a table; `None` after a syntax error, which is then among the findings.
+    pub(super) fn parse(&self, findings: &mut Findings) -> Option<DeTable<'t>> {
+        let (table, mut errors) = DeTable::parse_recoverable(self.text);
+        if errors.is_empty() {
+            return Some(Spanned::into_inner(table));
+        }
+        let start = |error: &toml::de::Error| error.span().unwrap_or_default().start;
+        errors.sort_by_key(start);
+        // One mistake often makes the parser stumble several times in one line.
+        errors.dedup_by_key(|error| self.place(start(error)).line);
+        for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
+            let place = self.place(start(error));
+            let advice = known::advice_for_line(self.line(place.line), error.message());
+            // The parser's own guess is worse where there is a better one.
+            let end = if advice.is_some() {
+                error.message().find(", expected ")
+            } else {
+                None
+            };
+            let problem = error.message()[..end.unwrap_or(error.message().len())].to_owned();
+            let kind = Kind::Syntax { problem, advice };
+            findings.push(Finding {
+                severity: Severity::Error,
+                place,
+                pool: None,
+                key: None,
+                kind,
+            });
+        }
+        None
+    }
+
+    fn line(&self, number: usize) -> &'t str {
+        let start = self.line_starts[number - 1];
+        let end = self.line_starts.get(number).copied().unwrap_or(self.text.len());
+        &self.text[start..end]
+    }
+}

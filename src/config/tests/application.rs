@@ -1,0 +1,163 @@
+//! Rules of applications.
+
+use super::*;
+
+/// A PHP application, with its own lines from line 9.
+fn application(more: &str) -> String {
+    format!("{}{more}\n", pool("").replace("\n\n\n", "\n\n"))
+}
+
+#[test]
+fn rules_of_the_application() {
+    let missing = pool("").replace(
+        "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
+        "",
+    );
+    one(
+        &missing,
+        &ROOT,
+        "1:7: error: [pool www] application: missing; write [pool.www.application] with runtime = \"php\" and version = \"8.2\"",
+    );
+    let with = |runtime: &str| pool("").replace("runtime = \"php\"", runtime);
+    for (line, expected) in [
+        (
+            "",
+            "10:1: error: [pool www] application.runtime: missing; write runtime = \"php\"",
+        ),
+        (
+            "runtime = \"wsgi\"",
+            "9:1: error: [pool www] application.runtime: this version can't run \"wsgi\"; it can run \"php\" and \"rust\"",
+        ),
+        (
+            "runtime = \"pph\"",
+            "9:1: error: [pool www] application.runtime: \"pph\" is no known runtime; it can be \"php\" or \"rust\"",
+        ),
+        (
+            "runtime = \"noed\"",
+            "9:1: error: [pool www] application.runtime: \"noed\" is no known runtime; did you mean \"node\"?",
+        ),
+        (
+            "runtime = 1",
+            "9:1: error: [pool www] application.runtime: 1 is not a string; write text in quotes, without NUL characters",
+        ),
+        (
+            "runtime = \"rust\"",
+            "10:1: error: [pool www] application.version: unknown key",
+        ),
+    ] {
+        one(&with(line), &ROOT, expected);
+    }
+    for name in ["wsgi", "asgi", "rack", "node", "fastcgi", "http", "cgi"] {
+        let expected = format!(
+            "9:1: error: [pool www] application.runtime: this version can't run \"{name}\"; it can run \"php\" and \"rust\""
+        );
+        one(&with(&format!("runtime = \"{name}\"")), &ROOT, &expected);
+    }
+    let version = pool("").replace("version = \"8.2\"", "");
+    one(
+        &version,
+        &ROOT,
+        "9:1: error: [pool www] application.version: missing; write version = \"8.2\", or the version that is installed",
+    );
+    let version = pool("").replace("\"8.2\"", "\"8\"");
+    one(
+        &version,
+        &ROOT,
+        "10:1: error: [pool www] application.version: \"8\" is not a PHP version; write major and minor number, for example \"8.2\"",
+    );
+    for (line, expected) in [
+        (
+            "library = \"libphp.so\"",
+            "10:1: error: [pool www] application.library: \"libphp.so\" is not an absolute path; start it with /",
+        ),
+        (
+            "library = \"/gone.so\"",
+            "10:1: error: [pool www] application.library: \"/gone.so\" does not exist; install it, or give another path",
+        ),
+        (
+            "php_ini = \"/gone.ini\"",
+            "10:1: error: [pool www] application.php_ini: \"/gone.ini\" does not exist; install it, or give another path",
+        ),
+        (
+            "limit_extensions = [\"php\"]",
+            "10:1: error: [pool www] application.limit_extensions: \"php\" is not an extension; write a dot and the name, for example \".php\"",
+        ),
+        (
+            "limit_extensions = \".php\"",
+            "10:1: error: [pool www] application.limit_extensions: \".php\" is not an array of strings; write [\"one\", \"two\"]",
+        ),
+        (
+            "limit_extensions = [1]",
+            "10:1: error: [pool www] application.limit_extensions: 1 is not a string; write text in quotes, without NUL characters",
+        ),
+        (
+            "start_timeout = 0",
+            "10:1: error: [pool www] application.start_timeout: 0 is too short; give a duration above zero, for example \"10s\"",
+        ),
+        (
+            "php_flag.display_errors = \"maybe\"",
+            "10:10: error: [pool www] application.php_flag.display_errors: \"maybe\" is not a flag; write true or false without quotes",
+        ),
+        (
+            "php_value.display_errors = 1\nphp_flag.display_errors = true",
+            "11:10: error: [pool www] application.php_flag.display_errors: it is already set at f.toml:10:11; set it once",
+        ),
+        (
+            "php_value = { \"a b\" = 1 }",
+            "10:15: error: [pool www] application.php_value: \"a b\" can't be the name of a setting; write it as in php.ini",
+        ),
+        (
+            "php_value.x = []",
+            "10:11: error: [pool www] application.php_value.x: an array is not a php.ini value; write a string in quotes, a number, true or false",
+        ),
+        (
+            "php_values.x = 1",
+            "10:12: error: [pool www] application.php_values.x: unknown key; did you mean application.php_value?",
+        ),
+        (
+            "startup_timeout = 1",
+            "10:1: error: [pool www] application.startup_timeout: unknown key; did you mean application.start_timeout?",
+        ),
+        (
+            "max_requests = 1",
+            "10:1: error: [pool www] application.max_requests: unknown key; it belongs in [pool.www]",
+        ),
+        (
+            "pid = \"/x\"",
+            "10:1: error: [pool www] application.pid: unknown key; it belongs in [global]",
+        ),
+    ] {
+        let findings = found(&application(line), &ROOT);
+        assert_eq!(findings, [expected.replace("f.toml:", "")], "{line}");
+    }
+}
+
+#[test]
+fn settings_of_php() {
+    let text = application(
+        "php_value = { session.save_path = \"/tmp/$pool\", memory_limit = \"1M\" }\n\
+         php_flag.display_errors = false\n\
+         php_admin_flag = { log_errors = true, html_errors = \"On\" }\n\
+         php_admin_value = { precision = 14 }\n\
+         library = \"/usr/lib/libphp8.2.so\"\nphp_ini = \"/etc/php/8.2/fpm\"",
+    );
+    let Application::Php(php) = &valid(&text).pools[0].application else {
+        panic!("PHP")
+    };
+    let pairs = |list: &[(&str, &str)]| -> Vec<(String, String)> {
+        list.iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let expected = [
+        ("session.save_path", "/tmp/www"),
+        ("memory_limit", "1M"),
+        ("display_errors", "0"),
+    ];
+    assert_eq!(php.php_value, pairs(&expected));
+    assert_eq!(
+        php.php_admin_value,
+        pairs(&[("log_errors", "1"), ("html_errors", "1"), ("precision", "14")])
+    );
+    assert_eq!(php.limit_extensions, [".php", ".phar"]);
+}

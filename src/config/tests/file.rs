@@ -1,0 +1,257 @@
+//! Rules of files and of `[global]`.
+
+use super::*;
+
+#[test]
+fn rules_of_global() {
+    for (line, expected) in [
+        (
+            "pid = \"a.pid\"",
+            "2:1: error: global.pid: \"a.pid\" is not the absolute path of a file; start it with /",
+        ),
+        (
+            "pid = \"/\"",
+            "2:1: error: global.pid: \"/\" is not the absolute path of a file; start it with /",
+        ),
+        (
+            "pid = \"/run/$pool.pid\"",
+            "2:1: error: global.pid: $pool means nothing outside a pool; write the path in full",
+        ),
+        (
+            "pid = \"/nodir/a.pid\"",
+            "2:1: warning: global.pid: \"/nodir\" is not an existing directory; make it before the start",
+        ),
+        (
+            "error_log = \"syslog\"",
+            "2:1: error: global.error_log: logging to syslog is not available; write \"stderr\" or an absolute path",
+        ),
+        (
+            "error_log = \"log\"",
+            "2:1: error: global.error_log: \"log\" is not the absolute path of a file; start it with /",
+        ),
+        (
+            "log_level = \"loud\"",
+            "2:1: error: global.log_level: \"loud\" is not a log level; write \"debug\", \"notice\", \"warning\", \"error\" or \"alert\"",
+        ),
+        (
+            "process.max = -1",
+            "2:9: error: global.process.max: -1 is out of range; give a whole number from 0 to 2147483647",
+        ),
+        (
+            "process.max = 1",
+            "2:9: warning: global.process.max: pool www may never have its 2 workers; raise it to 2 or more",
+        ),
+        (
+            "process.priority = 99",
+            "2:9: error: global.process.priority: 99 is out of range; give a whole number from -19 to 20",
+        ),
+        (
+            "daemonize = true",
+            "2:1: warning: global.daemonize: in the background there is no standard error stream; set error_log to a file",
+        ),
+        (
+            "max_children = 1",
+            "2:1: error: global.max_children: unknown key; it belongs in [pool.NAME]",
+        ),
+        (
+            "version = \"8.2\"",
+            "2:1: error: global.version: unknown key; it belongs in [pool.NAME.application]",
+        ),
+        (
+            "emergency_restart_interval = 1",
+            "2:1: error: global.emergency_restart_interval: unknown key; leave it out: the master never restarts itself",
+        ),
+        (
+            "events.mechanism = \"epoll\"",
+            "2:8: error: global.events.mechanism: unknown key; leave it out: epoll is always used",
+        ),
+        (
+            "daemonise = true",
+            "2:1: error: global.daemonise: unknown key; did you mean daemonize?",
+        ),
+        (
+            "process.maximum = 1",
+            "2:9: error: global.process.maximum: unknown key; did you mean process.max?",
+        ),
+        (
+            "include = [\"no/*.toml\"]",
+            "2:1: warning: global.include: \"no/*.toml\" matches no file; nothing is included by it",
+        ),
+        (
+            "include = [\"/etc/locked/*.toml\"]",
+            "2:1: error: global.include: \"/etc/locked/*.toml\": /etc/locked: Permission denied (os error 13); make the directory readable",
+        ),
+        (
+            "include = \"x\"",
+            "2:1: error: global.include: \"x\" is not an array of strings; write [\"one\", \"two\"]",
+        ),
+    ] {
+        one(&format!("[global]\n{line}\n{}", pool("")), &ROOT, expected);
+    }
+    let text = format!(
+        "[global]\nprocess.priority = 1\n{}",
+        pool("").replace("user = \"www-data\"", "")
+    );
+    one(
+        &text,
+        &USER,
+        "2:9: warning: global.process.priority: it is ignored; only a master that runs as root can do this",
+    );
+}
+
+#[test]
+fn rules_of_the_file() {
+    let at_the_end = |more: &str| format!("{}{more}\n", pool(""));
+    for (text, expected) in [
+        (
+            String::new(),
+            " error: pool: missing; write a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application]",
+        ),
+        (
+            at_the_end("[www]\na = 1"),
+            "11:2: error: www: unknown key; if it is a pool, write [pool.www]",
+        ),
+        (
+            at_the_end("[pools.www]\na = 1"),
+            "11:2: error: pools: unknown key; a pool is written [pool.NAME]",
+        ),
+        (
+            at_the_end("[globals]"),
+            "11:2: error: globals: unknown key; did you mean [global]?",
+        ),
+        (
+            format!("daemonize = true\n{}", pool("")),
+            "1:1: error: daemonize: unknown key; it belongs in [global]",
+        ),
+        (
+            format!("zzz = true\n{}", pool("")),
+            "1:1: error: zzz: unknown key",
+        ),
+        (
+            format!("global = 1\n{}", pool("")),
+            "1:1: error: global: is not a table; write [global]",
+        ),
+        (
+            at_the_end("[pool]\nlisten = \"x\""),
+            "12:1: error: pool.listen: is not a table; write [pool.NAME]",
+        ),
+        (
+            pool("").replace("www]", "\"\"]").replace("www.", "\"\"."),
+            "1:7: error: [pool ] name: \"\" can't be the name of a pool; give it at least one character and no control characters",
+        ),
+    ] {
+        one(&text, &ROOT, expected);
+    }
+    one(
+        "pool = 1",
+        &ROOT,
+        "1:1: error: pool: is not a table; write [pool.NAME]",
+    );
+}
+
+#[test]
+fn syntax_errors_know_what_was_meant() {
+    for (line, expected) in [
+        (
+            "user = www-data",
+            "2:8: error: not valid TOML: string values must be quoted; put the value in quotes: user = \"www-data\"",
+        ),
+        (
+            "clear_env = no",
+            "2:13: error: not valid TOML: invalid float; write clear_env = false",
+        ),
+        (
+            "; comment",
+            "2:1: error: not valid TOML: invalid unquoted key; a comment starts with #",
+        ),
+        (
+            "pm = \"static\"\npm.max_children = 1",
+            "3:1: error: not valid TOML: cannot extend value of type string with a dotted key; php-fpm's pm.max_children is written max_children",
+        ),
+        (
+            "listen = { address = \"/a\", mode = 0660 }",
+            "2:35: error: not valid TOML: unexpected leading zero; put octal digits in quotes: \"0660\"",
+        ),
+        (
+            "listen = \"/a\"\nlisten.mode = \"0660\"",
+            "3:1: error: not valid TOML: cannot extend value of type string with a dotted key; to give mode, write listen = { address = \"...\", mode = ... }",
+        ),
+        (
+            "php_value[memory_limit] = 32M",
+            "2:10: error: not valid TOML: key with no value; write php_value = { memory_limit = \"...\" }",
+        ),
+        (
+            "user = \"a\"\nuser = \"b\"",
+            "3:1: error: not valid TOML: duplicate key",
+        ),
+    ] {
+        one(&format!("[pool.www]\n{line}\n"), &ROOT, expected);
+    }
+}
+
+#[test]
+fn all_errors_are_reported() {
+    let text = "[global]\nlog_level = \"x\"\n[pool.a]\nlisten = \"x\"\n[pool.b]\nmax_children = 0\n";
+    let places: Vec<String> = found(text, &USER)
+        .iter()
+        .map(|line| line.split(": missing").next().unwrap().to_owned())
+        .collect();
+    let places: Vec<&str> = places
+        .iter()
+        .map(|line| line.split(": ").nth(2).unwrap())
+        .collect();
+    let expected = [
+        "global.log_level",
+        "[pool a] pm",
+        "[pool a] max_children",
+        "[pool a] application",
+        "[pool a] listen",
+        "[pool b] listen",
+        "[pool b] pm",
+        "[pool b] application",
+        "[pool b] max_children",
+    ];
+    assert_eq!(places, expected);
+}
+
+#[test]
+fn included_files() {
+    const A: &str = "[pool.a]\nlisten = \"/run/$pool\"\npm = \"static\"\nmax_children = 1\napplication = { runtime = \"rust\" }\n";
+    const B: &str = "[pool.b]\nlisten = \"/run/$pool\"\npm = \"static\"\nmax_children = 1\napplication = { runtime = \"rust\" }\n";
+    let main = "[global]\ninclude = [\"*.conf\", \"a.conf\"]\n";
+    let with = |files: Vec<(&'static str, &'static str)>| Machine { root: false, files };
+    let loaded = parsed(main, &with(vec![("a.conf", A), ("b.conf", B)])).unwrap();
+    let names: Vec<&str> = loaded
+        .config
+        .pools
+        .iter()
+        .map(|pool| pool.name.as_str())
+        .collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(loaded.warnings, []);
+    for (files, expected) in [
+        (
+            vec![("a.conf", A), ("c.conf", A)],
+            "c.conf:1:7: error: [pool a] this pool is already defined at a.conf:1:7; give one of the two another name",
+        ),
+        (
+            vec![("a.conf", A), ("g.conf", "[global]\n")],
+            "g.conf: error: global: is not read from an included file; move it to the main file",
+        ),
+        (
+            vec![("a.conf", "unreadable")],
+            "a.conf: error: can't be read: Permission denied (os error 13)",
+        ),
+        (
+            vec![("a.conf", "latin")],
+            "a.conf:2:9: error: not valid TOML: this is not UTF-8; save the file in this encoding",
+        ),
+        (
+            vec![("a.conf", A), ("x.conf", "[pool.x\n")],
+            "x.conf:1:8: error: not valid TOML: unclosed table, expected `]`",
+        ),
+    ] {
+        let main = main.replace(", \"a.conf\"", "");
+        one(&main, &with(files), expected);
+    }
+}

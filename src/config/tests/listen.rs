@@ -1,0 +1,169 @@
+//! Rules of listening sockets.
+
+use std::path::PathBuf;
+
+use super::*;
+
+/// A pool that listens on `listen`, on line 2.
+fn listening(listen: &str) -> String {
+    format!(
+        "[pool.www]\n{listen}\nuser = \"www-data\"\npm = \"static\"\nmax_children = 2\n\
+         application = {{ runtime = \"php\", version = \"8.2\" }}\n"
+    )
+}
+
+#[test]
+fn rules_of_the_listening_socket() {
+    const FORMS: &str = "write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port";
+    for (listen, problem) in [
+        ("127.0.0.1:99999", "\"99999\" is not a port from 1 to 65535"),
+        ("127.0.0.1:0", "\"0\" is not a port from 1 to 65535"),
+        ("127.0.0.1:+80", "\"+80\" is not a port from 1 to 65535"),
+        ("127.0.0.1:", "\"\" is not a port from 1 to 65535"),
+        ("70000", "\"70000\" is not a port from 1 to 65535"),
+        ("", "\"\" is not an address"),
+        ("run/a.sock", "\"run/a.sock\" is not an address"),
+        ("::1:9000", "the IPv6 address \"::1\" is not in brackets"),
+        ("[::1:9000", "\"[::1\" is not an IPv6 address in brackets"),
+        ("[::g]:9000", "\"[::g]\" is not an IPv6 address in brackets"),
+        ("nowhere:9000", "the host \"nowhere\" is not known"),
+        (":9000", "the host \"\" is not known"),
+    ] {
+        let expected = format!("2:1: error: [pool www] listen: {problem}; {FORMS}");
+        one(&listening(&format!("listen = \"{listen}\"")), &ROOT, &expected);
+    }
+    let long = format!("listen = \"/run/{}\"", "x".repeat(103));
+    let missing = "1:7: error: [pool www] listen: missing; write listen = \"/run/forkyard-www.sock\" or listen = \"127.0.0.1:9000\"";
+    for (line, expected) in [
+        (
+            long.as_str(),
+            "2:1: error: [pool www] listen: the path has 108 bytes; a unix socket's path may have 107",
+        ),
+        ("", missing),
+        (
+            "listen = {}",
+            "2:1: error: [pool www] listen: a table is not a string; write text in quotes, without NUL characters",
+        ),
+        (
+            "listen = 9000",
+            "2:1: error: [pool www] listen: 9000 is not a string; write text in quotes, without NUL characters",
+        ),
+        (
+            "listen = \"/run\"",
+            "2:1: error: [pool www] listen: \"/run\" is a directory; give the path of the socket itself",
+        ),
+        (
+            "listen = \"/nodir/a.sock\"",
+            "2:1: warning: [pool www] listen: \"/nodir\" is not an existing directory; make it before the start",
+        ),
+        (
+            "listen = { address = \"9000\", backlog = -2 }",
+            "2:30: error: [pool www] listen.backlog: -2 is out of range; give a whole number from -1 to 2147483647",
+        ),
+        (
+            "listen = { address = \"/run/a\", mode = \"0999\" }",
+            "2:32: error: [pool www] listen.mode: \"0999\" is not a file mode; write octal digits in quotes, at most \"0777\", for example \"0660\"",
+        ),
+        (
+            "listen = { address = \"/run/a\", mode = 660 }",
+            "2:32: error: [pool www] listen.mode: 660 is not a file mode; write octal digits in quotes, at most \"0777\", for example \"0660\"",
+        ),
+        (
+            "listen = { address = \"/run/a\", owner = \"gone\" }",
+            "2:32: error: [pool www] listen.owner: there is no user \"gone\"; name an existing user, or give a numeric id",
+        ),
+        (
+            "listen = { address = \"/run/a\", group = \"gone\" }",
+            "2:32: error: [pool www] listen.group: there is no group \"gone\"; name an existing group, or give a numeric id",
+        ),
+        (
+            "listen = { address = \"9000\", mode = \"0600\" }",
+            "2:30: warning: [pool www] listen.mode: it has no effect on a TCP socket; use allowed_clients",
+        ),
+        (
+            "listen = { address = \"/run/a\", allowed_clients = [\"::1\"] }",
+            "2:32: warning: [pool www] listen.allowed_clients: it has no effect on a unix socket; use owner, group and mode",
+        ),
+        (
+            "listen = { address = \"9000\", allowed_clients = [\"10.0.0.0/8\"] }",
+            "2:30: error: [pool www] listen.allowed_clients: \"10.0.0.0/8\" is not an IP address; write single addresses, for example [\"127.0.0.1\", \"::1\"]",
+        ),
+        (
+            "listen = { address = \"9000\", allowed_clients = [] }",
+            "2:30: error: [pool www] listen.allowed_clients: nobody is in the list; name an address, or leave it out to let everybody connect",
+        ),
+        (
+            "listen = { address = \"9000\", allowed_clients = \"::1\" }",
+            "2:30: error: [pool www] listen.allowed_clients: \"::1\" is not an array of strings; write [\"one\", \"two\"]",
+        ),
+        (
+            "listen = { address = \"9000\", acl_users = \"a\" }",
+            "2:30: error: [pool www] listen.acl_users: unknown key; socket ACLs are not available; use owner, group and mode",
+        ),
+    ] {
+        one(&listening(line), &ROOT, expected);
+    }
+}
+
+#[test]
+fn forms_of_the_address() {
+    let unix = Address::Unix(PathBuf::from("/run/www.sock"));
+    for (line, expected) in [
+        ("listen = \"/run/$pool.sock\"", unix),
+        (
+            "listen = \"127.0.0.1:9000\"",
+            Address::Tcp("127.0.0.1:9000".parse().unwrap()),
+        ),
+        (
+            "listen.address = \"localhost:9000\"",
+            Address::Tcp("127.0.0.1:9000".parse().unwrap()),
+        ),
+        (
+            "listen = { address = \"[::1]:9000\" }",
+            Address::Tcp("[::1]:9000".parse().unwrap()),
+        ),
+        ("listen = \"9000\"", Address::TcpAny(9000)),
+    ] {
+        assert_eq!(valid(&listening(line)).pools[0].listen.address, expected);
+    }
+}
+
+#[test]
+fn addresses_are_not_shared() {
+    let two = |a: &str, b: &str| {
+        let b = listening(&format!("listen = \"{b}\"")).replace("pool.www", "pool.api");
+        format!("{}{b}", listening(&format!("listen = \"{a}\"")))
+    };
+    for (a, b) in [
+        ("/run/a", "/run/a"),
+        ("9000", "9000"),
+        ("9000", "127.0.0.1:9000"),
+        ("0.0.0.0:9000", "127.0.0.1:9000"),
+        ("[::1]:9000", "[::]:9000"),
+        ("localhost:9000", "127.0.0.1:9000"),
+    ] {
+        let expected = format!(
+            "8:1: error: [pool api] listen: pool www already listens on \"{b}\"; give each pool an address of its own"
+        );
+        one(&two(a, b), &ROOT, &expected);
+    }
+    for (a, b) in [
+        ("9000", "9001"),
+        ("127.0.0.1:9000", "127.0.0.2:9000"),
+        ("0.0.0.0:9000", "[::1]:9000"),
+        ("/run/a", "9000"),
+    ] {
+        assert_eq!(found(&two(a, b), &ROOT), [""; 0], "{a} {b}");
+    }
+}
+
+#[test]
+fn pools_are_in_the_order_of_the_text() {
+    let text = format!(
+        "{}{}",
+        listening("listen = \"/run/z\"").replace("www]", "zzz]"),
+        listening("listen = \"/run/a\"")
+    );
+    let names: Vec<String> = valid(&text).pools.into_iter().map(|pool| pool.name).collect();
+    assert_eq!(names, ["zzz", "www"]);
+}

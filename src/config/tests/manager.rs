@@ -1,0 +1,112 @@
+//! Rules of the process manager.
+
+use std::time::Duration;
+
+use super::*;
+
+/// A dynamic pool, with its own lines from line 6.
+fn dynamic(more: &str) -> String {
+    format!(
+        "[pool.www]\nlisten = \"/run/a.sock\"\nuser = \"www-data\"\npm = \"dynamic\"\nmax_children = 5\n{more}\n\
+         [pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n"
+    )
+}
+
+#[test]
+fn rules_of_the_process_manager() {
+    for (lines, expected) in [
+        (
+            "max_spare_servers = 3",
+            "1:7: error: [pool www] min_spare_servers: missing; write min_spare_servers = 1, the fewest idle workers",
+        ),
+        (
+            "min_spare_servers = 1",
+            "1:7: error: [pool www] max_spare_servers: missing; write max_spare_servers = 3, the most idle workers",
+        ),
+        (
+            "min_spare_servers = 0\nmax_spare_servers = 3",
+            "6:1: error: [pool www] min_spare_servers: 0 is out of range; give a whole number from 1 to 1000000",
+        ),
+        (
+            "min_spare_servers = 1\nmax_spare_servers = 0",
+            "7:1: error: [pool www] max_spare_servers: 0 is out of range; give a whole number from 1 to 1000000",
+        ),
+        (
+            "min_spare_servers = 1\nmax_spare_servers = 6\nstart_servers = 1",
+            "7:1: error: [pool www] max_spare_servers: 6 is more than max_children, which is 5; give at most 5",
+        ),
+        (
+            "min_spare_servers = 3\nmax_spare_servers = 2",
+            "7:1: error: [pool www] max_spare_servers: 2 is less than min_spare_servers, which is 3; give at least 3",
+        ),
+        (
+            "min_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = 3",
+            "8:1: error: [pool www] start_servers: 3 is not between min_spare_servers and max_spare_servers; give a whole number from 1 to 2",
+        ),
+        (
+            "min_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = -3",
+            "8:1: error: [pool www] start_servers: -3 is out of range; give a whole number from 0 to 1000000",
+        ),
+        (
+            "min_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = 1\nmax_spawn_rate = 0",
+            "9:1: error: [pool www] max_spawn_rate: 0 is out of range; give a whole number from 1 to 1000000",
+        ),
+        (
+            "min_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = 1\nprocess_idle_timeout = 0",
+            "9:1: error: [pool www] process_idle_timeout: 0 is too short; give a duration above zero, for example \"10s\"",
+        ),
+        (
+            "min_spare_servers = 1\nmax_spare_servers = 4",
+            "1:7: notice: [pool www] start_servers: not set, so the pool starts with 2; that is halfway between min_spare_servers and max_spare_servers",
+        ),
+        (
+            "min_spare_servers = 2\nmax_spare_servers = 5\nstart_servers = 0",
+            "8:1: notice: [pool www] start_servers: not set, so the pool starts with 3; that is halfway between min_spare_servers and max_spare_servers",
+        ),
+    ] {
+        one(&dynamic(lines), &ROOT, expected);
+    }
+    let with = |from: &str, to: &str| pool("").replace(from, to);
+    for (from, to, expected) in [
+        (
+            "pm = \"static\"",
+            "",
+            "1:7: error: [pool www] pm: missing; write pm = \"dynamic\", \"static\" or \"ondemand\"",
+        ),
+        (
+            "\"static\"",
+            "\"statical\"",
+            "4:1: error: [pool www] pm: \"statical\" is not a process manager; write \"static\", \"dynamic\" or \"ondemand\"",
+        ),
+        (
+            "max_children = 2",
+            "",
+            "1:7: error: [pool www] max_children: missing; write max_children = 10, or as many workers as memory allows",
+        ),
+        (
+            "max_children = 2",
+            "max_children = 0",
+            "5:1: error: [pool www] max_children: 0 is out of range; give a whole number from 1 to 1000000",
+        ),
+        (
+            "max_children = 2",
+            "max_children = 2.5",
+            "5:1: error: [pool www] max_children: 2.5 is not a whole number; write digits without quotes, for example 10",
+        ),
+    ] {
+        one(&with(from, to), &ROOT, expected);
+    }
+    assert_eq!(
+        found(&with("pm = \"static\"", "pm.max_children = 3"), &ROOT),
+        [
+            "1:7: error: [pool www] pm: missing; write pm = \"dynamic\", \"static\" or \"ondemand\"",
+            "4:4: error: [pool www] pm.max_children: unknown key; php-fpm's pm.max_children is written max_children",
+        ]
+    );
+    let ondemand = valid(&with("\"static\"", "\"OnDemand\"")).pools[0].pm;
+    let expected = ProcessManager::Ondemand {
+        max_children: 2,
+        process_idle_timeout: Duration::from_secs(10),
+    };
+    assert_eq!(ondemand, expected);
+}

@@ -1,0 +1,146 @@
+//! The rules, each with the exact words it is reported in.
+
+mod application;
+mod file;
+mod listen;
+mod manager;
+mod pool;
+mod sample;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// A machine in memory.
+struct Machine {
+    root: bool,
+    files: Vec<(&'static str, &'static str)>,
+}
+
+const ROOT: Machine = Machine {
+    root: true,
+    files: Vec::new(),
+};
+
+const USER: Machine = Machine {
+    root: false,
+    files: Vec::new(),
+};
+
+impl World for Machine {
+    fn is_root(&self) -> bool {
+        self.root
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        [
+            "/",
+            "/run",
+            "/var/log",
+            "/srv/www",
+            "/srv/www/app",
+            "/etc/php/8.2/fpm",
+        ]
+        .iter()
+        .any(|dir| path == *dir)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.is_dir(path) || path == Path::new("/usr/lib/libphp8.2.so")
+    }
+
+    fn user(&self, name: &str) -> Option<UserIds> {
+        match name {
+            "root" => Some(UserIds { uid: 0, gid: 0 }),
+            "www-data" => Some(UserIds { uid: 33, gid: 33 }),
+            "halfroot" => Some(UserIds { uid: 7, gid: 0 }),
+            _ => None,
+        }
+    }
+
+    fn user_by_id(&self, uid: u32) -> Option<UserIds> {
+        ["root", "www-data"]
+            .iter()
+            .filter_map(|name| self.user(name))
+            .find(|ids| ids.uid == uid)
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        match name {
+            "root" => Some(0),
+            "www-data" => Some(33),
+            _ => None,
+        }
+    }
+
+    fn env(&self, name: &str) -> Option<String> {
+        (name == "PATH").then(|| "/usr/bin:/bin".to_owned())
+    }
+
+    fn resolve(&self, host: &str, port: u16) -> Vec<SocketAddr> {
+        if host == "localhost" {
+            vec![SocketAddr::from(([127, 0, 0, 1], port))]
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
+        if pattern == Path::new("/etc/locked/*.toml") {
+            return Err("/etc/locked: Permission denied (os error 13)".to_owned());
+        }
+        let pattern = pattern.to_str().unwrap();
+        Ok(self
+            .files
+            .iter()
+            .map(|(name, _)| *name)
+            .filter(|name| glob::matches(pattern, name))
+            .map(PathBuf::from)
+            .collect())
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        match self.files.iter().find(|(name, _)| path == Path::new(name)) {
+            Some((_, "unreadable")) => Err("Permission denied (os error 13)".to_owned()),
+            Some((_, "latin")) => Ok(b"[pool.x]\nuser = \"\xe9\"\n".to_vec()),
+            Some((_, text)) => Ok(text.as_bytes().to_vec()),
+            None => Err("No such file or directory (os error 2)".to_owned()),
+        }
+    }
+}
+
+fn parsed(text: &str, world: &Machine) -> Result<Loaded, Errors> {
+    parse(text, Path::new("f.toml"), world)
+}
+
+/// Everything that is found, as the check command would show it, without the file's name.
+fn found(text: &str, world: &Machine) -> Vec<String> {
+    let findings = match parsed(text, world) {
+        Ok(loaded) => loaded.warnings,
+        Err(errors) => errors.findings,
+    };
+    findings
+        .iter()
+        .map(|finding| finding.to_string().replace("f.toml:", ""))
+        .collect()
+}
+
+fn valid(text: &str) -> Config {
+    match parsed(text, &ROOT) {
+        Ok(loaded) => loaded.config,
+        Err(errors) => panic!("{errors}"),
+    }
+}
+
+/// A pool whose lines 2 to 6 are right, with more lines for `[pool.www]` from line 7.
+fn pool(more: &str) -> String {
+    let application = "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n";
+    format!(
+        "[pool.www]\nlisten = \"/run/a.sock\"\nuser = \"www-data\"\npm = \"static\"\nmax_children = 2\n\n{more}\n{application}"
+    )
+}
+
+fn one(text: &str, world: &Machine, expected: &str) {
+    assert_eq!(found(text, world), [expected], "in\n{text}");
+}

@@ -1,0 +1,284 @@
+//! The forms a value can be written in: durations, sizes, numbers, words.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
+
+use super::model::{CoreLimit, LogLevel};
+
+/// Longest duration: ten years. Keeps sums of times far from any overflow.
+const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
+
+/// A duration: seconds, or a number with a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Time(pub(super) Duration);
+
+/// A number of bytes, or a number with `K`, `M` or `G`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size(pub(super) u64);
+
+/// A size, or `unlimited`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Core(pub(super) CoreLimit);
+
+/// Permission bits, written in octal as a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mode(pub(super) u32);
+
+/// A whole number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Whole(pub(super) i64);
+
+/// `true` or `false`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Flag(pub(super) bool);
+
+/// A string without NUL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Text(pub(super) String);
+
+/// An array of strings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Texts(pub(super) Vec<String>);
+
+/// A php.ini setting: a string, a number, or a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct IniValue(pub(super) String);
+
+/// The least severe lines that are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Level(pub(super) LogLevel);
+
+/// Which process manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manager {
+    Static,
+    Dynamic,
+    Ondemand,
+}
+
+/// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = number_and_unit(text)?;
+    let milliseconds: u64 = match unit {
+        "ms" => 1,
+        "" | "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let duration = Duration::from_millis(number.checked_mul(milliseconds)?);
+    (duration <= MAX_DURATION).then_some(duration)
+}
+
+/// `65536`, `"64K"`, `"1M"`, `"2G"`; the units are powers of 1024.
+pub(super) fn size(text: &str) -> Option<u64> {
+    let (number, unit) = number_and_unit(text)?;
+    let bytes: u64 = match unit {
+        "" => 1,
+        "K" | "k" => 1 << 10,
+        "M" | "m" => 1 << 20,
+        "G" | "g" => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(bytes)
+}
+
+/// A number without a sign, and what follows it.
+fn number_and_unit(text: &str) -> Option<(u64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit))
+}
+
+fn octal(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    let mode = digits.then(|| u32::from_str_radix(text, 8).ok())??;
+    (mode <= 0o777).then_some(mode)
+}
+
+fn core_limit(text: &str) -> Option<CoreLimit> {
+    match text {
+        "unlimited" => Some(CoreLimit::Unlimited),
+        _ => size(text).map(CoreLimit::Bytes),
+    }
+}
+
+fn level(text: &str) -> Option<LogLevel> {
+    Some(match text.to_ascii_lowercase().as_str() {
+        "debug" => LogLevel::Debug,
+        "notice" => LogLevel::Notice,
+        "warning" | "warn" => LogLevel::Warning,
+        "error" => LogLevel::Error,
+        "alert" => LogLevel::Alert,
+        _ => return None,
+    })
+}
+
+fn manager(text: &str) -> Option<Manager> {
+    Some(match text.to_ascii_lowercase().as_str() {
+        "static" => Manager::Static,
+        "dynamic" => Manager::Dynamic,
+        "ondemand" => Manager::Ondemand,
+        _ => return None,
+    })
+}
+
+/// Implements `Deserialize` for a form: what it should be, and which TOML types it takes through which function.
+macro_rules! form {
+    ($type:ident, $expected:literal $(, str $from_str:expr)? $(, int $from_int:expr)? $(, flag $from_flag:expr)? $(, float $from_float:expr)?) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Form;
+                impl Visitor<'_> for Form {
+                    type Value = $type;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+                    $(fn visit_str<E: Error>(self, text: &str) -> Result<$type, E> {
+                        let read: fn(&str) -> Option<$type> = $from_str;
+                        read(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+                    })?
+                    $(fn visit_i64<E: Error>(self, number: i64) -> Result<$type, E> {
+                        let read: fn(i64) -> Option<$type> = $from_int;
+                        read(number).ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+                    })?
+                    $(fn visit_bool<E: Error>(self, flag: bool) -> Result<$type, E> {
+                        let read: fn(bool) -> $type = $from_flag;
+                        Ok(read(flag))
+                    })?
+                    $(fn visit_f64<E: Error>(self, number: f64) -> Result<$type, E> {
+                        let read: fn(f64) -> $type = $from_float;
+                        Ok(read(number))
+                    })?
+                }
+                deserializer.deserialize_any(Form)
+            }
+        }
+    };
+}
+
+form!(
+    Time,
+    "a duration; write whole seconds, or a whole number with ms, s, m, h or d, for example \"10s\", at most \"3650d\"",
+    str | text | duration(text).map(Time),
+    int | number | duration(&number.to_string()).map(Time)
+);
+form!(
+    Size,
+    "a size; write bytes, or a whole number with K, M or G, for example \"64K\"",
+    str | text | size(text).map(Size),
+    int | number | u64::try_from(number).ok().map(Size)
+);
+form!(
+    Core,
+    "a size; write bytes, a whole number with K, M or G, or \"unlimited\"",
+    str | text | core_limit(text).map(Core),
+    int | number
+        | u64::try_from(number)
+            .ok()
+            .map(|bytes| Core(CoreLimit::Bytes(bytes)))
+);
+form!(
+    Mode,
+    "a file mode; write octal digits in quotes, at most \"0777\", for example \"0660\"",
+    str | text | octal(text).map(Mode)
+);
+form!(
+    Whole,
+    "a whole number; write digits without quotes, for example 10",
+    int | number | Some(Whole(number))
+);
+form!(Flag, "true or false; write one of them without quotes", flag Flag);
+form!(
+    Text,
+    "a string; write text in quotes, without NUL characters",
+    str | text | (!text.contains('\0')).then(|| Text(text.to_owned()))
+);
+form!(
+    IniValue,
+    "a php.ini value; write a string in quotes, a number, true or false",
+    str | text | (!text.contains('\0')).then(|| IniValue(text.to_owned())),
+    int | number | Some(IniValue(number.to_string())),
+    flag | flag | IniValue(if flag { "1" } else { "0" }.to_owned()),
+    float | number | IniValue(number.to_string())
+);
+form!(
+    Level,
+    "a log level; write \"debug\", \"notice\", \"warning\", \"error\" or \"alert\"",
+    str | text | level(text).map(Level)
+);
+form!(
+    Manager,
+    "a process manager; write \"static\", \"dynamic\" or \"ondemand\"",
+    str manager
+);
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = Texts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of strings; write [\"one\", \"two\"]")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Texts, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(Text(text)) = items.next_element()? {
+                    texts.push(text);
+                }
+                Ok(Texts(texts))
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("10", Some(10_000)),
+            ("500ms", Some(500)),
+            ("10s", Some(10_000)),
+            ("5m", Some(300_000)),
+            ("2h", Some(7_200_000)),
+            ("1d", Some(86_400_000)),
+            ("3650d", Some(315_360_000_000)),
+            ("3651d", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615d", None),
+            ("", None),
+            ("s", None),
+            ("-1", None),
+            ("1.5s", None),
+            ("1 s", None),
+            ("1S", None),
+            ("1w", None),
+        ] {
+            assert_eq!(duration(text), expected.map(Duration::from_millis), "{text}");
+        }
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("65536", Some(65_536)),
+            ("64K", Some(65_536)),
+            ("1m", Some(1 << 20)),
+            ("2G", Some(2 << 30)),
+            ("1T", None),
+            ("18446744073709551615K", None),
+            ("K", None),
+            ("", None),
+        ] {
+            assert_eq!(size(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A serde deserializer over one parsed TOML value, whose errors keep "found" and "expected" apart.
+
+use std::fmt::{self, Display};
+
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{Deserialize, Deserializer, Error, Expected, IntoDeserializer, Unexpected, Visitor};
+use serde::forward_to_deserialize_any;
+use toml::de::DeValue;
+
+use super::error::Kind;
+
+/// Longer values are cut in messages.
+const MAX_SHOWN: usize = 80;
+
+/// Reads a value as a `T`.
+pub(super) fn read<'v, T: Deserialize<'v>>(value: &'v DeValue<'v>) -> Result<T, Kind> {
+    T::deserialize(Value(value)).map_err(|error| error.0)
+}
+
+/// How a value is shown in a message.
+pub(super) fn shown(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => quoted(text),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.as_str().to_owned(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(_) => "an array".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+/// A string in quotes, without control characters, not too long.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(MAX_SHOWN) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+    }
+}
+
+struct Value<'v>(&'v DeValue<'v>);
+
+impl<'de> Deserializer<'de> for Value<'de> {
+    type Error = ValueError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        match self.0 {
+            DeValue::String(text) => visitor.visit_borrowed_str(text),
+            DeValue::Boolean(flag) => visitor.visit_bool(*flag),
+            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => visitor.visit_i64(number),
+                Err(_) => Err(ValueError::invalid_value(
+                    Unexpected::Other(&number.to_string()),
+                    &visitor,
+                )),
+            },
+            DeValue::Float(number) => match number.as_str().parse() {
+                Ok(float) => visitor.visit_f64(float),
+                Err(_) => Err(ValueError::invalid_value(
+                    Unexpected::Other(number.as_str()),
+                    &visitor,
+                )),
+            },
+            DeValue::Datetime(time) => Err(ValueError::invalid_value(
+                Unexpected::Other(&time.to_string()),
+                &visitor,
+            )),
+            DeValue::Array(items) => visitor.visit_seq(SeqDeserializer::new(
+                items.iter().map(|item| Value(item.get_ref())),
+            )),
+            DeValue::Table(table) => visitor.visit_map(MapDeserializer::new(
+                table
+                    .iter()
+                    .map(|(key, value)| (key.get_ref().as_ref(), Value(value.get_ref()))),
+            )),
+        }
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+impl<'v> IntoDeserializer<'v, ValueError> for Value<'v> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+#[derive(Debug)]
+struct ValueError(Kind);
+
+impl Error for ValueError {
+    fn custom<T: Display>(message: T) -> Self {
+        let problem = message.to_string();
+        ValueError(Kind::Rule {
+            problem,
+            remedy: "see the documentation of this key".to_owned(),
+        })
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let found = match found {
+            Unexpected::Str(text) => quoted(text),
+            Unexpected::Signed(number) => number.to_string(),
+            Unexpected::Float(number) => number.to_string(),
+            Unexpected::Bool(flag) => flag.to_string(),
+            Unexpected::Seq => "an array".to_owned(),
+            Unexpected::Map => "a table".to_owned(),
+            Unexpected::Other(text) => text.to_owned(),
+            other => other.to_string(),
+        };
+        ValueError(Kind::Value {
+            found,
+            expected: expected.to_string(),
+        })
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+}
+
+impl Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for ValueError {}

@@ -1,0 +1,37 @@
+//! What the configuration's rules ask about the machine.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// A user's ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserIds {
+    /// The user's id.
+    pub uid: u32,
+    /// The id of the user's primary group.
+    pub gid: u32,
+}
+
+/// The machine, as far as a configuration depends on it. Reading may fail; everything else is yes or no.
+pub trait World {
+    /// Does this process run as root, so that it can change user?
+    fn is_root(&self) -> bool;
+    /// Is this an existing directory?
+    fn is_dir(&self, path: &Path) -> bool;
+    /// Is there a file of any kind?
+    fn exists(&self, path: &Path) -> bool;
+    /// The user of this name.
+    fn user(&self, name: &str) -> Option<UserIds>;
+    /// The user with this id.
+    fn user_by_id(&self, uid: u32) -> Option<UserIds>;
+    /// The id of the group of this name.
+    fn group(&self, name: &str) -> Option<u32>;
+    /// A variable of this process's environment.
+    fn env(&self, name: &str) -> Option<String>;
+    /// The addresses of a host.
+    fn resolve(&self, host: &str, port: u16) -> Vec<SocketAddr>;
+    /// The files, not directories, that a pattern matches, sorted.
+    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String>;
+    /// A file's content.
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String>;
+}

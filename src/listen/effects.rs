@@ -1,0 +1,222 @@
+//! Binds listening sockets.
+
+use crate::config::{Address, Listen};
+use crate::sys::identity::{find_group, find_owner};
+use crate::sys::{self, process, socket};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, bind as bind_socket, connect, socket as make_socket,
+};
+use nix::sys::stat::{Mode, umask};
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a full backlog is watched for its owner to show signs of life before the address is called taken.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// An open listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket, non-blocking.
+    pub socket: OwnedFd,
+    /// Where it listens, as configured.
+    pub address: Address,
+    /// The socket file's device and inode: only the file that we made is removed at the end.
+    file: Option<(u64, u64)>,
+}
+
+/// Why there is no socket.
+#[derive(Debug)]
+pub enum ListenError {
+    /// A process that lives listens there already.
+    Taken {
+        /// The address.
+        address: String,
+        /// The process' pid, if it is known.
+        pid: Option<i32>,
+    },
+    /// The path names something that is no socket.
+    NotASocket(PathBuf),
+    /// A system call failed.
+    System(sys::Error),
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenError::Taken { address, pid: Some(pid) } => {
+                write!(f, "another process (pid {pid}) already listens on {address}")
+            }
+            ListenError::Taken { address, pid: None } => write!(f, "another process already listens on {address}"),
+            ListenError::NotASocket(path) => {
+                write!(f, "{} exists and is no socket; remove it or listen elsewhere", path.display())
+            }
+            ListenError::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ListenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ListenError::System(error) => Some(error),
+            ListenError::Taken { .. } | ListenError::NotASocket(_) => None,
+        }
+    }
+}
+
+impl From<sys::Error> for ListenError {
+    fn from(error: sys::Error) -> ListenError {
+        ListenError::System(error)
+    }
+}
+
+/// Opens a listening socket.
+pub fn bind(listen: &Listen) -> Result<Listener, ListenError> {
+    let listener = |socket, file| Listener { socket, address: listen.address.clone(), file };
+    match &listen.address {
+        Address::Unix(path) => {
+            let socket = bind_unix(path, listen)?;
+            let file = std::fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()));
+            Ok(listener(socket, file))
+        }
+        Address::Tcp(address) => Ok(listener(bind_tcp(*address, listen.backlog, true)?, None)),
+        Address::TcpAny(port) => {
+            let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, *port));
+            let socket = match bind_tcp(any, listen.backlog, false) {
+                Err(ListenError::System(error))
+                    if matches!(error.errno, Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL) =>
+                {
+                    bind_tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)), listen.backlog, false)?
+                }
+                other => other?,
+            };
+            Ok(listener(socket, None))
+        }
+    }
+}
+
+impl Listener {
+    /// Removes the socket's file, if it is still the one that was made for it.
+    pub fn remove_file(&self) {
+        if let Address::Unix(path) = &self.address {
+            let now = std::fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()));
+            if now.is_some() && now == self.file {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+fn bind_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd, ListenError> {
+    socket::listen_tcp(address, backlog, v6_only).map_err(|error| match error.errno {
+        Errno::EADDRINUSE => ListenError::Taken { address: address.to_string(), pid: None },
+        _ => ListenError::System(error),
+    })
+}
+
+fn bind_unix(path: &Path, listen: &Listen) -> Result<OwnedFd, ListenError> {
+    let subject = path.display().to_string();
+    let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
+    make_way(path)?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = make_socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(|e| failed("socket", e))?;
+    let address = UnixAddr::new(path).map_err(|e| failed("bind", e))?;
+    // The file is created with its final mode: nobody can connect in between.
+    let before = umask(Mode::from_bits_truncate(!listen.mode & 0o777));
+    let bound = bind_socket(fd.as_raw_fd(), &address);
+    umask(before);
+    bound.map_err(|e| failed("bind", e))?;
+    set_owner(path, listen)?;
+    socket::listen(&fd, listen.backlog, &subject)?;
+    Ok(fd)
+}
+
+fn set_owner(path: &Path, listen: &Listen) -> Result<(), ListenError> {
+    let owner = listen.owner.as_deref().map(find_owner).transpose()?;
+    let group = listen.group.as_deref().map(find_group).transpose()?;
+    let uid = owner.map(|(uid, _)| uid);
+    let gid = group.or(owner.and_then(|(_, primary)| primary));
+    if uid.is_none() && gid.is_none() {
+        return Ok(());
+    }
+    std::os::unix::fs::lchown(path, uid, gid)
+        .map_err(|e| ListenError::System(sys::Error::from_io("chown", path.display().to_string(), &e)))
+}
+
+/// Removes a stale socket; refuses a live one.
+///
+/// A socket is live when the process that called listen(2) for it lives. After a kill of the master its workers still
+/// hold the socket while they finish their requests, but nobody will serve what waits in its queue: stale.
+fn make_way(path: &Path) -> Result<(), ListenError> {
+    match std::fs::symlink_metadata(path) {
+        Err(_) => return Ok(()),
+        Ok(data) if !data.file_type().is_socket() => return Err(ListenError::NotASocket(path.to_owned())),
+        Ok(_) => {}
+    }
+    let taken = |pid| ListenError::Taken { address: path.display().to_string(), pid };
+    match owner(path)? {
+        Owner::Nobody | Owner::Dead => {}
+        Owner::Alive(pid) => return Err(taken(Some(pid))),
+        Owner::Unknown => return Err(taken(None)),
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(ListenError::System(sys::Error::from_io("unlink", path.display().to_string(), &error)))
+        }
+        _ => Ok(()),
+    }
+}
+
+enum Owner {
+    Nobody,
+    Dead,
+    Alive(i32),
+    Unknown,
+}
+
+fn owner(path: &Path) -> Result<Owner, ListenError> {
+    let subject = path.display().to_string();
+    let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
+    let address = UnixAddr::new(path).map_err(|e| failed("connect", e))?;
+    let until = Instant::now() + BUSY_PATIENCE;
+    loop {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let probe = make_socket(AddressFamily::Unix, SockType::Stream, flags, None);
+        let probe = probe.map_err(|e| failed("socket", e))?;
+        match connect(probe.as_raw_fd(), &address) {
+            Ok(()) => {
+                let pid = socket::listener_pid(probe.as_fd())?;
+                // 0: a process outside of our pid namespace.
+                return Ok(match pid {
+                    0 => Owner::Unknown,
+                    pid if pid == std::process::id() as i32 => Owner::Alive(pid),
+                    pid if is_alive(pid) => Owner::Alive(pid),
+                    _ => Owner::Dead,
+                });
+            }
+            Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Ok(Owner::Nobody),
+            // Its queue is full.
+            Err(Errno::EAGAIN) if Instant::now() < until => {
+                let mut nothing = [];
+                let _ = nix::poll::poll(&mut nothing, 50_u8);
+            }
+            Err(Errno::EAGAIN) => return Ok(Owner::Unknown),
+            Err(errno) => return Err(failed("connect", errno)),
+        }
+    }
+}
+
+/// Whether a process lives and has not merely become a zombie.
+fn is_alive(pid: i32) -> bool {
+    if !process::exists(pid) {
+        return false;
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // proc(5): the state follows the command, which is in parentheses.
+    !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+}

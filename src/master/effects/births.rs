@@ -1,0 +1,272 @@
+//! Brings workers and preloaders into being.
+
+use super::generation::Generation;
+use super::output::Lines;
+use super::preloader::{Command, Preloader};
+use super::sources::Source;
+use super::{Edge, Who, WorkerEdge};
+use crate::config::Application;
+use crate::master::action::Force;
+use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::sys::fd::{close_all_but, pipe, socket_pair};
+use crate::sys::process::{self, Program, Side, exit_now};
+use crate::sys::{Error, clock, signal, title};
+use crate::worker::{self, Kit, Runtime, Seat};
+use mio::Interest;
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+
+/// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
+const EXIT_SOFTWARE: i32 = 70;
+/// The descriptor on which a preloader finds its channel.
+const PRELOADER_CHANNEL: RawFd = crate::runtime::php::protocol::SOCKET;
+
+impl Edge {
+    /// Makes a worker, or asks its preloader for one.
+    pub(super) fn fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) {
+        if let Err(error) = self.try_fork(worker, id, slot) {
+            log::error!("[pool {}] can't make a worker: {error}", self.generation_name(id));
+            self.fork_failed(worker);
+        }
+    }
+
+    /// Forgets a worker that was not made.
+    pub(super) fn fork_failed(&mut self, worker: WorkerId) {
+        if let Some(edge) = self.workers.remove(&worker) {
+            if let Some(generation) = self.generations.get_mut(&edge.generation) {
+                generation.unseat(edge.slot);
+            }
+            for (lines, _) in &edge.output {
+                self.sources.forget(&self.registry, lines.pipe());
+            }
+        }
+        self.happened.push_back(Event::ForkFailed(worker));
+    }
+
+    fn try_fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) -> Result<(), Error> {
+        self.open(id)?;
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
+        };
+        generation.seat(slot, worker);
+        let (retire_out, retire) = pipe(false)?;
+        let edge = WorkerEdge {
+            generation: id,
+            slot,
+            pid: None,
+            retire: Some(retire),
+            output: Vec::new(),
+            begun: clock::now(),
+            up: false,
+        };
+        let catch = generation.settings.pool.catch_workers_output;
+        let application = generation.settings.pool.application.clone();
+        self.workers.insert(worker, edge);
+        let output = if catch { Some(self.catch_output(worker)?) } else { None };
+        let seat = Seat { slot, retire: retire_out, output };
+        match application {
+            Application::Php(_) => self.ask_preloader(worker, id, seat),
+            Application::Rust => self.fork_directly(worker, id, seat),
+        }
+    }
+
+    /// Two pipes for a worker's standard output and error.
+    fn catch_output(&mut self, worker: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
+        let mut ends = Vec::new();
+        for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
+            let (reader, writer) = pipe(false)?;
+            crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
+            self.sources.watch(&self.registry, &reader, Source::Output(worker, index))?;
+            if let Some(edge) = self.workers.get_mut(&worker) {
+                edge.output.push((Lines::new(reader), name));
+            }
+            ends.push(writer);
+        }
+        let error = ends.pop();
+        ends.pop().zip(error).ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
+    }
+
+    fn ask_preloader(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
+        let generation = self.generations.get_mut(&id);
+        let preloader = generation.and_then(|g| g.resources.as_mut()).and_then(|r| r.preloader.as_mut());
+        let Some(preloader) = preloader else {
+            return Err(Error::new("fork", "there is no preloader", nix::errno::Errno::ESRCH));
+        };
+        let command = Command::Spawn { worker: worker.0, slot: seat.slot };
+        let mut descriptors = vec![seat.retire];
+        if let Some((output, error)) = seat.output {
+            descriptors.extend([output, error]);
+        }
+        preloader.send(&command, descriptors);
+        Ok(())
+    }
+
+    fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
+        let kit = self.kit(id)?;
+        let name = kit.settings.pool.name.clone();
+        if !self.handlers.contains_key(&name) {
+            return Err(Error::new("fork", format!("no Rust handler named {name}"), nix::errno::Errno::ENOENT));
+        }
+        // SAFETY: the master has one thread; the child leaves this stack frame only by _exit.
+        #[expect(unsafe_code, reason = "forks a worker")]
+        match unsafe { process::fork() }? {
+            Side::Parent(pid) => {
+                self.born(worker, pid);
+                Ok(())
+            }
+            Side::Child => {
+                signal::reset_in_child();
+                match self.handlers.get_mut(&name) {
+                    Some(handler) => exit_now(be_worker(kit, seat, handler.as_mut())),
+                    None => exit_now(EXIT_SOFTWARE),
+                }
+            }
+        }
+    }
+
+    /// A worker exists.
+    pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
+        if let Some(edge) = self.workers.get_mut(&worker) {
+            edge.pid = Some(pid);
+            self.pids.insert(pid, Who::Worker(worker));
+            log::debug!("[pool {}] child {pid} started", {
+                let generation = edge.generation;
+                self.generation_name(generation)
+            });
+            self.happened.push_back(Event::Forked(worker));
+        }
+    }
+
+    /// Brings a generation's scoreboard and pipes into being and watches them.
+    fn open(&mut self, id: GenerationId) -> Result<(), Error> {
+        let Some(generation) = self.generations.get_mut(&id) else { return Ok(()) };
+        if generation.resources.is_some() {
+            return Ok(());
+        }
+        generation.open()?;
+        if let Some(resources) = &generation.resources {
+            self.sources.watch(&self.registry, &resources.child_accept.0, Source::ChildAccept(id))?;
+            self.sources.watch(&self.registry, resources.messages.pipe(), Source::Messages(id))?;
+        }
+        let pool = generation.pool;
+        self.open_queue(pool)
+    }
+
+    fn kit(&self, id: GenerationId) -> Result<Kit, Error> {
+        let nothing = || Error::new("kit", "the pool is closed", nix::errno::Errno::EINVAL);
+        let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
+        let pool = self.pools.get(&generation.pool).ok_or_else(nothing)?;
+        let queue = pool.queue.as_ref().ok_or_else(nothing)?;
+        generation.kit(&pool.listener.socket, queue)
+    }
+
+    /// Starts a generation's preloader.
+    pub(super) fn start_preloader(&mut self, id: GenerationId) {
+        if let Err(error) = self.try_start_preloader(id) {
+            log::error!("[pool {}] can't start the preloader: {error}", self.generation_name(id));
+            self.happened.push_back(Event::PreloaderGone(id, Exit::Code(EXIT_SOFTWARE)));
+        }
+    }
+
+    fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
+        self.open(id)?;
+        let kit = self.kit(id)?;
+        let (channel, theirs) = socket_pair(SockType::Stream)?;
+        crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
+        let (output, output_in) = pipe(false)?;
+        crate::sys::fd::set_nonblocking(output.as_fd(), true)?;
+        let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
+        let path = self.libexec.join("forkyard-php");
+        let name = &kit.settings.pool.name;
+        let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
+        let program = Program {
+            path: c_string(path.as_os_str().as_bytes()),
+            // Room for the process title.
+            arguments: vec![
+                c_string(format!("forkyard: preloader {name}").as_bytes()),
+                c_string(&[b' '; 96]),
+            ],
+            environment: worker::environment(&kit.settings, std::env::vars_os().collect())
+                .into_iter()
+                .map(variable)
+                .collect(),
+            descriptors: vec![(output_in, 1), (output_twice, 2), (theirs, PRELOADER_CHANNEL)],
+            // The worker's own limit is set when it settles; until then the master's holds.
+            descriptor_limit: None,
+        };
+        let pid = process::start(&program)?;
+        drop(program);
+        self.pids.insert(pid, Who::Preloader(id));
+        let both = Interest::READABLE | Interest::WRITABLE;
+        self.sources.watch_for(&self.registry, &channel, Source::Preloader(id), both)?;
+        self.sources.watch(&self.registry, &output, Source::PreloaderOutput(id))?;
+        let mut preloader = Preloader::new(pid, channel, Lines::new(output));
+        let Kit { settings, listener, queue_out, queue_in, child_accept, messages, board_writable, board_readable } =
+            kit;
+        let descriptors =
+            vec![listener, queue_out, queue_in, child_accept, messages, board_writable, board_readable];
+        preloader.send(&Command::Begin { kit: settings }, descriptors);
+        log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
+        if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
+            resources.preloader = Some(preloader);
+        }
+        Ok(())
+    }
+
+    /// Makes a preloader end.
+    pub(super) fn stop_preloader(&mut self, id: GenerationId, force: Force) {
+        let generation = self.generations.get_mut(&id);
+        let Some(preloader) = generation.and_then(|g| g.resources.as_mut()).and_then(|r| r.preloader.as_mut())
+        else {
+            return;
+        };
+        let signal = match force {
+            Force::Ask => {
+                // The channel itself stays open until the process is reaped: answers may still be under way.
+                let _ = nix::sys::socket::shutdown(
+                    preloader.channel.as_raw_fd(),
+                    nix::sys::socket::Shutdown::Write,
+                );
+                return;
+            }
+            Force::Terminate => Signal::SIGTERM,
+            Force::Kill => Signal::SIGKILL,
+        };
+        if let Err(error) = process::send_signal(preloader.pid, signal) {
+            log::error!("{error}");
+        }
+    }
+}
+
+fn variable((name, value): (OsString, OsString)) -> CString {
+    let mut text = name.as_bytes().to_vec();
+    text.push(b'=');
+    text.extend_from_slice(value.as_bytes());
+    CString::new(text).unwrap_or_default()
+}
+
+/// In the child: becomes what the pool says and serves. Says the exit code.
+fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
+    let mut keep: Vec<RawFd> = kit.descriptors().to_vec();
+    keep.extend(seat.descriptors());
+    keep.sort_unstable();
+    // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
+    // leaves by _exit.
+    #[expect(unsafe_code, reason = "closes what the worker must not have")]
+    unsafe {
+        close_all_but(&keep);
+    }
+    title::set(&format!("forkyard: pool {}", kit.settings.pool.name));
+    let result = worker::settle(&kit.settings).and_then(|()| worker::settle_output(&seat));
+    worker::settle_environment(&kit.settings);
+    match result {
+        Ok(()) => worker::run(kit, seat, runtime),
+        Err(error) => {
+            log::error!("child failed to initialize: {error}");
+            EXIT_SOFTWARE
+        }
+    }
+}

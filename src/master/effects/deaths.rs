@@ -1,0 +1,186 @@
+//! Reaps children and tells what became of them.
+
+use super::events::log_output;
+use super::preloader::Heard;
+use super::{Edge, Who};
+use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::runtime::php::protocol::Answer;
+use crate::scoreboard::{Stage, census};
+use crate::sys::process::{self, Ended};
+
+/// Children that ended before their preloader had said that it made them, remembered.
+const EARLY_DEATHS: usize = 256;
+
+impl Edge {
+    /// Reaps every child that has ended.
+    pub(in crate::master) fn reap(&mut self) {
+        // What preloaders have said comes first, so that the children they made are known.
+        let preloaders: Vec<GenerationId> = self.generations.keys().copied().collect();
+        for generation in preloaders {
+            self.hear_preloader(generation);
+        }
+        while let Some((pid, ended)) = process::reap() {
+            match self.pids.remove(&pid) {
+                Some(Who::Worker(worker)) => self.worker_gone(worker, pid, ended),
+                Some(Who::Preloader(generation)) => self.preloader_gone(generation, ended),
+                // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
+                None => {
+                    if self.early_deaths.len() >= EARLY_DEATHS {
+                        self.early_deaths.pop_front();
+                    }
+                    self.early_deaths.push_back((pid, ended));
+                }
+            }
+        }
+    }
+
+    fn worker_gone(&mut self, id: WorkerId, pid: i32, ended: Ended) {
+        self.note_death(id, pid);
+        if let Some(mut worker) = self.workers.remove(&id) {
+            let name = self.generation_name(worker.generation).to_owned();
+            let decorate = self.decorates(worker.generation);
+            for (lines, stream) in &mut worker.output {
+                log_output(&name, pid, stream, decorate, lines);
+                self.sources.forget(&self.registry, lines.pipe());
+            }
+            if let Some(generation) = self.generations.get_mut(&worker.generation) {
+                generation.unseat(worker.slot);
+            }
+        }
+        self.happened.push_back(Event::WorkerExited(id, exit(ended)));
+    }
+
+    /// Notes how a worker ended and what it was doing, for the line that the core asks for.
+    fn note_death(&mut self, id: WorkerId, pid: i32) {
+        let Some(worker) = self.workers.get(&id) else { return };
+        let Some(generation) = self.generations.get(&worker.generation) else { return };
+        let uptime = crate::sys::clock::now().since(worker.begun);
+        let page = generation.resources.as_ref().and_then(|r| r.board.slot(worker.slot as usize));
+        let doing = page.map(census::read).and_then(|entry| describe(&entry)).unwrap_or_default();
+        let death = super::say::Death {
+            pid,
+            pool: generation.settings.pool.name.clone(),
+            uptime,
+            doing,
+        };
+        self.deaths.insert(id, death);
+    }
+
+    fn preloader_gone(&mut self, id: GenerationId, ended: Ended) {
+        self.hear_preloader(id);
+        self.read_preloader_output(id);
+        if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
+            if let Some(preloader) = resources.preloader.take() {
+                self.sources.forget(&self.registry, &preloader.channel);
+                if let Some(output) = &preloader.output {
+                    self.sources.forget(&self.registry, output.pipe());
+                }
+            }
+        }
+        let unborn: Vec<WorkerId> =
+            self.workers.iter().filter(|(_, w)| w.generation == id && w.pid.is_none()).map(|(w, _)| *w).collect();
+        for worker in unborn {
+            self.fork_failed(worker);
+        }
+        self.happened.push_back(Event::PreloaderGone(id, exit(ended)));
+    }
+
+    /// Reads what a preloader answered.
+    pub(super) fn hear_preloader(&mut self, id: GenerationId) {
+        loop {
+            let generation = self.generations.get_mut(&id);
+            let Some(preloader) = generation.and_then(|g| g.resources.as_mut()).and_then(|r| r.preloader.as_mut())
+            else {
+                return;
+            };
+            preloader.push();
+            let pid = preloader.pid;
+            match preloader.hear() {
+                Heard::Answers(answers) if answers.is_empty() => return,
+                Heard::Answers(answers) => {
+                    for answer in answers {
+                        self.take_answer(id, answer);
+                    }
+                }
+                // It is reaped when it has ended.
+                Heard::Closed => return,
+                Heard::Nonsense(what) => {
+                    log::error!(
+                        "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
+                        self.generation_name(id)
+                    );
+                    let _ = process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_answer(&mut self, id: GenerationId, answer: Answer) {
+        let name = self.generation_name(id).to_owned();
+        match answer {
+            Answer::Ready { version } => {
+                log::debug!("[pool {name}] the preloader is ready: PHP {version}");
+                self.happened.push_back(Event::PreloaderReady(id));
+            }
+            Answer::Ok { worker, pid } => self.take_birth(id, WorkerId(worker), pid),
+            Answer::Error { worker: Some(worker), message } => {
+                let worker = WorkerId(worker);
+                if self.is_unborn(id, worker) {
+                    log::error!("[pool {name}] the preloader could not make a worker: {message}");
+                    self.fork_failed(worker);
+                }
+            }
+            Answer::Error { worker: None, message } => {
+                log::error!("[pool {name}] the preloader can't start: {message}");
+            }
+        }
+    }
+
+    fn is_unborn(&self, generation: GenerationId, worker: WorkerId) -> bool {
+        self.workers.get(&worker).is_some_and(|w| w.generation == generation && w.pid.is_none())
+    }
+
+    /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
+    /// child of ours that nobody else is.
+    fn take_birth(&mut self, id: GenerationId, worker: WorkerId, pid: i32) {
+        if !self.is_unborn(id, worker) {
+            log::error!("[pool {}] the preloader names a worker that it was not asked for", self.generation_name(id));
+            return;
+        }
+        if let Some(at) = self.early_deaths.iter().position(|(dead, _)| *dead == pid) {
+            if let Some((_, ended)) = self.early_deaths.remove(at) {
+                self.born(worker, pid);
+                self.pids.remove(&pid);
+                self.worker_gone(worker, pid, ended);
+            }
+            return;
+        }
+        if self.pids.contains_key(&pid) || !process::is_child(pid) {
+            log::error!("[pool {}] the preloader names process {pid}, which is no new child", self.generation_name(id));
+            self.fork_failed(worker);
+            return;
+        }
+        self.born(worker, pid);
+    }
+}
+
+/// What a worker was serving when it ended.
+fn describe(entry: &census::Entry) -> Option<String> {
+    match entry.stage {
+        Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => None,
+        Stage::ReadingHeaders => Some(", while reading a request".into()),
+        Stage::Info | Stage::Executing | Stage::End => {
+            let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
+            let query = if entry.texts[2].is_empty() { String::new() } else { format!("?{}", text(2)) };
+            Some(format!(", while serving \"{} {}{query}\" (script '{}')", text(0), text(1), text(3)))
+        }
+    }
+}
+
+fn exit(ended: Ended) -> Exit {
+    match ended {
+        Ended::Code(code) => Exit::Code(code),
+        Ended::Signal(signal, core) => Exit::Signal { signal, core },
+    }
+}

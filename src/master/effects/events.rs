@@ -1,0 +1,172 @@
+//! Takes up what the loop's tokens announce: child_accept bytes, messages, output, preloaders' channels.
+
+use super::output::{Lines, Look};
+use super::sources::Source;
+use super::{Edge, GenerationId, PoolId, WorkerId};
+use crate::logs::parse_message;
+use crate::master::event::Event;
+use mio::Token;
+use nix::errno::Errno;
+
+/// Lines of a preloader that are kept for the report of its end.
+const LAST_WORDS: usize = 4;
+
+impl Edge {
+    /// What a token stands for.
+    pub(in crate::master) fn source(&self, token: Token) -> Option<Source> {
+        self.sources.source(token)
+    }
+
+    /// Takes up what a source announced. `true`: there is more, come again.
+    pub(in crate::master) fn attend(&mut self, source: Source) -> bool {
+        match source {
+            Source::Work(pool) => {
+                self.work_waits(pool);
+                false
+            }
+            Source::ChildAccept(generation) => {
+                self.child_accept(generation);
+                false
+            }
+            Source::Messages(generation) => self.read_messages(generation),
+            Source::Output(worker, index) => self.read_output(worker, index),
+            Source::Preloader(generation) => {
+                self.hear_preloader(generation);
+                false
+            }
+            Source::PreloaderOutput(generation) => self.read_preloader_output(generation),
+        }
+    }
+
+    /// The event counts only while the pool is watched: one that was under way when it was parked is void.
+    fn work_waits(&mut self, id: PoolId) {
+        if self.pools.get(&id).is_some_and(|pool| pool.watched) {
+            self.happened.push_back(Event::SourceReady(id));
+        }
+    }
+
+    fn child_accept(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.get(&id) else { return };
+        let Some(resources) = &generation.resources else { return };
+        let mut buffer = [0; 4096];
+        let mut up = Vec::new();
+        let mut told = false;
+        loop {
+            match nix::unistd::read(&resources.child_accept.0, &mut buffer) {
+                Ok(count) if count > 0 => {
+                    told = true;
+                    for word in buffer[..count].chunks_exact(4) {
+                        let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+                        if word >> 31 == 1 {
+                            up.extend(generation.seats.get(&(word & !(1 << 31))).copied());
+                        }
+                    }
+                }
+                Err(Errno::EINTR) => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        for id in up {
+            if let Some(worker) = self.workers.get_mut(&id) {
+                // A worker of a preloader may be up before its birth was announced.
+                if !worker.up {
+                    worker.up = true;
+                    self.happened.push_back(Event::WorkerUp(id));
+                }
+            }
+        }
+        if told {
+            self.happened.push_back(Event::ChildAccept(id));
+        }
+    }
+
+    fn read_messages(&mut self, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get_mut(&id) else { return false };
+        let name = generation.settings.pool.name.clone();
+        let Some(resources) = generation.resources.as_mut() else { return false };
+        let log = self.log;
+        let look = resources.messages.read(|line| write_message(log, &name, line));
+        look == Look::More
+    }
+
+    /// What is left of a generation's messages.
+    pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
+        while messages.read(|line| write_message(self.log, pool, line)) == Look::More {}
+    }
+
+    fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
+        let Some(worker) = self.workers.get_mut(&id) else { return false };
+        let (generation, pid) = (worker.generation, worker.pid.unwrap_or_default());
+        let Some(settings) = self.generations.get(&generation).map(|g| &g.settings.pool) else { return false };
+        let Some((lines, stream)) = worker.output.get_mut(index) else { return false };
+        let look = log_output(&settings.name, pid, stream, settings.decorate_workers_output, lines);
+        if look == Look::Ended {
+            self.sources.forget(&self.registry, lines.pipe());
+        }
+        look == Look::More
+    }
+
+    pub(super) fn decorates(&self, generation: GenerationId) -> bool {
+        self.generations.get(&generation).is_none_or(|g| g.settings.pool.decorate_workers_output)
+    }
+
+    pub(super) fn read_preloader_output(&mut self, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get_mut(&id) else { return false };
+        let name = &generation.settings.pool.name;
+        let Some(preloader) = generation.resources.as_mut().and_then(|r| r.preloader.as_mut()) else { return false };
+        let (last_words, pid) = (&mut preloader.last_words, preloader.pid);
+        let Some(output) = preloader.output.as_mut() else { return false };
+        let look = output.read(|line| {
+            let text = String::from_utf8_lossy(line).into_owned();
+            log::warn!("[pool {name}] preloader {pid} said: \"{text}\"");
+            if last_words.len() >= LAST_WORDS {
+                last_words.pop_front();
+            }
+            last_words.push_back(text);
+        });
+        if look == Look::Ended {
+            self.sources.forget(&self.registry, output.pipe());
+            preloader.output = None;
+        }
+        look == Look::More
+    }
+
+    /// What a preloader wrote last, as the end of a sentence.
+    pub(super) fn last_words(&self, _generation: GenerationId) -> String {
+        String::new()
+    }
+
+    pub(super) fn name_worker(&self, id: WorkerId) -> (&str, i32) {
+        self.workers
+            .get(&id)
+            .map_or(("?", 0), |worker| (self.generation_name(worker.generation), worker.pid.unwrap_or_default()))
+    }
+
+    /// `, script '/x.php' (request: "GET /x.php")`, as the worker's slot has it.
+    pub(super) fn request_of(&self, id: WorkerId) -> String {
+        let Some(worker) = self.workers.get(&id) else { return String::new() };
+        let Some(generation) = self.generations.get(&worker.generation) else { return String::new() };
+        let page = generation.resources.as_ref().and_then(|r| r.board.slot(worker.slot as usize));
+        let Some(entry) = page.map(crate::scoreboard::census::read) else { return String::new() };
+        let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
+        let query = if entry.texts[2].is_empty() { String::new() } else { format!("?{}", text(2)) };
+        format!(", script '{}' (request: \"{} {}{query}\")", text(3), text(0), text(1))
+    }
+}
+
+fn write_message(log: &crate::logs::Log, pool: &str, line: &[u8]) {
+    let (level, text) = parse_message(line);
+    log.write(level, &format!("[pool {pool}] {text}"));
+}
+
+/// Logs what a worker wrote, in php-fpm's words.
+pub(super) fn log_output(pool: &str, pid: i32, stream: &str, decorate: bool, lines: &mut Lines) -> Look {
+    lines.read(|line| {
+        let text = String::from_utf8_lossy(line);
+        if decorate {
+            log::warn!("[pool {pool}] child {pid} said into {stream}: \"{text}\"");
+        } else {
+            log::warn!("{text}");
+        }
+    })
+}

@@ -1,0 +1,116 @@
+//! The edge's side of one generation: scoreboard, pipes, preloader.
+
+use super::output::Lines;
+use super::preloader::Preloader;
+use crate::master::action::Notify;
+use crate::master::event::{PoolId, WorkerId};
+use crate::scoreboard::layout::header as word;
+use crate::scoreboard::{Board, header};
+use crate::sys::fd::{pipe, socket_pair};
+use crate::sys::{Error, clock};
+use crate::worker::{Kit, Settings};
+use nix::sys::socket::SockType;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A generation as it was configured; its resources come when it first needs a process.
+#[derive(Debug)]
+pub(super) struct Generation {
+    pub(super) pool: PoolId,
+    pub(super) settings: Settings,
+    pub(super) resources: Option<Resources>,
+    /// What was published before there was a scoreboard to publish it in.
+    pub(super) notify: Notify,
+    /// Who sits in which slot.
+    pub(super) seats: HashMap<u32, WorkerId>,
+}
+
+/// What exists only for a generation that has, or had, a process.
+#[derive(Debug)]
+pub(super) struct Resources {
+    pub(super) board: Board,
+    pub(super) child_accept: (OwnedFd, OwnedFd),
+    pub(super) messages: Lines,
+    pub(super) messages_in: OwnedFd,
+    pub(super) preloader: Option<Preloader>,
+}
+
+impl Generation {
+    /// A generation without resources.
+    pub(super) fn new(pool: PoolId, settings: Settings) -> Generation {
+        Generation { pool, settings, resources: None, notify: Notify::default(), seats: HashMap::new() }
+    }
+
+    /// Brings the scoreboard and the pipes into being.
+    pub(super) fn open(&mut self) -> Result<(), Error> {
+        if self.resources.is_some() {
+            return Ok(());
+        }
+        let name = format!("forkyard {}", self.settings.pool.name);
+        let board = Board::create(&name, self.settings.slots as usize)?;
+        let child_accept = pipe(true)?;
+        // A socket pair keeps messages of several workers apart and never blocks them.
+        let (messages, messages_in) = socket_pair(SockType::Stream)?;
+        let messages = Lines::new(messages);
+        self.resources = Some(Resources { board, child_accept, messages, messages_in, preloader: None });
+        self.set_notify(self.notify);
+        Ok(())
+    }
+
+    /// Publishes when workers have to tell.
+    pub(super) fn set_notify(&mut self, notify: Notify) {
+        self.notify = notify;
+        if let Some(resources) = &self.resources {
+            let value = header::Notify { always: notify.always, idle_below: notify.idle_below };
+            header::set_notify(resources.board.header(), value);
+        }
+    }
+
+    /// What a new process of this generation gets: copies of the descriptors.
+    pub(super) fn kit(&self, listener: &OwnedFd, queue: &(OwnedFd, OwnedFd)) -> Result<Kit, Error> {
+        let Some(resources) = &self.resources else {
+            return Err(Error::new("kit", self.settings.pool.name.as_str(), nix::errno::Errno::EINVAL));
+        };
+        let copy = |fd: &OwnedFd| fd.as_fd().try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
+        let memory = resources.board.memory();
+        Ok(Kit {
+            settings: self.settings.clone(),
+            listener: copy(listener)?,
+            queue_out: copy(&queue.0)?,
+            queue_in: copy(&queue.1)?,
+            child_accept: copy(&resources.child_accept.1)?,
+            messages: copy(&resources.messages_in)?,
+            board_writable: copy(&memory.writable)?,
+            board_readable: copy(&memory.readable)?,
+        })
+    }
+
+    /// Gives a slot to a worker that is about to be made.
+    pub(super) fn seat(&mut self, slot: u32, worker: WorkerId) {
+        if let Some(resources) = &self.resources {
+            resources.board.wipe(slot as usize);
+            header::set_retire(resources.board.header(), slot as usize, false);
+            header::set_used(resources.board.header(), slot as usize, true);
+        }
+        self.seats.insert(slot, worker);
+    }
+
+    /// Takes a slot back. What its worker counted is added to the generation's past.
+    pub(super) fn unseat(&mut self, slot: u32) {
+        self.seats.remove(&slot);
+        let Some(resources) = &self.resources else { return };
+        let (words, index) = (resources.board.header(), slot as usize);
+        if let Some(page) = resources.board.slot(index) {
+            let entry = crate::scoreboard::census::read(page);
+            header::add(words, word::PAST_REQUESTS, entry.requests);
+            header::raise(words, word::PAST_MAX_ACTIVE, entry.max_active.min(u64::from(self.settings.slots)));
+        }
+        header::set_used(words, index, false);
+        header::set_retire(words, index, false);
+    }
+
+    /// Seconds since 1970, now: when a generation begins.
+    pub(super) fn started_now() -> u64 {
+        clock::epoch_seconds()
+    }
+}

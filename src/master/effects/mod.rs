@@ -1,0 +1,211 @@
+//! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
+
+mod births;
+mod deaths;
+mod events;
+mod generation;
+mod output;
+mod pools;
+mod preloader;
+mod say;
+mod sources;
+
+use super::action::{Action, Force};
+use super::event::{Event, GenerationId, PoolId, Row, WorkerId};
+use crate::config::Config;
+use crate::logs::Log;
+use crate::scoreboard::{Stage, census, header};
+use crate::sys::{diag, process};
+use crate::worker::Runtime;
+use generation::Generation;
+use mio::Registry;
+use nix::sys::signal::Signal;
+use output::Lines;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+pub use pools::ApplyError;
+pub(super) use sources::{SIGNALS, Source};
+
+/// Workers' runtimes that live in this process: by pool name.
+pub type Handlers = HashMap<String, Box<dyn Runtime>>;
+
+/// Everything that the master holds of the world.
+pub(super) struct Edge {
+    registry: Registry,
+    log: &'static Log,
+    config: Config,
+    handlers: Handlers,
+    /// The directory in which the preloaders' executables are.
+    libexec: PathBuf,
+    descriptor_limit: Option<(u64, u64)>,
+    pools: HashMap<PoolId, pools::PoolEdge>,
+    generations: HashMap<GenerationId, Generation>,
+    workers: HashMap<WorkerId, WorkerEdge>,
+    pids: HashMap<i32, Who>,
+    sources: sources::Sources,
+    /// Children that ended before their preloader had said that it made them.
+    early_deaths: VecDeque<(i32, process::Ended)>,
+    /// Workers that were reaped, until the core says so in the log.
+    deaths: HashMap<WorkerId, say::Death>,
+    next_pool: u32,
+    next_generation: u32,
+    /// What happened while actions were performed.
+    pub(super) happened: VecDeque<Event>,
+    pub(super) outcome: Option<super::action::Outcome>,
+}
+
+/// A worker, from the decision to make it until it is reaped.
+struct WorkerEdge {
+    generation: GenerationId,
+    slot: u32,
+    pid: Option<i32>,
+    /// Closing it tells the worker to finish.
+    retire: Option<OwnedFd>,
+    output: Vec<(Lines, &'static str)>,
+    begun: crate::tick::Tick,
+    up: bool,
+}
+
+/// Whose a pid is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Worker(WorkerId),
+    Preloader(GenerationId),
+}
+
+impl Edge {
+    /// Nothing runs yet.
+    pub(in crate::master) fn new(
+        registry: Registry,
+        log: &'static Log,
+        config: Config,
+        handlers: Handlers,
+        libexec: PathBuf,
+        descriptor_limit: Option<(u64, u64)>,
+    ) -> Edge {
+        Edge {
+            registry,
+            log,
+            config,
+            handlers,
+            libexec,
+            descriptor_limit,
+            pools: HashMap::new(),
+            generations: HashMap::new(),
+            workers: HashMap::new(),
+            pids: HashMap::new(),
+            sources: sources::Sources::default(),
+            early_deaths: VecDeque::new(),
+            deaths: HashMap::new(),
+            next_pool: 0,
+            next_generation: 0,
+            happened: VecDeque::new(),
+            outcome: None,
+        }
+    }
+
+    /// Performs one action.
+    pub(in crate::master) fn perform(&mut self, action: Action) {
+        match action {
+            Action::Watch(pool) => self.watch(pool),
+            Action::Unwatch(pool) => self.unwatch(pool),
+            Action::SetNotify(generation, notify) => {
+                if let Some(generation) = self.generations.get_mut(&generation) {
+                    generation.set_notify(notify);
+                }
+            }
+            Action::TakeCensus(generation) => self.take_census(generation),
+            Action::StartPreloader(generation) => self.start_preloader(generation),
+            Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
+            Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
+            Action::Retire(worker) => self.retire(worker),
+            Action::Kill(worker, force) => self.kill(worker, force),
+            Action::Publish(generation, figures) => {
+                if let Some(resources) = self.generations.get(&generation).and_then(|g| g.resources.as_ref()) {
+                    let counter = crate::scoreboard::layout::header::MAX_CHILDREN_REACHED;
+                    header::raise(resources.board.header(), counter, figures.max_children_reached);
+                }
+            }
+            Action::DropGeneration(generation) => self.drop_generation(generation),
+            Action::ClosePool(pool) => self.close_pool(pool),
+            Action::Say(notice) => self.say(&notice),
+            Action::Exit(outcome) => self.outcome = Some(outcome),
+        }
+    }
+
+    fn take_census(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.get(&id) else { return };
+        let mut rows = Vec::new();
+        if let Some(resources) = &generation.resources {
+            for (&slot, &worker) in &generation.seats {
+                let Some(page) = resources.board.slot(slot as usize) else { continue };
+                rows.push(row(worker, page));
+            }
+        }
+        let queued = self.pools.get(&generation.pool).map(pools::PoolEdge::queued);
+        self.happened.push_back(Event::Census(id, rows, queued.flatten()));
+    }
+
+    fn retire(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.retire = None;
+        if let Some(resources) = self.generations.get(&worker.generation).and_then(|g| g.resources.as_ref()) {
+            header::set_retire(resources.board.header(), worker.slot as usize, true);
+        }
+    }
+
+    fn kill(&mut self, id: WorkerId, force: Force) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        let signal = match force {
+            Force::Ask => {
+                worker.retire = None;
+                return;
+            }
+            Force::Terminate => Signal::SIGTERM,
+            Force::Kill => Signal::SIGKILL,
+        };
+        worker.retire = None;
+        if let Some(pid) = worker.pid {
+            if let Err(error) = process::send_signal(pid, signal) {
+                log::error!("{error}");
+            }
+        }
+    }
+
+    fn drop_generation(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.remove(&id) else { return };
+        if let Some(mut resources) = generation.resources {
+            self.sources.forget(&self.registry, &resources.child_accept.0);
+            self.drain_messages(&generation.settings.pool.name, &mut resources.messages);
+            self.sources.forget(&self.registry, resources.messages.pipe());
+        }
+    }
+
+    fn pool_name(&self, pool: PoolId) -> &str {
+        self.pools.get(&pool).map_or("?", |pool| pool.name.as_str())
+    }
+
+    fn generation_name(&self, generation: GenerationId) -> &str {
+        self.generations.get(&generation).map_or("?", |g| g.settings.pool.name.as_str())
+    }
+}
+
+/// A slot, as far as the core looks at it.
+fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64]) -> Row {
+    use crate::scoreboard::layout::slot;
+    let stage = census::stage(page);
+    Row {
+        worker,
+        idle: stage == Stage::Accepting,
+        since: crate::tick::Tick::from_nanos(census::word(page, slot::SINCE)),
+        running: matches!(stage, Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::End),
+        kept: u32::try_from(census::word(page, slot::KEPT)).unwrap_or(u32::MAX),
+    }
+}
+
+/// How many connections wait to be accepted.
+fn listen_queue(listener: &OwnedFd) -> Option<u32> {
+    diag::listen_queue(listener.as_fd()).map(|queue| queue.current)
+}

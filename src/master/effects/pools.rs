@@ -1,0 +1,231 @@
+//! Pools: their sockets, and turning a configuration into what the core is told.
+
+use super::generation::Generation;
+use super::sources::Source;
+use super::{Edge, listen_queue};
+use crate::config::{Application, Config, Pool};
+use crate::listen::{ListenError, Listener, bind};
+use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::sys::fd::socket_pair;
+use crate::sys::identity::{self, Identity};
+use crate::sys::{Error, socket};
+use crate::worker::Settings;
+use nix::sys::socket::SockType;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// The edge's side of a pool.
+#[derive(Debug)]
+pub(super) struct PoolEdge {
+    pub(super) name: String,
+    pub(super) listener: Listener,
+    /// The hand-over queue of kept connections: out, in. Made with the pool's first process.
+    pub(super) queue: Option<(OwnedFd, OwnedFd)>,
+    pub(super) watched: bool,
+}
+
+impl PoolEdge {
+    /// How many connections wait in the pool's sources; `None`: can't be told.
+    pub(super) fn queued(&self) -> Option<u32> {
+        let handed_over = self.queue.as_ref().is_some_and(|(out, _)| {
+            socket::wait(out.as_fd(), socket::Readiness::Readable, Duration::ZERO).is_ok_and(|ready| ready)
+        });
+        listen_queue(&self.listener.socket).map(|waiting| waiting + u32::from(handed_over))
+    }
+}
+
+/// Why a configuration can't be applied. What ran before goes on.
+#[derive(Debug)]
+pub enum ApplyError {
+    /// A pool's socket can't be had.
+    Listen(String, ListenError),
+    /// A pool's user or group is unknown.
+    Identity(String, Error),
+    /// A pool's application needs a program that is not there.
+    Program(String, std::path::PathBuf),
+    /// A pool's application is a Rust handler that this program does not have.
+    Handler(String),
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApplyError::Listen(pool, error) => write!(f, "[pool {pool}] {error}"),
+            ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
+            ApplyError::Program(pool, path) => write!(
+                f,
+                "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
+                path.display()
+            ),
+            ApplyError::Handler(pool) => {
+                write!(f, "[pool {pool}] runtime = \"rust\": this program has no handler of that pool's name")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ApplyError::Listen(_, error) => Some(error),
+            ApplyError::Identity(_, error) => Some(error),
+            ApplyError::Program(..) | ApplyError::Handler(_) => None,
+        }
+    }
+}
+
+impl Edge {
+    /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
+    /// told. On an error nothing has changed.
+    pub(in crate::master) fn prepare(&mut self, config: Config) -> Result<Wanted, ApplyError> {
+        let mut opened = Vec::new();
+        let mut settings = Vec::new();
+        for pool in &config.pools {
+            settings.push(self.settings(pool)?);
+            let known = self.pool_listening_as(pool);
+            let listener = match known {
+                Some(_) => None,
+                None => Some(bind(&pool.listen).map_err(|e| ApplyError::Listen(pool.name.clone(), e))),
+            };
+            match listener.transpose() {
+                Ok(listener) => opened.push((known, listener)),
+                Err(error) => {
+                    opened.iter().filter_map(|(_, listener)| listener.as_ref()).for_each(Listener::remove_file);
+                    return Err(error);
+                }
+            }
+        }
+        let mut wanted = Vec::new();
+        for ((known, listener), settings) in opened.into_iter().zip(settings) {
+            let pool = match (known, listener) {
+                (Some(pool), _) => pool,
+                (None, Some(listener)) => self.add_pool(&settings.pool.name, listener),
+                (None, None) => continue,
+            };
+            self.next_generation += 1;
+            let generation = GenerationId(self.next_generation);
+            let policy = policy(&settings.pool);
+            self.generations.insert(generation, Generation::new(pool, settings));
+            wanted.push(WantedPool { pool, generation, policy });
+        }
+        let global = &config.global;
+        let wanted = Wanted {
+            process_max: global.process_max,
+            control_timeout: global.process_control_timeout,
+            pools: wanted,
+        };
+        self.config = config;
+        Ok(wanted)
+    }
+
+    fn settings(&self, pool: &Pool) -> Result<Settings, ApplyError> {
+        let identity = match &pool.user {
+            Some(user) if identity::is_root() => Some(
+                Identity::look_up(user, pool.group.as_deref())
+                    .map_err(|e| ApplyError::Identity(pool.name.clone(), e))?,
+            ),
+            _ => None,
+        };
+        match &pool.application {
+            Application::Php(_) => {
+                let program = self.libexec.join("forkyard-php");
+                if !program.exists() {
+                    return Err(ApplyError::Program(pool.name.clone(), program));
+                }
+            }
+            Application::Rust => {
+                if !self.handlers.contains_key(&pool.name) {
+                    return Err(ApplyError::Handler(pool.name.clone()));
+                }
+            }
+        }
+        Ok(Settings {
+            pool: pool.clone(),
+            identity: Some(identity.unwrap_or_else(Identity::current)),
+            started: Generation::started_now(),
+            slots: pool.pm.max_children(),
+            descriptor_limit: self.descriptor_limit,
+        })
+    }
+
+    /// The pool of this name, if its socket is the one that is wanted.
+    fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
+        let same = self.pools.iter().find(|(_, pool)| {
+            pool.name == wanted.name && pool.listener.address == wanted.listen.address
+        });
+        same.map(|(id, _)| *id)
+    }
+
+    fn add_pool(&mut self, name: &str, listener: Listener) -> PoolId {
+        self.next_pool += 1;
+        let id = PoolId(self.next_pool);
+        self.pools.insert(id, PoolEdge { name: name.to_owned(), listener, queue: None, watched: false });
+        id
+    }
+
+    /// Makes a pool's hand-over queue.
+    pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
+        let Some(pool) = self.pools.get_mut(&id) else { return Ok(()) };
+        if pool.queue.is_some() {
+            return Ok(());
+        }
+        let queue = socket_pair(SockType::SeqPacket)?;
+        if pool.watched {
+            self.sources.watch(&self.registry, &queue.0, Source::Work(id))?;
+        }
+        pool.queue = Some(queue);
+        Ok(())
+    }
+
+    pub(super) fn watch(&mut self, id: PoolId) {
+        let Some(pool) = self.pools.get_mut(&id) else { return };
+        if pool.watched {
+            return;
+        }
+        pool.watched = true;
+        let queue = pool.queue.as_ref().map(|(out, _)| out);
+        for fd in std::iter::once(&pool.listener.socket).chain(queue) {
+            if let Err(error) = self.sources.watch(&self.registry, fd, Source::Work(id)) {
+                log::error!("[pool {}] {error}", pool.name);
+            }
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, id: PoolId) {
+        let Some(pool) = self.pools.get_mut(&id) else { return };
+        pool.watched = false;
+        self.sources.forget(&self.registry, &pool.listener.socket);
+        if let Some((out, _)) = &pool.queue {
+            self.sources.forget(&self.registry, out);
+        }
+    }
+
+    pub(super) fn close_pool(&mut self, id: PoolId) {
+        self.unwatch(id);
+        if let Some(pool) = self.pools.remove(&id) {
+            pool.listener.remove_file();
+        }
+    }
+
+    /// Removes the files of every socket; at the end.
+    pub(in crate::master) fn remove_socket_files(&self) {
+        self.pools.values().for_each(|pool| pool.listener.remove_file());
+    }
+
+    /// The configuration in force.
+    pub(in crate::master) fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+fn policy(pool: &Pool) -> Policy {
+    let preloader = match &pool.application {
+        Application::Php(php) => Some(PreloaderPolicy {
+            start_timeout: php.start_timeout,
+            idle_timeout: php.preloader_idle_timeout,
+        }),
+        Application::Rust => None,
+    };
+    Policy { pm: pool.pm, terminate_timeout: pool.request_terminate_timeout, preloader }
+}

@@ -1,0 +1,113 @@
+//! The channel to a preloader: JSON lines out, with descriptors, and JSON lines back, which are untrusted.
+
+use super::output::Lines;
+use crate::sys::fd::{receive_with, send_with};
+use crate::runtime::php::protocol::{self, Answer};
+use crate::worker::Settings;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+/// Bytes of one answer; a longer one ends the preloader.
+const ANSWER_BYTES: usize = 64 * 1024;
+/// Answers read per look.
+const LOOKS: usize = 16;
+
+/// What the master says to a preloader.
+pub(super) type Command = protocol::Command<Settings>;
+
+/// A running preloader.
+#[derive(Debug)]
+pub(super) struct Preloader {
+    pub(super) pid: i32,
+    pub(super) channel: OwnedFd,
+    pub(super) output: Option<Lines>,
+    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    partial: Vec<u8>,
+    /// The last lines it wrote, for the report when it fails.
+    pub(super) last_words: VecDeque<String>,
+}
+
+/// What came of reading the channel.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Answers, in order.
+    Answers(Vec<Answer>),
+    /// Something that is no answer: what is wrong with it.
+    Nonsense(String),
+    /// The channel is closed.
+    Closed,
+}
+
+impl Preloader {
+    pub(super) fn new(pid: i32, channel: OwnedFd, output: Lines) -> Preloader {
+        Preloader {
+            pid,
+            channel,
+            output: Some(output),
+            unsent: VecDeque::new(),
+            partial: Vec::new(),
+            last_words: VecDeque::new(),
+        }
+    }
+
+    /// Sends a command with descriptors, now or when there is room. The descriptors are kept until then.
+    pub(super) fn send(&mut self, command: &Command, descriptors: Vec<OwnedFd>) {
+        // Serialising plain values to memory can't fail.
+        let mut line = serde_json::to_vec(command).unwrap_or_default();
+        line.push(b'\n');
+        self.unsent.push_back((line, descriptors));
+        self.push();
+    }
+
+    /// Sends what could not be sent before.
+    pub(super) fn push(&mut self) {
+        while let Some((line, descriptors)) = self.unsent.front_mut() {
+            let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+            match send_with(self.channel.as_fd(), line, &raw) {
+                Ok(sent) if sent >= line.len() => {
+                    self.unsent.pop_front();
+                }
+                Ok(sent) => {
+                    // The descriptors went with the first bytes.
+                    line.drain(..sent);
+                    descriptors.clear();
+                }
+                // Full, or closed; the latter is heard of when reading.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Reads answers.
+    pub(super) fn hear(&mut self) -> Heard {
+        let mut answers = Vec::new();
+        let mut buffer = [0; 4096];
+        for _ in 0..LOOKS {
+            // Descriptors that a hostile preloader sends are closed with `received`.
+            let received = match receive_with(self.channel.as_fd(), &mut buffer, false) {
+                Ok(received) if received.bytes > 0 => received,
+                Err(error) if error.errno == nix::errno::Errno::EAGAIN => break,
+                Ok(_) | Err(_) if answers.is_empty() => return Heard::Closed,
+                Ok(_) | Err(_) => break,
+            };
+            for &byte in &buffer[..received.bytes] {
+                if byte != b'\n' {
+                    self.partial.push(byte);
+                    if self.partial.len() > ANSWER_BYTES {
+                        return Heard::Nonsense(format!("an answer of more than {ANSWER_BYTES} bytes"));
+                    }
+                    continue;
+                }
+                let line = std::mem::take(&mut self.partial);
+                match serde_json::from_slice(&line) {
+                    Ok(answer) => answers.push(answer),
+                    Err(error) => {
+                        let text: String = String::from_utf8_lossy(&line).chars().take(80).collect();
+                        return Heard::Nonsense(format!("the answer {text:?}: {error}"));
+                    }
+                }
+            }
+        }
+        Heard::Answers(answers)
+    }
+}

@@ -1,0 +1,116 @@
+//! Puts the core's notices into words. php-fpm's words where it has them.
+
+use super::Edge;
+use crate::master::action::Notice;
+use crate::master::event::Exit;
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+/// How a worker ended.
+#[derive(Debug)]
+pub(super) struct Death {
+    pub(super) pid: i32,
+    pub(super) pool: String,
+    pub(super) uptime: Duration,
+    /// What it was serving, as the end of a sentence.
+    pub(super) doing: String,
+}
+
+impl Edge {
+    /// Says something in the log.
+    pub(super) fn say(&mut self, notice: &Notice) {
+        match notice {
+            Notice::MaxChildrenReached(pool, max) => log::warn!(
+                "[pool {}] server reached max_children setting ({max}), consider raising it",
+                self.pool_name(*pool)
+            ),
+            Notice::ProcessMaxReached(max) => log::warn!(
+                "The maximum number of processes has been reached ({max}). Please review your configuration and \
+                 consider raising 'process.max'"
+            ),
+            Notice::NoWorkerPossible(pool, Some(wait)) => log::error!(
+                "[pool {}] no worker is left and none can be made; requests wait, trying again in {}",
+                self.pool_name(*pool),
+                seconds(*wait)
+            ),
+            Notice::NoWorkerPossible(pool, None) => log::error!(
+                "[pool {}] no worker is left and process.max allows none; requests wait until a worker of another \
+                 pool ends",
+                self.pool_name(*pool)
+            ),
+            Notice::BackingOff(pool, wait) => log::warn!(
+                "[pool {}] workers can't be made or end right after they were made; the next try is in {}",
+                self.pool_name(*pool),
+                seconds(*wait)
+            ),
+            Notice::SeemsBusy(pool, made, idle, running) => log::warn!(
+                "[pool {}] seems busy (you may need to increase start_servers, or min/max_spare_servers), spawning \
+                 {made} children, there are {idle} idle, and {running} total children",
+                self.pool_name(*pool)
+            ),
+            Notice::RequestTimedOut(worker, age, force) => {
+                let (pool, pid) = self.name_worker(*worker);
+                log::warn!(
+                    "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",
+                    self.request_of(*worker),
+                    age.as_secs_f64()
+                );
+            }
+            Notice::RetireTimedOut(worker, force) => {
+                let (pool, pid) = self.name_worker(*worker);
+                log::warn!("[pool {pool}] child {pid}{} was told to go and has not, {force}", self.request_of(*worker));
+            }
+            Notice::PreloaderTimedOut(generation, limit) => log::error!(
+                "[pool {}] the preloader did not answer within {}, killing",
+                self.generation_name(*generation),
+                seconds(*limit)
+            ),
+            Notice::WorkerGone(worker, exit, expected) => {
+                if let Some(death) = self.deaths.remove(worker) {
+                    say_death(&death, *exit, *expected);
+                }
+            }
+            Notice::PreloaderLost(generation, exit, wait) => log::error!(
+                "[pool {}] the preloader exited {}{}; its workers go on, the next try is in {}",
+                self.generation_name(*generation),
+                how(*exit),
+                self.last_words(*generation),
+                seconds(*wait)
+            ),
+            Notice::GenerationServes(generation) => {
+                log::info!("[pool {}] the new workers serve, the old ones finish", self.generation_name(*generation));
+            }
+        }
+    }
+}
+
+fn say_death(death: &Death, exit: Exit, expected: bool) {
+    let Death { pid, pool, uptime, doing, .. } = death;
+    let text = format!(
+        "[pool {pool}] child {pid} exited {} after {}.{:06} seconds from start{doing}",
+        how(exit),
+        uptime.as_secs(),
+        uptime.subsec_micros()
+    );
+    match (expected, exit) {
+        (true, _) => log::debug!("{text}"),
+        (false, Exit::Code(0)) => log::info!("{text}"),
+        (false, _) => log::warn!("{text}"),
+    }
+}
+
+/// `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.
+fn how(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("with code {code}"),
+        Exit::Signal { signal, core } => {
+            let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
+            let core = if core { " - core dumped" } else { "" };
+            format!("on signal {signal} ({name}{core})")
+        }
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}

@@ -1,0 +1,76 @@
+//! What the master's loop watches, and what each token stands for.
+
+use super::super::event::{GenerationId, PoolId, WorkerId};
+use crate::sys::Error;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// What a token stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum Source {
+    /// A pool's listening socket or hand-over queue.
+    Work(PoolId),
+    /// A generation's child_accept pipe.
+    ChildAccept(GenerationId),
+    /// A generation's messages.
+    Messages(GenerationId),
+    /// A worker's standard output (0) or error (1).
+    Output(WorkerId, usize),
+    /// A preloader's channel.
+    Preloader(GenerationId),
+    /// A preloader's output.
+    PreloaderOutput(GenerationId),
+}
+
+/// The token of the signal pipe.
+pub(in crate::master) const SIGNALS: Token = Token(0);
+
+/// All that is watched.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    by_token: HashMap<usize, Source>,
+    by_descriptor: HashMap<RawFd, usize>,
+    last: usize,
+}
+
+impl Sources {
+    /// Watches a descriptor. mio is edge-triggered; registering one that is ready gives an event at once.
+    pub(super) fn watch(&mut self, registry: &Registry, fd: &OwnedFd, source: Source) -> Result<(), Error> {
+        self.watch_for(registry, fd, source, Interest::READABLE)
+    }
+
+    /// Watches a descriptor for more than reading.
+    pub(super) fn watch_for(
+        &mut self,
+        registry: &Registry,
+        fd: &OwnedFd,
+        source: Source,
+        interest: Interest,
+    ) -> Result<(), Error> {
+        self.last += 1;
+        let token = self.last;
+        let raw = fd.as_raw_fd();
+        registry
+            .register(&mut SourceFd(&raw), Token(token), interest)
+            .map_err(|e| Error::from_io("epoll_ctl", format!("{source:?}"), &e))?;
+        self.by_token.insert(token, source);
+        self.by_descriptor.insert(raw, token);
+        Ok(())
+    }
+
+    /// Stops watching a descriptor, which is still open. One that is not watched is no error.
+    pub(super) fn forget(&mut self, registry: &Registry, fd: &OwnedFd) {
+        let raw = fd.as_raw_fd();
+        if let Some(token) = self.by_descriptor.remove(&raw) {
+            self.by_token.remove(&token);
+            let _ = registry.deregister(&mut SourceFd(&raw));
+        }
+    }
+
+    /// What a token stands for; `None`: it is not watched any more.
+    pub(super) fn source(&self, token: Token) -> Option<Source> {
+        self.by_token.get(&token.0).copied()
+    }
+}

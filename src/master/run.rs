@@ -1,0 +1,260 @@
+//! The master's loop: the world to events, events to the core, the core's actions to the edge.
+
+use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source};
+use super::event::Event;
+use super::manager::Manager;
+use crate::config::{self, Config};
+use crate::logs::Log;
+use crate::sys::{self, clock, fd, process, title};
+use mio::{Events, Interest, Poll};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook_mio::v1_0::Signals;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Events taken at once.
+const EVENTS: usize = 256;
+
+/// Why the daemon did not start, or ended.
+#[derive(Debug)]
+pub enum RunError {
+    /// The configuration can't be applied.
+    Apply(ApplyError),
+    /// The log can't be opened.
+    Log(crate::logs::LogError),
+    /// A system call failed.
+    System(sys::Error),
+    /// The pid file can't be written.
+    Pid(PathBuf, io::Error),
+    /// Not one worker could be made at the start.
+    NoWorker,
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Apply(error) => error.fmt(f),
+            RunError::Log(error) => error.fmt(f),
+            RunError::System(error) => error.fmt(f),
+            RunError::Pid(path, error) => write!(f, "Unable to create the PID file ({}): {error}", path.display()),
+            RunError::NoWorker => f.write_str("no worker could be made"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RunError::Apply(error) => Some(error),
+            RunError::Log(error) => Some(error),
+            RunError::System(error) => Some(error),
+            RunError::Pid(_, error) => Some(error),
+            RunError::NoWorker => None,
+        }
+    }
+}
+
+impl From<sys::Error> for RunError {
+    fn from(error: sys::Error) -> RunError {
+        RunError::System(error)
+    }
+}
+
+fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |error| RunError::System(sys::Error::from_io(call, "", &error))
+}
+
+/// Runs the daemon until it is told to stop.
+///
+/// `ready` is called once every socket listens and the first workers have been asked for.
+pub fn run(config: Config, handlers: Handlers, libexec: &Path, ready: impl FnOnce()) -> Result<(), RunError> {
+    let log = Log::install();
+    log.direct(&config.global.error_log, config.global.log_level).map_err(RunError::Log)?;
+    let limit = fd::raise_descriptor_limit().ok();
+    limit_master(&config);
+    process::become_subreaper()?;
+    sys::signal::ignore_pipe();
+    let poll = Poll::new().map_err(system("epoll_create1"))?;
+    let mut signals =
+        Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGHUP]).map_err(system("sigaction"))?;
+    poll.registry().register(&mut signals, SIGNALS, Interest::READABLE).map_err(system("epoll_ctl"))?;
+    let registry = poll.registry().try_clone().map_err(system("dup"))?;
+    let pid_file = config.global.pid.clone();
+    let title = format!("forkyard: master process ({})", config.path.display());
+    let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
+    let wanted = edge.prepare(config).map_err(RunError::Apply)?;
+    if let Some(path) = &pid_file {
+        write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
+    }
+    title::set(&title);
+    log::info!("forkyard is running, pid {}", std::process::id());
+    let mut master = Master { poll, signals, edge, manager: Manager::default(), actions: Vec::new() };
+    master.tell(Event::Apply(wanted));
+    log::info!("ready to handle connections");
+    ready();
+    let outcome = master.serve();
+    master.edge.remove_socket_files();
+    if let Some(path) = &pid_file {
+        let _ = std::fs::remove_file(path);
+    }
+    outcome
+}
+
+fn limit_master(config: &Config) {
+    let global = &config.global;
+    let failed = |result: Result<(), sys::Error>| {
+        if let Err(error) = result {
+            log::error!("{error}");
+        }
+    };
+    if let Some(files) = global.rlimit_files {
+        failed(sys::identity::limit_descriptors(files, files));
+    }
+    match global.rlimit_core {
+        Some(config::CoreLimit::Bytes(bytes)) => failed(sys::identity::limit_core(Some(bytes))),
+        Some(config::CoreLimit::Unlimited) => failed(sys::identity::limit_core(None)),
+        None => {}
+    }
+    if let (Some(nice), true) = (global.process_priority, sys::identity::is_root()) {
+        failed(sys::identity::set_priority(nice));
+    }
+}
+
+fn write_pid(path: &Path) -> io::Result<()> {
+    if let Err(error) = std::fs::remove_file(path) {
+        if error.kind() != io::ErrorKind::NotFound {
+            return Err(error);
+        }
+    }
+    std::fs::write(path, std::process::id().to_string())
+}
+
+struct Master {
+    poll: Poll,
+    signals: Signals,
+    edge: Edge,
+    manager: Manager,
+    actions: Vec<super::action::Action>,
+}
+
+impl Master {
+    fn serve(&mut self) -> Result<(), RunError> {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut again: Vec<Source> = Vec::new();
+        loop {
+            if let Some(outcome) = self.edge.outcome {
+                return match outcome {
+                    super::action::Outcome::Stopped => {
+                        log::info!("exiting, bye-bye!");
+                        Ok(())
+                    }
+                    super::action::Outcome::NoWorkerAtStart => Err(RunError::NoWorker),
+                };
+            }
+            let timeout = if again.is_empty() { self.timeout() } else { Some(Duration::ZERO) };
+            match self.poll.poll(&mut events, timeout) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(system("epoll_wait")(error)),
+            }
+            let mut sources: Vec<Source> = std::mem::take(&mut again);
+            for event in &events {
+                if event.token() == SIGNALS {
+                    self.take_signals();
+                } else {
+                    sources.extend(self.edge.source(event.token()));
+                }
+            }
+            for source in sources {
+                if self.edge.attend(source) {
+                    again.push(source);
+                }
+                self.settle();
+            }
+            if self.manager.next_deadline().is_some_and(|deadline| deadline <= clock::now()) {
+                self.tell(Event::Deadline);
+            }
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let deadline = self.manager.next_deadline()?;
+        let left = deadline.since(clock::now());
+        // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
+        Some(Duration::from_millis(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)))
+    }
+
+    /// Tells the core, and performs what it wants, until nothing more follows.
+    fn tell(&mut self, event: Event) {
+        self.edge.happened.push_back(event);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        while let Some(event) = self.edge.happened.pop_front() {
+            log::trace!("{event:?}");
+            self.manager.handle(event, clock::now(), &mut self.actions);
+            for action in self.actions.drain(..) {
+                self.edge.perform(action);
+            }
+        }
+    }
+
+    fn take_signals(&mut self) {
+        let pending: Vec<i32> = self.signals.pending().collect();
+        for signal in pending {
+            match signal {
+                SIGTERM | SIGINT => {
+                    log::info!("Terminating ...");
+                    self.tell(Event::Terminate);
+                }
+                SIGQUIT => {
+                    log::info!("Finishing ...");
+                    self.tell(Event::Finish);
+                }
+                SIGUSR1 => match Log::install().reopen() {
+                    Ok(()) => log::info!("error log file re-opened"),
+                    Err(error) => log::error!("the old log is written on: {error}"),
+                },
+                SIGUSR2 => self.reload(),
+                SIGCHLD => {
+                    self.edge.reap();
+                    self.settle();
+                }
+                // A daemon has no terminal whose end would concern it.
+                _ => log::info!("SIGHUP is ignored; SIGUSR2 reloads"),
+            }
+        }
+    }
+
+    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on.
+    fn reload(&mut self) {
+        log::info!("Reloading in progress ...");
+        let path = self.edge.config().path.clone();
+        let loaded = match config::load(&path) {
+            Ok(loaded) => loaded,
+            Err(errors) => {
+                log::error!("the configuration is not reloaded, the old one stays in force:");
+                for line in errors.to_string().lines() {
+                    log::error!("{line}");
+                }
+                return;
+            }
+        };
+        for warning in &loaded.warnings {
+            log::warn!("{warning}");
+        }
+        let global = loaded.config.global.clone();
+        match self.edge.prepare(loaded.config) {
+            Ok(wanted) => {
+                if let Err(error) = Log::install().direct(&global.error_log, global.log_level) {
+                    log::error!("the old log is written on: {error}");
+                }
+                self.tell(Event::Apply(wanted));
+            }
+            Err(error) => log::error!("the configuration is not reloaded, the old one stays in force: {error}"),
+        }
+    }
+}

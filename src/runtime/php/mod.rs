@@ -1,0 +1,8 @@
+//! The part of the PHP runtime that knows no PHP: what a request's parameters say about its script, the settings that
+//! go to a preloader, and the lines that master and preloader exchange.
+//!
+//! libphp itself is known to the forkyard-php executable only.
+
+pub mod protocol;
+pub mod script;
+pub mod settings;

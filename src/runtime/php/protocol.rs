@@ -1,0 +1,83 @@
+//! What master and preloader say to each other: one JSON object a line, over a stream socket that can carry
+//! descriptors.
+
+use serde::{Deserialize, Serialize};
+
+/// The descriptor that a preloader finds its end of the socket on.
+pub const SOCKET: i32 = 3;
+
+/// The exit code of a preloader that could not start PHP (EX_SOFTWARE, sysexits.h).
+pub const EXIT_START_FAILED: i32 = 70;
+
+/// From the master. End of file: the preloader ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase")]
+pub enum Command<Kit> {
+    /// The first line, once: what workers need, and what PHP needs to start. Answered with [`Answer::Ready`] or
+    /// [`Answer::Error`]. The kit's descriptors come with the line's first byte.
+    Begin {
+        /// What all workers get.
+        kit: Kit,
+    },
+    /// Make a worker. Answered with [`Answer::Ok`] or [`Answer::Error`]. Its own descriptors come with the line's first
+    /// byte: its retire channel, and where output is caught, its standard output and standard error.
+    Spawn {
+        /// The master's number for it.
+        worker: u64,
+        /// Its slot in the scoreboard.
+        slot: u32,
+    },
+}
+
+/// From the preloader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "lowercase")]
+pub enum Answer {
+    /// PHP is started.
+    Ready {
+        /// PHP's version, as `8.2.35`.
+        version: String,
+    },
+    /// A worker exists.
+    Ok {
+        /// The master's number for it.
+        worker: u64,
+        /// Its process id, as the preloader sees it.
+        pid: i32,
+    },
+    /// What was asked for could not be done.
+    Error {
+        /// The worker that could not be made; nothing when PHP could not be started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        worker: Option<u64>,
+        /// Why.
+        message: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, Command};
+
+    fn json<T: serde::Serialize>(value: &T) -> String {
+        serde_json::to_string(value).unwrap()
+    }
+
+    #[test]
+    fn commands_are_as_documented() {
+        let begin = Command::Begin { kit: 7 };
+        assert_eq!(json(&begin), r#"{"command":"begin","kit":7}"#);
+        let spawn: Command<u32> = Command::Spawn { worker: 5, slot: 2 };
+        assert_eq!(json(&spawn), r#"{"command":"spawn","worker":5,"slot":2}"#);
+        assert_eq!(serde_json::from_str::<Command<u32>>(&json(&spawn)).unwrap(), spawn);
+    }
+
+    #[test]
+    fn answers_are_as_documented() {
+        assert_eq!(json(&Answer::Ready { version: "8.2.35".into() }), r#"{"result":"ready","version":"8.2.35"}"#);
+        assert_eq!(json(&Answer::Ok { worker: 5, pid: 77 }), r#"{"result":"ok","worker":5,"pid":77}"#);
+        let error = Answer::Error { worker: None, message: "no".into() };
+        assert_eq!(json(&error), r#"{"result":"error","message":"no"}"#);
+        assert_eq!(serde_json::from_str::<Answer>(&json(&error)).unwrap(), error);
+    }
+}

@@ -1,0 +1,100 @@
+//! How a pool's settings reach PHP.
+
+use crate::config::Php;
+use std::path::PathBuf;
+
+/// Where php.ini is looked for when none is named, best first: php-fpm's own, then that of libphp, which is there when
+/// php-fpm is not installed.
+pub fn php_ini_directories(php: &Php) -> [PathBuf; 2] {
+    ["fpm", "embed"].map(|sapi| PathBuf::from(format!("/etc/php/{}/{sapi}", php.version)))
+}
+
+/// The lines that PHP has to know at module start-up, because they can't be set later: extensions, and OPcache's sizes.
+/// The pool has an OPcache of its own, so it can have its own sizes. `None`: there are no such settings.
+///
+/// # Errors
+/// The name of a setting whose value can't be written as a line.
+pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
+    let mut lines = String::new();
+    for (name, value) in php.php_value.iter().chain(&php.php_admin_value) {
+        if is_start_setting(name) {
+            let quoted = quote(value).ok_or_else(|| name.clone())?;
+            lines.push_str(&format!("{name}={quoted}\n"));
+        }
+    }
+    Ok((!lines.is_empty()).then_some(lines))
+}
+
+/// The settings that are set after module start-up, with whether they are for administrators.
+pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
+    let values = php.php_value.iter().map(|(name, value)| (name.as_str(), value.as_str(), false));
+    let admin = php.php_admin_value.iter().map(|(name, value)| (name.as_str(), value.as_str(), true));
+    values.chain(admin).filter(|(name, _, _)| !is_start_setting(name))
+}
+
+fn is_start_setting(name: &str) -> bool {
+    name == "extension" || name == "zend_extension" || name.starts_with("opcache.")
+}
+
+/// A value in php.ini's syntax, taken literally.
+fn quote(value: &str) -> Option<String> {
+    if value.contains(['\n', '\r', '\0']) {
+        None
+    } else if !value.contains('\'') {
+        Some(format!("'{value}'"))
+    } else if !value.contains(['"', '\\', '$']) {
+        Some(format!("\"{value}\""))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{later_settings, php_ini_directories, start_lines};
+    use crate::config::Php;
+    use std::time::Duration;
+
+    fn settings(php_value: &[(&str, &str)], php_admin_value: &[(&str, &str)]) -> Php {
+        let own = |list: &[(&str, &str)]| list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+        Php {
+            version: "8.2".into(),
+            library: None,
+            php_ini: None,
+            limit_extensions: vec![],
+            php_value: own(php_value),
+            php_admin_value: own(php_admin_value),
+            preloader_idle_timeout: Duration::ZERO,
+            start_timeout: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn what_must_be_known_at_start_goes_there_and_nowhere_else() {
+        let settings = settings(
+            &[("memory_limit", "64M"), ("opcache.memory_consumption", "16")],
+            &[("extension", "ffi"), ("error_log", "/x")],
+        );
+        let lines = start_lines(&settings).unwrap().unwrap();
+        assert_eq!(lines, "opcache.memory_consumption='16'\nextension='ffi'\n");
+        let later: Vec<_> = later_settings(&settings).collect();
+        assert_eq!(later, [("memory_limit", "64M", false), ("error_log", "/x", true)]);
+    }
+
+    #[test]
+    fn values_are_quoted_literally_or_refused() {
+        let lines = |value| start_lines(&settings(&[("opcache.preload", value)], &[]));
+        assert_eq!(lines("/a b$c\"d"), Ok(Some("opcache.preload='/a b$c\"d'\n".into())));
+        assert_eq!(lines("/it's"), Ok(Some("opcache.preload=\"/it's\"\n".into())));
+        assert_eq!(lines("/it's \"x\""), Err("opcache.preload".into()));
+        assert_eq!(lines("a\nextension=evil"), Err("opcache.preload".into()));
+        assert_eq!(start_lines(&settings(&[], &[])), Ok(None));
+    }
+
+    #[test]
+    fn php_fpms_ini_comes_first() {
+        let [first, second] = php_ini_directories(&settings(&[], &[]));
+        assert_eq!(first, std::path::Path::new("/etc/php/8.2/fpm"));
+        assert_eq!(second, std::path::Path::new("/etc/php/8.2/embed"));
+    }
+}

@@ -1,0 +1,157 @@
+//! Maps the scoreboard: the master's view, a reader's, a worker's own page.
+
+use super::layout::HEADER_PAGES;
+use crate::sys::Result;
+use crate::sys::shm::{Memory, PAGE_WORDS, Words};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The master's scoreboard of one generation: writes the header, wipes a slot before it is given away, reads the slots.
+#[derive(Debug)]
+pub struct Board {
+    memory: Memory,
+    all: Words,
+    slots: usize,
+}
+
+impl Board {
+    /// Makes a scoreboard with this many slots.
+    pub fn create(name: &str, slots: usize) -> Result<Board> {
+        let pages = HEADER_PAGES + slots;
+        let memory = Memory::create(name, pages)?;
+        let all = Words::map_writable(memory.writable.as_fd(), 0, pages)?;
+        Ok(Board { memory, all, slots })
+    }
+
+    /// The descriptors, for workers.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The header's words.
+    pub fn header(&self) -> &[AtomicU64] {
+        &self.all.words()[..HEADER_PAGES * PAGE_WORDS]
+    }
+
+    /// Wipes a slot that no worker has, so that nothing of the last worker is taken for the next one's.
+    pub fn wipe(&self, index: usize) {
+        for word in self.slot(index).unwrap_or_default() {
+            word.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// A slot's words.
+    pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
+        slot_words(&self.all, index)
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+}
+
+/// Anybody's view: everything, for reading.
+#[derive(Debug)]
+pub struct Reader {
+    all: Words,
+    slots: usize,
+}
+
+impl Reader {
+    /// Maps a scoreboard for reading.
+    pub fn map(memory: BorrowedFd<'_>, slots: usize) -> Result<Reader> {
+        Ok(Reader { all: Words::map_readable(memory, HEADER_PAGES + slots)?, slots })
+    }
+
+    /// The header's words; they can only be loaded.
+    pub fn header(&self) -> &[AtomicU64] {
+        &self.all.words()[..HEADER_PAGES * PAGE_WORDS]
+    }
+
+    /// A slot's words; they can only be loaded.
+    pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
+        slot_words(&self.all, index)
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+}
+
+/// A worker's own page, for writing.
+#[derive(Debug)]
+pub struct Slot {
+    page: Words,
+}
+
+impl Slot {
+    /// Maps the page of one slot.
+    pub fn map(memory: BorrowedFd<'_>, index: usize) -> Result<Slot> {
+        Ok(Slot { page: Words::map_writable(memory, HEADER_PAGES + index, 1)? })
+    }
+
+    /// The page's words.
+    pub fn words(&self) -> &[AtomicU64] {
+        self.page.words()
+    }
+}
+
+fn slot_words(all: &Words, index: usize) -> Option<&[AtomicU64]> {
+    let first = (HEADER_PAGES + index).checked_mul(PAGE_WORDS)?;
+    all.words().get(first..first + PAGE_WORDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stamp::Stamp;
+    use super::super::{census, header};
+    use super::*;
+    use crate::sys::process::{Ended, Side, exit_now, fork, reap_pid};
+    use crate::tick::Tick;
+
+    #[test]
+    fn a_slot_is_seen_by_everybody() {
+        let board = Board::create("test", 3).unwrap();
+        let reader = Reader::map(board.memory().readable.as_fd(), 3).unwrap();
+        let own = Slot::map(board.memory().writable.as_fd(), 1).unwrap();
+        Stamp::new(own.words()).begin(7, 8, Tick::from_nanos(9));
+        assert_eq!(census::read(reader.slot(1).unwrap()).pid, 7);
+        assert_eq!(census::read(board.slot(1).unwrap()).pid, 7);
+        assert_eq!(census::read(board.slot(0).unwrap()).pid, 0);
+        assert!(board.slot(3).is_none());
+        header::set_retire(board.header(), 2, true);
+        assert!(header::retire(reader.header(), 2) && !header::retire(reader.header(), 1));
+    }
+
+    /// The test harness has threads, but the child only stores to memory and exits.
+    fn child_dies_of(act: impl FnOnce()) -> Ended {
+        // SAFETY: the child makes no use of what other threads hold: it touches memory and leaves.
+        #[expect(unsafe_code, reason = "forks to be killed by its own store")]
+        match unsafe { fork() }.unwrap() {
+            Side::Child => {
+                crate::sys::signal::reset_in_child();
+                act();
+                exit_now(0)
+            }
+            Side::Parent(pid) => reap_pid(pid).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_store_outside_the_own_page_is_a_segmentation_fault() {
+        let board = Board::create("test", 2).unwrap();
+        let reader = Reader::map(board.memory().readable.as_fd(), 2).unwrap();
+        let own = Slot::map(board.memory().writable.as_fd(), 0).unwrap();
+        assert_eq!(child_dies_of(|| own.words()[0].store(1, Ordering::Relaxed)), Ended::Code(0));
+        let segfault = Ended::Signal(libc::SIGSEGV, false);
+        let strip = |ended| match ended {
+            Ended::Signal(signal, _) => Ended::Signal(signal, false),
+            code => code,
+        };
+        let other = || reader.slot(1).unwrap()[0].store(1, Ordering::Relaxed);
+        assert_eq!(strip(child_dies_of(other)), segfault);
+        assert_eq!(strip(child_dies_of(|| reader.header()[0].store(1, Ordering::Relaxed))), segfault);
+    }
+}

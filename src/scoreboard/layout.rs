@@ -1,0 +1,82 @@
+//! Which 64-bit word of a page is what.
+
+/// Pages before the first slot's.
+pub const HEADER_PAGES: usize = 1;
+
+/// Words of the header page, all written by the master.
+pub mod header {
+    /// Bit 32: a worker that takes up work always tells the master; bits 0..32: it tells when fewer than this many
+    /// workers stay idle. One word, so that it is read and written at once.
+    pub const NOTIFY: usize = 0;
+    /// Requests served by workers whose slots have been given up.
+    pub const PAST_REQUESTS: usize = 1;
+    /// How often more workers were wanted than allowed.
+    pub const MAX_CHILDREN_REACHED: usize = 2;
+    /// Slow requests so far.
+    pub const SLOW_REQUESTS: usize = 3;
+    /// Most workers busy at once, as far as workers that are gone had seen.
+    pub const PAST_MAX_ACTIVE: usize = 4;
+    /// Longest listen queue that the master has seen.
+    pub const MAX_LISTEN_QUEUE: usize = 5;
+    /// First word of the bits that tell workers to retire, one bit per slot.
+    pub const RETIRE: usize = 64;
+    /// First word of the bits that say which slots are in use, one bit per slot.
+    pub const USED: usize = 288;
+    /// Words in each of the two sets of bits.
+    pub const BITS_WORDS: usize = 224;
+    /// Slots that fit.
+    pub const MAX_SLOTS: usize = BITS_WORDS * 64;
+}
+
+/// Words of a slot's page, all written by its worker.
+pub mod slot {
+    /// Sequence number: odd while the other words are being changed.
+    pub const SEQUENCE: usize = 0;
+    /// The stage's number. Stored and loaded with sequential consistency.
+    pub const STAGE: usize = 1;
+    /// Process id.
+    pub const PID: usize = 2;
+    /// When the worker began, seconds since 1970.
+    pub const STARTED: usize = 3;
+    /// Requests taken up so far.
+    pub const REQUESTS: usize = 4;
+    /// When the stage last went to or from ACCEPTING, monotonic nanoseconds.
+    pub const SINCE: usize = 5;
+    /// When the current or last request was taken up, monotonic nanoseconds.
+    pub const TAKEN: usize = 6;
+    /// How long the last request took, microseconds.
+    pub const DURATION: usize = 7;
+    /// The request's Content-Length, bytes.
+    pub const CONTENT_LENGTH: usize = 8;
+    /// Peak memory of the last request, bytes.
+    pub const MEMORY: usize = 9;
+    /// CPU of the last request: hundredths of a percent of its duration.
+    pub const CPU: usize = 10;
+    /// Idle kept connections that the worker holds.
+    pub const KEPT: usize = 11;
+    /// Most workers that this worker has seen busy at once.
+    pub const MAX_ACTIVE: usize = 12;
+    /// Lengths of the five texts, 12 bits each, in the order of [`TEXTS`].
+    pub const LENGTHS: usize = 13;
+    /// The texts' first words and room, bytes: method, URI, query, script, user.
+    pub const TEXTS: [(usize, usize); 5] =
+        [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::shm::PAGE_WORDS;
+
+    #[test]
+    fn texts_lie_in_the_page_and_apart() {
+        let mut end = slot::LENGTHS + 1;
+        for (first, bytes) in slot::TEXTS {
+            assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
+            end = first + bytes / 8;
+        }
+        assert!(end <= PAGE_WORDS);
+        const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
+        const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
+    }
+}

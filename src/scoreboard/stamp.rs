@@ -1,0 +1,149 @@
+//! The worker's pen: writes its own slot.
+
+use super::layout::slot;
+use super::stage::Stage;
+use crate::tick::Tick;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// What is shown of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Description<'a> {
+    /// Request method.
+    pub method: &'a [u8],
+    /// The URI as the runtime knows it: the final SCRIPT_NAME.
+    pub uri: &'a [u8],
+    /// Query string.
+    pub query: &'a [u8],
+    /// Script path.
+    pub script: &'a [u8],
+    /// Authenticated user.
+    pub user: &'a [u8],
+    /// Content-Length, bytes.
+    pub content_length: u64,
+}
+
+/// Writes one slot. There is one pen per slot and it is the only writer.
+#[derive(Debug)]
+pub struct Stamp<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Stamp<'a> {
+    /// A pen for a slot's page.
+    pub fn new(words: &'a [AtomicU64]) -> Stamp<'a> {
+        Stamp { words }
+    }
+
+    /// Sets the stage alone. Sequentially consistent: whoever told the master something after this call told it after
+    /// the stage was there to be seen.
+    pub fn stage(&self, stage: Stage) {
+        self.words[slot::STAGE].store(u64::from(stage as u32), Ordering::SeqCst);
+    }
+
+    /// A new worker took the slot over.
+    pub fn begin(&self, pid: i32, epoch_seconds: u64, now: Tick) {
+        self.write(|w| {
+            for word in &self.words[slot::STAGE..] {
+                word.store(0, Ordering::Relaxed);
+            }
+            w.set(slot::PID, pid as u64);
+            w.set(slot::STARTED, epoch_seconds);
+            w.set(slot::SINCE, now.as_nanos());
+        });
+    }
+
+    /// The worker is idle from now on.
+    pub fn idle(&self, now: Tick) {
+        self.words[slot::SINCE].store(now.as_nanos(), Ordering::Relaxed);
+        self.stage(Stage::Accepting);
+    }
+
+    /// The worker has taken up work. The stage comes last and is what the master looks at.
+    pub fn accepted(&self, now: Tick) {
+        self.words[slot::SINCE].store(now.as_nanos(), Ordering::Relaxed);
+        self.stage(Stage::Accepted);
+    }
+
+    /// A request begins: the one before is wiped, so that nothing of it is shown as this one's.
+    pub fn reading(&self, now: Tick) {
+        self.write(|w| {
+            w.set(slot::TAKEN, now.as_nanos());
+            w.set(slot::REQUESTS, w.get(slot::REQUESTS) + 1);
+            w.set(slot::LENGTHS, 0);
+            w.set(slot::CONTENT_LENGTH, 0);
+        });
+        self.stage(Stage::ReadingHeaders);
+    }
+
+    /// The request is known.
+    pub fn describe(&self, about: &Description<'_>) {
+        self.write(|w| {
+            let texts = [about.method, about.uri, about.query, about.script, about.user];
+            let mut lengths = 0_u64;
+            for (index, (text, (first, room))) in texts.iter().zip(slot::TEXTS).enumerate() {
+                let text = &text[..text.len().min(room)];
+                lengths |= (text.len() as u64) << (index * 12);
+                for (offset, chunk) in text.chunks(8).enumerate() {
+                    let mut bytes = [0; 8];
+                    bytes[..chunk.len()].copy_from_slice(chunk);
+                    w.set(first + offset, u64::from_ne_bytes(bytes));
+                }
+            }
+            w.set(slot::LENGTHS, lengths);
+            w.set(slot::CONTENT_LENGTH, about.content_length);
+        });
+    }
+
+    /// The request is over.
+    pub fn finished(&self, duration_micros: u64, cpu_centipercent: u64) {
+        self.write(|w| {
+            w.set(slot::DURATION, duration_micros);
+            w.set(slot::CPU, cpu_centipercent);
+        });
+        self.stage(Stage::Finished);
+    }
+
+    /// Peak memory of the request, bytes.
+    pub fn memory(&self, bytes: u64) {
+        self.write(|w| w.set(slot::MEMORY, bytes));
+    }
+
+    /// How many idle kept connections the worker holds.
+    pub fn kept(&self, count: u64) {
+        self.words[slot::KEPT].store(count, Ordering::Relaxed);
+    }
+
+    /// Most workers seen busy at once.
+    pub fn max_active(&self, count: u64) {
+        self.words[slot::MAX_ACTIVE].store(count, Ordering::Relaxed);
+    }
+
+    /// Changes words under the sequence number.
+    ///
+    /// Writer: the odd number is stored relaxed, and the release fence after it keeps the data stores from being seen
+    /// before it by a reader whose acquire fence follows a data load. The even number is stored with release, so a
+    /// reader that loads it with acquire sees every data store before it. (Boehm, "Can seqlocks get along with
+    /// programming language memory models?", MSPC 2012.) Data words are atomics, so there is no data race.
+    fn write(&self, change: impl FnOnce(&Pen<'_>)) {
+        let sequence = self.words[slot::SEQUENCE].load(Ordering::Relaxed);
+        self.words[slot::SEQUENCE].store(sequence | 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        change(&Pen { words: self.words });
+        let even = (sequence | 1).wrapping_add(1);
+        self.words[slot::SEQUENCE].store(even, Ordering::Release);
+    }
+}
+
+struct Pen<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl Pen<'_> {
+    fn set(&self, word: usize, value: u64) {
+        self.words[word].store(value, Ordering::Relaxed);
+    }
+
+    fn get(&self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,144 @@
+//! Descriptors: pipes, socket pairs, passing them on, and closing what a child must not have.
+
+use super::error::{Error, Named, Result};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg, socketpair,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Most descriptors in one message: the kernel's SCM_MAX_FD is 253 (unix(7)).
+pub const MAX_PASSED: usize = 250;
+
+/// A pipe, read end first; both close-on-exec, non-blocking where asked for.
+pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
+    let flags = if nonblocking { OFlag::O_CLOEXEC | OFlag::O_NONBLOCK } else { OFlag::O_CLOEXEC };
+    nix::unistd::pipe2(flags).named("pipe2", "")
+}
+
+/// A pair of connected unix sockets, close-on-exec and non-blocking.
+pub fn socket_pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socketpair(AddressFamily::Unix, kind, None, flags).named("socketpair", "")
+}
+
+/// Makes a descriptor blocking or non-blocking. The setting belongs to the open file: all who share it see it.
+pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> Result<()> {
+    let bits = fcntl(fd, FcntlArg::F_GETFL).named("fcntl F_GETFL", "")?;
+    let mut flags = OFlag::from_bits_truncate(bits);
+    flags.set(OFlag::O_NONBLOCK, nonblocking);
+    fcntl(fd, FcntlArg::F_SETFL(flags)).named("fcntl F_SETFL", "")?;
+    Ok(())
+}
+
+/// Lets a descriptor survive exec, or not.
+pub fn set_close_on_exec(fd: BorrowedFd<'_>, close: bool) -> Result<()> {
+    let flags = if close { FdFlag::FD_CLOEXEC } else { FdFlag::empty() };
+    fcntl(fd, FcntlArg::F_SETFD(flags)).named("fcntl F_SETFD", "")?;
+    Ok(())
+}
+
+/// Takes ownership of a descriptor that this process was started with.
+///
+/// # Safety
+/// `fd` is open and nothing else in the process owns it.
+pub unsafe fn adopt(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller's promise.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Sends bytes with descriptors (SCM_RIGHTS, unix(7)); at most [`MAX_PASSED`]. Says how many bytes were sent.
+pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> Result<usize> {
+    let rights = [ControlMessage::ScmRights(descriptors)];
+    let control: &[ControlMessage<'_>] = if descriptors.is_empty() { &[] } else { &rights };
+    let slices = [IoSlice::new(bytes)];
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    sendmsg::<()>(socket.as_raw_fd(), &slices, control, flags, None).named("sendmsg", "")
+}
+
+/// What came in one message.
+#[derive(Debug, Default)]
+pub struct Received {
+    /// Number of bytes; 0 is end of file on a stream.
+    pub bytes: usize,
+    /// The descriptors, close-on-exec.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Receives bytes and descriptors. `wait`: block until something comes.
+pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Result<Received> {
+    let mut control = nix::cmsg_space!([RawFd; MAX_PASSED]);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let mut flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    if !wait {
+        flags |= MsgFlags::MSG_DONTWAIT;
+    }
+    let message =
+        recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags).named("recvmsg", "")?;
+    let mut received = Received { bytes: message.bytes, descriptors: Vec::new() };
+    let control = message.cmsgs().map_err(|errno| Error::new("recvmsg", "control data", errno))?;
+    for part in control {
+        if let ControlMessageOwned::ScmRights(raw) = part {
+            // SAFETY: the kernel has just installed these descriptors for us; nobody else owns them.
+            received.descriptors.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    Ok(received)
+}
+
+/// Closes every descriptor from 3 up that is not in `keep` (close_range(2)). For a child after fork: it allocates
+/// nothing but a sorted copy made by the caller.
+///
+/// # Safety
+/// Whatever owns the closed descriptors in this process is never used or dropped again.
+pub unsafe fn close_all_but(sorted_keep: &[RawFd]) {
+    let mut first: libc::c_uint = 3;
+    for &fd in sorted_keep {
+        let fd = fd as libc::c_uint;
+        if fd > first {
+            // SAFETY: the caller's promise.
+            unsafe { close_range(first, fd - 1) };
+        }
+        first = first.max(fd.saturating_add(1));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { close_range(first, libc::c_uint::MAX) };
+}
+
+/// # Safety
+/// As [`close_all_but`].
+unsafe fn close_range(first: libc::c_uint, last: libc::c_uint) {
+    // SAFETY: a system call with three numbers; the caller answers for what it closes.
+    let failed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0;
+    if failed {
+        // Before Linux 5.9 there is no close_range(2).
+        for fd in first..=last.min(65_535) {
+            // SAFETY: the same.
+            unsafe { libc::close(fd as libc::c_int) };
+        }
+    }
+}
+
+/// The highest limit on open descriptors that this process may give itself; done once at start, so that a thousand
+/// pools fit. Says the soft limit before, for children to return to.
+pub fn raise_descriptor_limit() -> Result<(u64, u64)> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).named("setrlimit", "RLIMIT_NOFILE")?;
+    Ok((soft, hard))
+}
+
+/// Puts /dev/null in place of standard input, and the given descriptors or /dev/null in place of output and error.
+pub fn replace_standard_streams(output: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>) -> Result<()> {
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null");
+    let null = null.map_err(|e| Error::from_io("open", "/dev/null", &e))?;
+    let place = |fd: RawFd, target: RawFd| -> Result<()> {
+        // SAFETY: the targets are the standard streams, which std never closes; dup2 keeps them open throughout.
+        let done = unsafe { libc::dup2(fd, target) };
+        if done < 0 { Err(Error::last("dup2", "")) } else { Ok(()) }
+    };
+    place(null.as_raw_fd(), 0)?;
+    place(output.map_or(null.as_raw_fd(), |(out, _)| out.as_raw_fd()), 1)?;
+    place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
+}

@@ -1,0 +1,140 @@
+//! Who a worker is: user, group, limits, root and working directory.
+
+use super::error::{Error, Named, Result};
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::unistd::{Gid, Group, Uid, User, chdir, chroot, setgid, setgroups, setuid};
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+/// A user with its groups, looked up once by the master.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Supplementary groups, `gid` among them.
+    pub groups: Vec<u32>,
+    /// Name, where the user has one.
+    pub name: Option<String>,
+    /// Home directory, where the user has one.
+    pub home: Option<PathBuf>,
+}
+
+impl Identity {
+    /// Looks up a user and a group by name or decimal number. Without a group: the user's primary one.
+    ///
+    /// # Errors
+    /// `getpwnam` or `getgrnam` with the name, when there is no such user or group.
+    pub fn look_up(user: &str, group: Option<&str>) -> Result<Identity> {
+        let entry = find_user(user)?;
+        let uid = match (&entry, user.parse::<u32>()) {
+            (Some(entry), _) => entry.uid.as_raw(),
+            (None, Ok(uid)) => uid,
+            (None, Err(_)) => return Err(Error::new("getpwnam", user, nix::errno::Errno::ENOENT)),
+        };
+        let gid = match group {
+            Some(group) => find_group(group)?,
+            None => entry.as_ref().map_or(uid, |entry| entry.gid.as_raw()),
+        };
+        let groups = match &entry {
+            Some(entry) => {
+                let name = CString::new(entry.name.as_str()).unwrap_or_default();
+                let list = nix::unistd::getgrouplist(&name, Gid::from_raw(gid)).named("getgrouplist", user)?;
+                list.into_iter().map(Gid::as_raw).collect()
+            }
+            None => vec![gid],
+        };
+        let (name, home) = entry.map_or((None, None), |entry| (Some(entry.name), Some(entry.dir)));
+        Ok(Identity { uid, gid, groups, name, home })
+    }
+
+    /// The user this process runs as.
+    pub fn current() -> Identity {
+        let uid = Uid::effective();
+        let entry = User::from_uid(uid).ok().flatten();
+        let (name, home) = entry.map_or((None, None), |entry| (Some(entry.name), Some(entry.dir)));
+        let gid = Gid::effective().as_raw();
+        Identity { uid: uid.as_raw(), gid, groups: vec![gid], name, home }
+    }
+}
+
+fn find_user(user: &str) -> Result<Option<User>> {
+    match user.parse::<u32>() {
+        Ok(uid) => User::from_uid(Uid::from_raw(uid)).named("getpwuid", user),
+        Err(_) => User::from_name(user).named("getpwnam", user),
+    }
+}
+
+/// A group's id, by name or decimal number.
+pub fn find_group(group: &str) -> Result<u32> {
+    if let Ok(gid) = group.parse::<u32>() {
+        return Ok(gid);
+    }
+    let entry = Group::from_name(group).named("getgrnam", group)?;
+    entry.map(|g| g.gid.as_raw()).ok_or_else(|| Error::new("getgrnam", group, nix::errno::Errno::ENOENT))
+}
+
+/// A user's id and primary group, by name or decimal number.
+pub fn find_owner(user: &str) -> Result<(u32, Option<u32>)> {
+    match (find_user(user)?, user.parse::<u32>()) {
+        (Some(entry), _) => Ok((entry.uid.as_raw(), Some(entry.gid.as_raw()))),
+        (None, Ok(uid)) => Ok((uid, None)),
+        (None, Err(_)) => Err(Error::new("getpwnam", user, nix::errno::Errno::ENOENT)),
+    }
+}
+
+/// Whether this process is root.
+pub fn is_root() -> bool {
+    Uid::effective().is_root()
+}
+
+/// Sets soft and hard limit on open descriptors.
+pub fn limit_descriptors(soft: u64, hard: u64) -> Result<()> {
+    setrlimit(Resource::RLIMIT_NOFILE, soft as rlim_t, hard as rlim_t).named("setrlimit", "RLIMIT_NOFILE")
+}
+
+/// Sets the limit on core files; `None`: unlimited.
+pub fn limit_core(bytes: Option<u64>) -> Result<()> {
+    let limit = bytes.map_or(nix::sys::resource::RLIM_INFINITY, |bytes| bytes as rlim_t);
+    setrlimit(Resource::RLIMIT_CORE, limit, limit).named("setrlimit", "RLIMIT_CORE")
+}
+
+/// Sets the nice(2) value of this process.
+pub fn set_priority(nice: i32) -> Result<()> {
+    // SAFETY: a system call with three numbers.
+    let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    if done == 0 { Ok(()) } else { Err(Error::last("setpriority", nice.to_string())) }
+}
+
+/// Changes the root directory, and the working directory to the new root.
+pub fn change_root(root: &Path) -> Result<()> {
+    let subject = root.display().to_string();
+    chroot(root).named("chroot", &subject)?;
+    chdir("/").named("chdir", "/")
+}
+
+/// Changes the working directory.
+pub fn change_directory(directory: &Path) -> Result<()> {
+    chdir(directory).named("chdir", &directory.display().to_string())
+}
+
+/// Becomes another user for good: group, supplementary groups, user.
+pub fn become_user(identity: &Identity) -> Result<()> {
+    let subject = identity.uid.to_string();
+    setgid(Gid::from_raw(identity.gid)).named("setgid", &identity.gid.to_string())?;
+    let groups: Vec<Gid> = identity.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+    setgroups(&groups).named("setgroups", &subject)?;
+    setuid(Uid::from_raw(identity.uid)).named("setuid", &subject)
+}
+
+/// Gives up every way to gain privileges by exec (prctl(2), PR_SET_NO_NEW_PRIVS).
+pub fn give_up_new_privileges() -> Result<()> {
+    nix::sys::prctl::set_no_new_privs().named("prctl", "PR_SET_NO_NEW_PRIVS")
+}
+
+/// Lets debuggers of the same user attach, and cores be dumped, after a change of user.
+pub fn allow_dumps() -> Result<()> {
+    nix::sys::prctl::set_dumpable(true).named("prctl", "PR_SET_DUMPABLE")
+}

@@ -1,0 +1,77 @@
+//! Shared memory: a sealed memfd, mapped as 64-bit words.
+//!
+//! Every word is an atomic, so that a reader and a writer in different processes never race in Rust's sense, whatever
+//! a hostile peer writes.
+
+use super::error::{Error, Named, Result};
+use memmap2::{MmapOptions, MmapRaw};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+
+/// Bytes in a page. A multiple of it aligns every mapping on the supported machines.
+pub const PAGE_BYTES: usize = 4096;
+/// Words in a page.
+pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
+
+/// The two descriptors of one piece of shared memory.
+#[derive(Debug)]
+pub struct Memory {
+    /// Opened for reading and writing.
+    pub writable: OwnedFd,
+    /// Opened for reading only: a mapping of it can never be made writable, by mprotect(2) either.
+    pub readable: OwnedFd,
+}
+
+impl Memory {
+    /// Makes `pages` pages of zeroes, sealed against growing and shrinking so that no mapping of it can fault.
+    pub fn create(name: &str, pages: usize) -> Result<Memory> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let writable = memfd_create(name, flags).named("memfd_create", name)?;
+        let bytes = (pages * PAGE_BYTES) as libc::off_t;
+        nix::unistd::ftruncate(&writable, bytes).named("ftruncate", name)?;
+        let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
+        fcntl(&writable, FcntlArg::F_ADD_SEALS(seals)).named("fcntl F_ADD_SEALS", name)?;
+        let path = format!("/proc/self/fd/{}", writable.as_raw_fd());
+        let readable = match std::fs::File::open(&path) {
+            Ok(file) => OwnedFd::from(file),
+            // Without /proc there is no way to open it again; the descriptor is then as good as the writable one.
+            Err(_) => writable.try_clone().map_err(|e| Error::from_io("dup", name, &e))?,
+        };
+        Ok(Memory { writable, readable })
+    }
+}
+
+/// A mapping of shared memory.
+#[derive(Debug)]
+pub struct Words {
+    map: MmapRaw,
+}
+
+impl Words {
+    /// Maps `pages` pages from page `first`, for reading and writing.
+    pub fn map_writable(memory: BorrowedFd<'_>, first: usize, pages: usize) -> Result<Words> {
+        let mut options = MmapOptions::new();
+        options.offset((first * PAGE_BYTES) as u64).len(pages * PAGE_BYTES);
+        let map = options.map_raw(&memory.as_fd()).map_err(|e| Error::from_io("mmap", "scoreboard", &e))?;
+        Ok(Words { map })
+    }
+
+    /// Maps the first `pages` pages for reading. Writing to it is a segmentation fault.
+    pub fn map_readable(memory: BorrowedFd<'_>, pages: usize) -> Result<Words> {
+        let mut options = MmapOptions::new();
+        options.len(pages * PAGE_BYTES);
+        let map =
+            options.map_raw_read_only(&memory.as_fd()).map_err(|e| Error::from_io("mmap", "scoreboard", &e))?;
+        Ok(Words { map })
+    }
+
+    /// The words. Of a mapping for reading, only loads are allowed.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is page aligned, lives as long as `self`, is `len` bytes long and can't shrink (sealed);
+        // any bit pattern is a valid AtomicU64, and other processes that write to it do so with atomics or are
+        // hostile, in which case a torn value is still a value.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast::<AtomicU64>(), self.map.len() / 8) }
+    }
+}

@@ -1,0 +1,154 @@
+//! Sockets as the worker uses them: accept, read, write, wait.
+
+use super::error::{Error, Named, Result};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, Shutdown, SockFlag, SockaddrLike, SockaddrStorage, accept4};
+use std::io::IoSlice;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// What a call that may not wait came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// This many bytes; 0 from a read is end of file.
+    Done(usize),
+    /// Nothing can be done right now.
+    WouldBlock,
+}
+
+/// Accepts a connection, close-on-exec; `None` when none is pending.
+///
+/// # Errors
+/// What accept(2) calls fatal for the listening socket or the process (EMFILE, EINVAL …). A connection that was given
+/// up before it was accepted is not an error: `None`.
+pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
+    match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
+        Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNABORTED | Errno::EPROTO) => Ok(None),
+        Err(errno) => Err(Error::new("accept4", "", errno)),
+    }
+}
+
+/// Reads what is there.
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progress> {
+    loop {
+        match nix::sys::socket::recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(count) => return Ok(Progress::Done(count)),
+            Err(Errno::EAGAIN) => return Ok(Progress::WouldBlock),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("recv", "", errno)),
+        }
+    }
+}
+
+/// Writes as much as fits.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Progress> {
+    loop {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        match nix::sys::socket::send(socket.as_raw_fd(), bytes, flags) {
+            Ok(count) => return Ok(Progress::Done(count)),
+            Err(Errno::EAGAIN) => return Ok(Progress::WouldBlock),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("send", "", errno)),
+        }
+    }
+}
+
+/// Writes as much as fits of several pieces, without copying them together.
+pub fn send_gathered(socket: BorrowedFd<'_>, pieces: &[IoSlice<'_>]) -> Result<Progress> {
+    loop {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        match nix::sys::socket::sendmsg::<()>(socket.as_raw_fd(), pieces, &[], flags, None) {
+            Ok(count) => return Ok(Progress::Done(count)),
+            Err(Errno::EAGAIN) => return Ok(Progress::WouldBlock),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("sendmsg", "", errno)),
+        }
+    }
+}
+
+/// What to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// Bytes, end of file or an error to read.
+    Readable,
+    /// Room to write, or an error.
+    Writable,
+}
+
+/// Waits until `socket` is ready or `limit` is over; says whether it is ready. A signal handler that ran does not end
+/// the wait.
+pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<bool> {
+    let flags = match what {
+        Readiness::Readable => PollFlags::POLLIN,
+        Readiness::Writable => PollFlags::POLLOUT,
+    };
+    let end = super::clock::now() + limit;
+    loop {
+        let left = end.since(super::clock::now());
+        let millis = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+        let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(socket.as_fd(), flags)], timeout) {
+            Ok(count) => return Ok(count > 0),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("poll", "", errno)),
+        }
+    }
+}
+
+/// Says that nothing more will be written.
+pub fn shutdown_write(socket: BorrowedFd<'_>) {
+    // Fails only where the peer is gone already.
+    let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Write);
+}
+
+/// The other end's address; `None` for a unix socket. An IPv4 address in IPv6 clothes is given as IPv4.
+pub fn peer_address(socket: BorrowedFd<'_>) -> Result<Option<IpAddr>> {
+    let address: SockaddrStorage =
+        nix::sys::socket::getpeername(socket.as_raw_fd()).named("getpeername", "")?;
+    Ok(match address.family() {
+        Some(nix::sys::socket::AddressFamily::Inet) => {
+            address.as_sockaddr_in().map(|a| IpAddr::V4(Ipv4Addr::from(a.ip())))
+        }
+        Some(nix::sys::socket::AddressFamily::Inet6) => {
+            address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip()).to_canonical())
+        }
+        _ => None,
+    })
+}
+
+/// The process that called listen(2) for the unix socket that this one is connected to (SO_PEERCRED, unix(7)).
+pub fn listener_pid(connected: BorrowedFd<'_>) -> Result<i32> {
+    let credentials = nix::sys::socket::getsockopt(&connected, nix::sys::socket::sockopt::PeerCredentials)
+        .named("getsockopt SO_PEERCRED", "")?;
+    Ok(credentials.pid())
+}
+
+/// A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR.
+pub fn listen_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockType, bind, setsockopt, socket, sockopt};
+    let subject = address.to_string();
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(family, SockType::Stream, flags, None).named("socket", &subject)?;
+    setsockopt(&fd, sockopt::ReuseAddr, &true).named("setsockopt SO_REUSEADDR", &subject)?;
+    // Accepted sockets inherit it: an answer in several writes must not wait for the peer's delayed acknowledgement.
+    setsockopt(&fd, sockopt::TcpNoDelay, &true).named("setsockopt TCP_NODELAY", &subject)?;
+    if address.is_ipv6() {
+        setsockopt(&fd, sockopt::Ipv6V6Only, &v6_only).named("setsockopt IPV6_V6ONLY", &subject)?;
+    }
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(address)).named("bind", &subject)?;
+    listen(&fd, backlog, &subject)?;
+    Ok(fd)
+}
+
+/// Begins to listen. A negative backlog asks for the kernel's maximum (`net.core.somaxconn`).
+pub fn listen(fd: &OwnedFd, backlog: i32, subject: &str) -> Result<()> {
+    let backlog = if backlog < 0 { i32::MAX } else { backlog };
+    // SAFETY: a system call with two numbers; nix refuses backlogs over its own constant.
+    let result = unsafe { libc::listen(fd.as_raw_fd(), backlog) };
+    if result == 0 { Ok(()) } else { Err(Error::last("listen", subject)) }
+}

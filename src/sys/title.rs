@@ -1,0 +1,54 @@
+//! The process title, as ps(1) and top(1) show it.
+
+use std::sync::OnceLock;
+
+/// Where the kernel keeps this process' arguments and environment: one block on the stack, ours to overwrite.
+struct Area {
+    start: usize,
+    bytes: usize,
+}
+
+static AREA: OnceLock<Option<Area>> = OnceLock::new();
+
+/// Finds the block that titles are written to and moves the environment out of it. Call once, at the very start of
+/// `main`, before any other thread and before anything keeps a pointer into the environment.
+pub fn prepare() {
+    AREA.get_or_init(|| {
+        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+        let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+        // proc(5): arg_start is field 48, env_end field 51; the part after ')' begins with field 3.
+        let field = |number: usize| fields.get(number - 3)?.parse::<usize>().ok();
+        let (start, env_end) = (field(48)?, field(51)?);
+        let bytes = env_end.checked_sub(start)?;
+        // The C library's environ points into the block: set each variable again, which copies it to the heap.
+        for (name, value) in std::env::vars_os().collect::<Vec<_>>() {
+            // SAFETY: called before there is a second thread.
+            unsafe {
+                std::env::remove_var(&name);
+                std::env::set_var(&name, value);
+            }
+        }
+        Some(Area { start, bytes })
+    });
+}
+
+/// Sets the title; cut where it does not fit. Does nothing where [`prepare`] was not called or found nothing.
+pub fn set(title: &str) {
+    let short: String = title.chars().filter(|c| *c != '\0').take(15).collect();
+    if let Ok(name) = std::ffi::CString::new(short) {
+        let _ = nix::sys::prctl::set_name(&name);
+    }
+    let Some(Some(area)) = AREA.get() else { return };
+    if area.bytes < 2 {
+        return;
+    }
+    let text = title.as_bytes();
+    let length = text.len().min(area.bytes - 1);
+    // SAFETY: the kernel placed `bytes` writable bytes at `start` for this process (proc(5)); the strings that were
+    // there were copied away by `prepare`, and std keeps only offsets into argv read before it is overwritten.
+    unsafe {
+        let block = area.start as *mut u8;
+        std::ptr::copy_nonoverlapping(text.as_ptr(), block, length);
+        std::ptr::write_bytes(block.add(length), 0, area.bytes - length);
+    }
+}

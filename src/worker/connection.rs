@@ -1,0 +1,58 @@
+//! One client connection of a worker.
+
+use crate::config;
+use crate::fastcgi::{Limits, Responder};
+use crate::tick::Tick;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A connection and what has been understood of it so far.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// `None` once it was hung up; a spare waits for its next socket.
+    socket: Option<OwnedFd>,
+    /// The server's side of the protocol.
+    pub(super) responder: Responder,
+    /// Its place among the held connections, if it has one: it is then registered with the worker's epoll.
+    pub(super) place: Option<usize>,
+    /// When it is closed if nothing comes.
+    pub(super) expires: Tick,
+    /// Something was read from it.
+    pub(super) spoken: bool,
+}
+
+impl Connection {
+    /// A connection on which nothing has been said yet, or nothing of a next request.
+    pub(super) fn new(socket: OwnedFd, limits: &config::Limits) -> Connection {
+        let limits = Limits { params_bytes: limits.params_bytes, params_count: limits.params_count };
+        Connection {
+            socket: Some(socket),
+            responder: Responder::new(limits),
+            place: None,
+            expires: Tick::ZERO,
+            spoken: false,
+        }
+    }
+
+    /// The socket.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_ref().expect("a connection in use has a socket").as_fd()
+    }
+
+    /// Closes the socket; the rest waits to be reused.
+    pub(super) fn hang_up(&mut self) {
+        self.socket = None;
+    }
+
+    /// Begins anew with another socket.
+    pub(super) fn reuse(&mut self, socket: OwnedFd) {
+        self.socket = Some(socket);
+        self.responder.reset();
+        self.place = None;
+        self.spoken = false;
+    }
+
+    /// Whether another process could go on with it: nothing of it is known here only.
+    pub(super) fn is_portable(&self) -> bool {
+        self.responder.is_between_requests()
+    }
+}

@@ -1,0 +1,122 @@
+//! What a worker is given.
+
+use crate::config::Pool;
+use crate::sys::identity::Identity;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// The settings that all workers of a generation share.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settings {
+    /// The pool's configuration.
+    pub pool: Pool,
+    /// Who the workers become; `None`: they stay who the master is.
+    pub identity: Option<Identity>,
+    /// When the generation began, seconds since 1970.
+    pub started: u64,
+    /// Slots of the scoreboard.
+    pub slots: u32,
+    /// Soft and hard limit on descriptors as the master was started with.
+    pub descriptor_limit: Option<(u64, u64)>,
+}
+
+/// What all workers of a generation share: settings and descriptors.
+#[derive(Debug)]
+pub struct Kit {
+    /// The settings.
+    pub settings: Settings,
+    /// The pool's listening socket, non-blocking.
+    pub listener: OwnedFd,
+    /// Kept connections that no worker holds come out here.
+    pub queue_out: OwnedFd,
+    /// And go in here.
+    pub queue_in: OwnedFd,
+    /// The child_accept pipe's write end, non-blocking.
+    pub child_accept: OwnedFd,
+    /// Lines for the daemon's log, non-blocking.
+    pub messages: OwnedFd,
+    /// The scoreboard, to map the worker's own page from.
+    pub board_writable: OwnedFd,
+    /// The scoreboard, to read.
+    pub board_readable: OwnedFd,
+}
+
+/// Descriptors in a kit.
+const KIT_DESCRIPTORS: usize = 7;
+
+/// What is a worker's own.
+#[derive(Debug)]
+pub struct Seat {
+    /// Its slot of the scoreboard.
+    pub slot: u32,
+    /// Readable, or at its end, when the worker has to finish or the master is gone.
+    pub retire: OwnedFd,
+    /// Standard output and error; `None`: /dev/null.
+    pub output: Option<(OwnedFd, OwnedFd)>,
+}
+
+/// Why a kit or a seat can't be made from a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KitError {
+    /// Wrong number of descriptors: came, wanted.
+    Descriptors(usize, usize),
+}
+
+impl fmt::Display for KitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KitError::Descriptors(came, wanted) => write!(f, "{came} descriptors instead of {wanted}"),
+        }
+    }
+}
+
+impl std::error::Error for KitError {}
+
+impl Kit {
+    /// The descriptors, in the order in which [`Kit::assemble`] takes them.
+    pub fn descriptors(&self) -> [RawFd; KIT_DESCRIPTORS] {
+        [
+            self.listener.as_raw_fd(),
+            self.queue_out.as_raw_fd(),
+            self.queue_in.as_raw_fd(),
+            self.child_accept.as_raw_fd(),
+            self.messages.as_raw_fd(),
+            self.board_writable.as_raw_fd(),
+            self.board_readable.as_raw_fd(),
+        ]
+    }
+
+    /// A kit from its settings and descriptors.
+    pub fn assemble(settings: Settings, descriptors: Vec<OwnedFd>) -> Result<Kit, KitError> {
+        let descriptors: [OwnedFd; KIT_DESCRIPTORS] = descriptors
+            .try_into()
+            .map_err(|came: Vec<OwnedFd>| KitError::Descriptors(came.len(), KIT_DESCRIPTORS))?;
+        let [listener, queue_out, queue_in, child_accept, messages, board_writable, board_readable] = descriptors;
+        Ok(Kit { settings, listener, queue_out, queue_in, child_accept, messages, board_writable, board_readable })
+    }
+}
+
+impl Seat {
+    /// The descriptors, in the order in which [`Seat::assemble`] takes them.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = vec![self.retire.as_raw_fd()];
+        if let Some((output, error)) = &self.output {
+            all.extend([output.as_raw_fd(), error.as_raw_fd()]);
+        }
+        all
+    }
+
+    /// A seat from its slot and descriptors: the retire channel, or that and two for standard output and error.
+    pub fn assemble(slot: u32, descriptors: Vec<OwnedFd>) -> Result<Seat, KitError> {
+        let count = descriptors.len();
+        let mut descriptors = descriptors.into_iter();
+        let output = |a: Option<OwnedFd>, b: Option<OwnedFd>| a.zip(b);
+        match (count, descriptors.next()) {
+            (1 | 3, Some(retire)) => {
+                Ok(Seat { slot, retire, output: output(descriptors.next(), descriptors.next()) })
+            }
+            _ => Err(KitError::Descriptors(count, 3)),
+        }
+    }
+}

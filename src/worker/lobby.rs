@@ -1,0 +1,318 @@
+//! Where a worker waits for work: the listening socket, held connections, the hand-over queue, the retire channel.
+
+use super::connection::Connection;
+use super::held;
+use super::service::Service;
+use crate::scoreboard::{Stage, census, header};
+use crate::sys::{clock, socket};
+use crate::tick::Tick;
+use nix::errno::Errno;
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+const LISTENER: u64 = 0;
+const QUEUE: u64 = 1;
+const RETIRE: u64 = 2;
+pub(super) const FIRST_HELD: u64 = 3;
+
+/// Events taken at once.
+const EVENTS: usize = 32;
+/// A wait shorter than this means that work had been waiting: the next time accept is tried before waiting.
+const PROMPT: Duration = Duration::from_micros(10);
+/// A busy worker looks at its retire channel at least this often, which is how it learns that the master is gone.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What to do next.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A connection with, probably, a request on it.
+    Connection(Box<Connection>),
+    /// Finish: told so, or the master is gone.
+    Retire,
+    /// The worker can't go on.
+    Failed(String),
+}
+
+/// The worker's half that waits.
+#[derive(Debug)]
+pub(super) struct Lobby {
+    slot: usize,
+    /// Watched; kept open as long as the worker lives.
+    _retire: OwnedFd,
+    queue_out: OwnedFd,
+    child_accept: OwnedFd,
+    /// Work had been waiting the last time.
+    eager: bool,
+    looked: Tick,
+    told_first: bool,
+    max_active: u64,
+    /// Serve a held connection before a new one next time, so that neither starves the other.
+    held_first: bool,
+}
+
+impl Lobby {
+    /// Registers the worker's sources.
+    pub(super) fn open(
+        service: &Service,
+        slot: u32,
+        retire: OwnedFd,
+        queue_out: OwnedFd,
+        child_accept: OwnedFd,
+    ) -> nix::Result<Lobby> {
+        let exclusive = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
+        let epoll = service.minder.epoll();
+        epoll.add(&service.listener, EpollEvent::new(exclusive, LISTENER))?;
+        epoll.add(&queue_out, EpollEvent::new(exclusive, QUEUE))?;
+        epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
+        Ok(Lobby {
+            slot: slot as usize,
+            _retire: retire,
+            queue_out,
+            child_accept,
+            eager: true,
+            looked: Tick::ZERO,
+            told_first: false,
+            max_active: 0,
+            held_first: false,
+        })
+    }
+
+    /// Waits for work. The worker is idle from here until work is returned.
+    pub(super) fn next(&mut self, service: &mut Service) -> Work {
+        let idle_since = clock::now();
+        service.stamp().idle(idle_since);
+        if self.must_retire(service) {
+            return Work::Retire;
+        }
+        if self.looked == Tick::ZERO {
+            self.looked = idle_since;
+        }
+        if self.eager && idle_since.since(self.looked) < LOOK_INTERVAL {
+            match self.accept(service) {
+                Ok(Some(connection)) => return Work::Connection(connection),
+                Ok(None) => self.eager = false,
+                Err(failure) => return Work::Failed(failure),
+            }
+        }
+        loop {
+            let work = self.wait(service, idle_since);
+            if let Some(work) = work {
+                return work;
+            }
+        }
+    }
+
+    fn must_retire(&self, service: &Service) -> bool {
+        header::retire(service.board.header(), self.slot)
+    }
+
+    fn wait(&mut self, service: &mut Service, idle_since: Tick) -> Option<Work> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let timeout = self.timeout(service);
+        let count = match service.minder.epoll().wait(&mut events, timeout) {
+            Ok(count) => count,
+            Err(Errno::EINTR) => return None,
+            Err(errno) => return Some(Work::Failed(format!("epoll_wait: {errno}"))),
+        };
+        let now = clock::now();
+        self.looked = now;
+        let mut ready = Ready::default();
+        for event in &events[..count] {
+            ready.note(event.data());
+        }
+        self.eager = ready.listener && now.since(idle_since) < PROMPT;
+        if count == 0 || timeout != EpollTimeout::NONE {
+            self.close_expired(service, now);
+        }
+        if ready.queue {
+            self.adopt(service, now);
+        }
+        self.share(service, &mut ready.held);
+        if ready.retire {
+            // A wake-up that came for a connection must not be lost with this worker: nobody else was woken for it.
+            let last = if ready.listener { self.accept(service).ok().flatten() } else { None };
+            return Some(last.map_or(Work::Retire, Work::Connection));
+        }
+        let from_held = |service: &mut Service| {
+            ready.held.iter().find_map(|place| service.minder.held().take(*place))
+        };
+        self.held_first = !self.held_first;
+        if self.held_first || !ready.listener {
+            if let Some(connection) = from_held(service) {
+                self.take_up(service);
+                return Some(Work::Connection(connection));
+            }
+        }
+        if ready.listener {
+            match self.accept(service) {
+                Ok(Some(connection)) => return Some(Work::Connection(connection)),
+                Ok(None) => self.eager = false,
+                Err(failure) => return Some(Work::Failed(failure)),
+            }
+        }
+        if let Some(connection) = from_held(service) {
+            self.take_up(service);
+            return Some(Work::Connection(connection));
+        }
+        None
+    }
+
+    fn timeout(&self, service: &Service) -> EpollTimeout {
+        match service.minder.held().next_expiry() {
+            None => EpollTimeout::NONE,
+            Some(expiry) => {
+                let millis = expiry.since(clock::now()).as_micros().div_ceil(1000);
+                EpollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(EpollTimeout::MAX)
+            }
+        }
+    }
+
+    /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
+    fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
+        let accepted = socket::accept(service.listener.as_fd());
+        let socket = match accepted {
+            Ok(socket) => socket,
+            Err(error) => return Err(error.to_string()),
+        };
+        let Some(socket) = socket else {
+            self.tell_first();
+            return Ok(None);
+        };
+        let connection = service.connection(socket);
+        self.take_up(service);
+        if !is_allowed(service, &connection) {
+            service.close(connection);
+            service.stamp().idle(clock::now());
+            return Ok(None);
+        }
+        Ok(Some(connection))
+    }
+
+    /// The worker has work from now on. ACCEPTED is there to be seen before the pipe is written to, and before the
+    /// master's wish is read: if the master's wish comes too late to be seen here, its census sees this worker busy.
+    fn take_up(&mut self, service: &mut Service) {
+        service.stamp().accepted(clock::now());
+        let notify = header::notify(service.board.header());
+        let mut tell = notify.always;
+        if notify.idle_below > 0 || self.max_active < service.board.slots() as u64 {
+            let (idle, busy) = count(service);
+            tell |= idle < u64::from(notify.idle_below);
+            if busy > self.max_active {
+                self.max_active = busy;
+                service.stamp().max_active(busy);
+            }
+        }
+        if !self.told_first {
+            self.tell_first();
+        } else if tell {
+            self.tell(0);
+        }
+    }
+
+    fn tell_first(&mut self) {
+        if !self.told_first {
+            self.told_first = true;
+            self.tell(1 << 31);
+        }
+    }
+
+    /// A full pipe is no loss: the master has unread words then, and one is as good as many.
+    fn tell(&self, flag: u32) {
+        let word = self.slot as u32 | flag;
+        let _ = nix::unistd::write(&self.child_accept, &word.to_ne_bytes());
+    }
+
+    /// Takes connections out of the hand-over queue; the epoll says at once which have requests ready.
+    fn adopt(&mut self, service: &mut Service, now: Tick) {
+        let sockets = held::receive(self.queue_out.as_fd());
+        for socket in sockets {
+            let mut connection = service.connection(socket);
+            connection.spoken = true;
+            service.hold(connection, now);
+        }
+    }
+
+    /// Several held connections have requests ready: an idle sibling gets half of them.
+    fn share(&self, service: &mut Service, ready: &mut Vec<usize>) {
+        if ready.len() < 2 || count(service).0 < 2 {
+            return;
+        }
+        let away = ready.split_off(ready.len().div_ceil(2));
+        service.minder.send_away(&away);
+        service.publish_kept();
+    }
+
+    fn close_expired(&self, service: &mut Service, now: Tick) {
+        let expired = service.minder.held().take_expired(now);
+        for connection in expired {
+            if !connection.spoken {
+                log::debug!("closed a connection on which nothing was said");
+            }
+            service.close(connection);
+        }
+        service.publish_kept();
+    }
+
+    /// Sends every held connection to the siblings; for a worker that is about to leave.
+    pub(super) fn hand_over_all(&self, service: &mut Service) {
+        let places = service.minder.held().idle_places();
+        service.minder.send_away(&places);
+    }
+}
+
+/// Which sources are ready.
+#[derive(Default)]
+struct Ready {
+    listener: bool,
+    queue: bool,
+    retire: bool,
+    held: Vec<usize>,
+}
+
+impl Ready {
+    fn note(&mut self, token: u64) {
+        match token {
+            LISTENER => self.listener = true,
+            QUEUE => self.queue = true,
+            RETIRE => self.retire = true,
+            held => self.held.push((held - FIRST_HELD) as usize),
+        }
+    }
+}
+
+/// How many workers of the generation are idle and how many busy, by their stages.
+fn count(service: &Service) -> (u64, u64) {
+    let words = service.board.header();
+    let (mut idle, mut busy) = (0, 0);
+    for index in 0..service.board.slots() {
+        if !header::used(words, index) {
+            continue;
+        }
+        match service.board.slot(index).map(census::stage) {
+            Some(Stage::Accepting) => idle += 1,
+            Some(Stage::Creating) | None => {}
+            Some(_) => busy += 1,
+        }
+    }
+    (idle, busy)
+}
+
+fn is_allowed(service: &Service, connection: &Connection) -> bool {
+    let allowed = &service.settings.pool.listen.allowed_clients;
+    if allowed.is_empty() {
+        return true;
+    }
+    match socket::peer_address(connection.socket()) {
+        Ok(None) => true,
+        Ok(Some(peer)) if allowed.iter().any(|a| a.to_canonical() == peer) => true,
+        Ok(Some(peer)) => {
+            log::error!("Connection disallowed: IP address '{peer}' has been dropped.");
+            false
+        }
+        Err(error) => {
+            log::error!("Connection disallowed: {error}");
+            false
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! One request, as a runtime sees it.
+
+use super::builtin;
+use super::service::Service;
+use crate::fastcgi::Params;
+use crate::scoreboard::Stage;
+use crate::scoreboard::stamp::Description;
+use std::fmt;
+
+/// The client closed the connection, or was silent or deaf for longer than `client_timeout`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientGone;
+
+impl fmt::Display for ClientGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the client is gone")
+    }
+}
+
+impl std::error::Error for ClientGone {}
+
+/// One request. Borrowed by the runtime until its answer is done.
+#[derive(Debug)]
+pub struct Request<'w> {
+    service: &'w mut Service,
+    params: Params,
+}
+
+impl<'w> Request<'w> {
+    /// The parameters are taken out of the connection, so that they outlive it: a runtime may go on after the answer
+    /// has ended.
+    pub(super) fn new(service: &'w mut Service) -> Request<'w> {
+        let params = service.current_mut().map(|c| std::mem::take(c.responder.params_mut())).unwrap_or_default();
+        Request { service, params }
+    }
+
+    /// Gives the parameters' memory back for the next request.
+    pub(super) fn release(self) -> &'w mut Service {
+        let Request { service, mut params } = self;
+        if let Some(connection) = service.current_mut() {
+            params.clear();
+            *connection.responder.params_mut() = params;
+        }
+        service
+    }
+
+    /// The parameters, in the order in which they came.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The parameters, to be corrected.
+    pub fn params_mut(&mut self) -> &mut Params {
+        &mut self.params
+    }
+
+    /// A parameter's value, empty where there is none.
+    pub fn param(&self, name: &[u8]) -> &[u8] {
+        self.params.get(name).unwrap_or_default()
+    }
+
+    /// Tells the scoreboard what the request is.
+    pub fn describe(&mut self, about: &Description<'_>) {
+        self.service.description(about);
+    }
+
+    /// Tells the scoreboard what the request is, from its parameters as they are now.
+    pub fn describe_from_params(&mut self) {
+        let content_length = parse_length(self.param(b"CONTENT_LENGTH"));
+        let about = Description {
+            method: self.param(b"REQUEST_METHOD"),
+            uri: self.param(b"SCRIPT_NAME"),
+            query: self.param(b"QUERY_STRING"),
+            script: self.param(b"SCRIPT_FILENAME"),
+            user: self.param(b"REMOTE_USER"),
+            content_length,
+        };
+        self.service.description(&about);
+    }
+
+    /// Enters a stage: INFO, EXECUTING or END; the worker's loop enters the others.
+    pub fn set_stage(&mut self, stage: Stage) {
+        if matches!(stage, Stage::Info | Stage::Executing | Stage::End) {
+            self.service.stage(stage);
+        }
+    }
+
+    /// Tells the scoreboard the request's peak memory in bytes.
+    pub fn set_memory(&mut self, bytes: u64) {
+        self.service.stamp().memory(bytes);
+    }
+
+    /// Answers the request itself if `uri` is the pool's status or ping path. `extra_headers` are whole header lines
+    /// that come first (`X-Powered-By: …\r\n`).
+    pub fn answer_builtin(&mut self, uri: &[u8], extra_headers: &[u8]) -> bool {
+        builtin::answer(self, uri, extra_headers)
+    }
+
+    /// Reads the next bytes of the body; 0 at its end.
+    pub fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, ClientGone> {
+        self.service.read_body(buffer)
+    }
+
+    /// Writes output: the CGI response's headers, an empty line, the body. Buffered.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        self.service.write(bytes)
+    }
+
+    /// Writes text for the web server's error log. Buffered.
+    pub fn write_error(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        self.service.write_error(bytes)
+    }
+
+    /// Sends what is buffered.
+    pub fn flush(&mut self) -> Result<(), ClientGone> {
+        self.service.flush()
+    }
+
+    /// Ends the answer now, while the runtime goes on working. Not needed at the end of an answer.
+    pub fn finish(&mut self) -> Result<(), ClientGone> {
+        let result = self.service.finish();
+        self.service.hold_current();
+        result
+    }
+
+    /// Whether the answer has ended.
+    pub fn is_finished(&self) -> bool {
+        self.service.is_finished()
+    }
+
+    pub(super) fn service(&self) -> &Service {
+        self.service
+    }
+}
+
+impl std::io::Read for Request<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.read_body(buffer).map_err(|gone| std::io::Error::new(std::io::ErrorKind::ConnectionAborted, gone))
+    }
+}
+
+impl std::io::Write for Request<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match Request::write(self, bytes) {
+            Ok(()) => Ok(bytes.len()),
+            Err(gone) => Err(std::io::Error::new(std::io::ErrorKind::BrokenPipe, gone)),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Request::flush(self).map_err(|gone| std::io::Error::new(std::io::ErrorKind::BrokenPipe, gone))
+    }
+}
+
+/// A decimal length; 0 where there is none.
+pub(super) fn parse_length(text: &[u8]) -> u64 {
+    std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,85 @@
+//! Makes the process what its pool says: limits, root, directory, priority, user, environment.
+
+use super::kit::{Seat, Settings};
+use crate::config::CoreLimit;
+use crate::sys::identity as id;
+use crate::sys::{Error, fd, process};
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+
+/// Applies the pool's settings to this process, in php-fpm's order: limits, root directory, working directory,
+/// priority, group, supplementary groups, user, dumpable, no_new_privs. Before the application runs any code.
+///
+/// # Errors
+/// The step that failed. Limits that can't be set are only logged, as php-fpm does.
+pub fn settle(settings: &Settings) -> Result<(), Error> {
+    let pool = &settings.pool;
+    if let Some(files) = pool.rlimit_files {
+        log_failure(&pool.name, id::limit_descriptors(files, files));
+    } else if let Some((soft, hard)) = settings.descriptor_limit {
+        log_failure(&pool.name, id::limit_descriptors(soft, hard));
+    }
+    match pool.rlimit_core {
+        Some(CoreLimit::Bytes(bytes)) => log_failure(&pool.name, id::limit_core(Some(bytes))),
+        Some(CoreLimit::Unlimited) => log_failure(&pool.name, id::limit_core(None)),
+        None => {}
+    }
+    if let (Some(root), true) = (&pool.chroot, id::is_root()) {
+        id::change_root(root)?;
+    }
+    if let Some(directory) = &pool.chdir {
+        id::change_directory(directory)?;
+    }
+    if let (Some(nice), true) = (pool.process_priority, id::is_root()) {
+        id::set_priority(nice)?;
+    }
+    if let (Some(identity), true) = (&settings.identity, id::is_root()) {
+        id::become_user(identity)?;
+    }
+    if pool.process_dumpable {
+        id::allow_dumps()?;
+    }
+    if pool.no_new_privs {
+        id::give_up_new_privileges()?;
+    }
+    Ok(())
+}
+
+/// Makes the seat's pipes, or /dev/null, this process' standard output and error, and /dev/null its input.
+pub fn settle_output(seat: &Seat) -> Result<(), Error> {
+    fd::replace_standard_streams(seat.output.as_ref().map(|(output, error)| (output.as_fd(), error.as_fd())))
+}
+
+fn log_failure(pool: &str, result: Result<(), Error>) {
+    if let Err(error) = result {
+        log::error!("[pool {pool}] {error}");
+    }
+}
+
+/// The pool's environment: what the master was started with or nothing (`clear_env`), `env`, and USER and HOME of the
+/// pool's user where `env` does not name them.
+pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let pool = &settings.pool;
+    let mut environment = if pool.clear_env { Vec::new() } else { inherited };
+    let mut set = |name: &str, value: OsString| {
+        environment.retain(|(known, _)| known != name);
+        environment.push((name.into(), value));
+    };
+    if let Some(identity) = &settings.identity {
+        if let Some(name) = &identity.name {
+            set("USER", name.into());
+        }
+        if let Some(home) = &identity.home {
+            set("HOME", home.into());
+        }
+    }
+    for (name, value) in &pool.env {
+        set(name, value.into());
+    }
+    environment
+}
+
+/// Gives this process its pool's environment.
+pub fn settle_environment(settings: &Settings) {
+    process::replace_environment(environment(settings, std::env::vars_os().collect()));
+}

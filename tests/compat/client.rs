@@ -1,0 +1,200 @@
+//! A small FastCGI client of its own, so that a mistake of the library's codec can't hide itself.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// Longer than any request of these tests takes; a test that waits for it has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A request, built up by its methods.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) params: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// As nginx would ask for a script below `root`; `uri` may have a query.
+    pub(crate) fn get(root: &Path, uri: &str) -> Request {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let root = root.display();
+        Request {
+            params: Vec::new(),
+            body: Vec::new(),
+        }
+        .with("QUERY_STRING", query)
+        .with("REQUEST_METHOD", "GET")
+        .with("CONTENT_TYPE", "")
+        .with("CONTENT_LENGTH", "")
+        .with("SCRIPT_FILENAME", &format!("{root}{path}"))
+        .with("SCRIPT_NAME", path)
+        .with("REQUEST_URI", uri)
+        .with("DOCUMENT_URI", path)
+        .with("DOCUMENT_ROOT", &root.to_string())
+        .with("SERVER_PROTOCOL", "HTTP/1.1")
+        .with("GATEWAY_INTERFACE", "CGI/1.1")
+        .with("SERVER_SOFTWARE", "nginx/1.22.1")
+        .with("REMOTE_ADDR", "127.0.0.1")
+        .with("REMOTE_PORT", "54321")
+        .with("SERVER_ADDR", "127.0.0.1")
+        .with("SERVER_PORT", "80")
+        .with("SERVER_NAME", "example.org")
+        .with("REDIRECT_STATUS", "200")
+        .with("HTTP_HOST", "example.org")
+    }
+
+    /// The same with a body.
+    pub(crate) fn post(root: &Path, uri: &str, content_type: &str, body: impl Into<Vec<u8>>) -> Request {
+        let body = body.into();
+        let length = body.len().to_string();
+        let mut request = Request::get(root, uri)
+            .with("REQUEST_METHOD", "POST")
+            .with("CONTENT_TYPE", content_type)
+            .with("CONTENT_LENGTH", &length);
+        request.body = body;
+        request
+    }
+
+    /// Sets a parameter, in its place if it is there already.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Request {
+        let (name, value) = (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        match self.params.iter_mut().find(|(known, _)| *known == name) {
+            Some(pair) => pair.1 = value,
+            None => self.params.push((name, value)),
+        }
+        self
+    }
+
+    /// Takes a parameter away.
+    pub(crate) fn without(mut self, name: &str) -> Request {
+        self.params.retain(|(known, _)| known != name.as_bytes());
+        self
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut pairs = Vec::new();
+        for (name, value) in &self.params {
+            for text in [name, value] {
+                match u8::try_from(text.len()) {
+                    Ok(length) if length < 128 => pairs.push(length),
+                    _ => pairs.extend((text.len() as u32 | 1 << 31).to_be_bytes()),
+                }
+            }
+            pairs.extend(name);
+            pairs.extend(value);
+        }
+        let mut wire = record(1, &[0, 1, 0, 0, 0, 0, 0, 0]);
+        for (kind, stream) in [(4, &pairs), (5, &self.body)] {
+            for piece in stream.chunks(32 * 1024) {
+                wire.extend(record(kind, piece));
+            }
+            wire.extend(record(kind, &[]));
+        }
+        wire
+    }
+
+    /// Sends the request and reads the answer to its end.
+    pub(crate) fn send(&self, socket: &Path) -> Reply {
+        let mut connection = self.open(socket);
+        let wire = self.encode();
+        let mut writer = connection.try_clone().expect("a second handle");
+        // The server may answer before it has read everything, and then it has to be read meanwhile.
+        let sender = std::thread::spawn(move || writer.write_all(&wire).is_ok());
+        let mut bytes = Vec::new();
+        let is_reset = connection.read_to_end(&mut bytes).is_err();
+        let _ = sender.join();
+        Reply::decode(&bytes, is_reset)
+    }
+
+    /// Sends the request and reads the first bytes of output, then leaves.
+    pub(crate) fn send_and_leave(&self, socket: &Path) {
+        let mut connection = self.open(socket);
+        connection.write_all(&self.encode()).expect("the request is sent");
+        let mut header = [0; 8];
+        connection.read_exact(&mut header).expect("some output comes");
+    }
+
+    fn open(&self, socket: &Path) -> UnixStream {
+        let connection = UnixStream::connect(socket).expect("the server listens");
+        connection.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+        connection
+    }
+}
+
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(content.len())
+        .expect("a record's content")
+        .to_be_bytes();
+    let mut bytes = vec![1, kind, 0, 1, length[0], length[1], 0, 0];
+    bytes.extend(content);
+    bytes
+}
+
+/// An answer, taken apart.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(crate) struct Reply {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    /// Application status and protocol status; nothing when the connection ended without END_REQUEST.
+    pub(crate) end: Option<(u32, u8)>,
+    pub(crate) is_reset: bool,
+}
+
+impl Reply {
+    fn decode(mut bytes: &[u8], is_reset: bool) -> Reply {
+        let mut reply = Reply {
+            is_reset,
+            ..Reply::default()
+        };
+        while let [_, kind, _, _, high, low, padding, _, rest @ ..] = bytes {
+            let length = usize::from(u16::from_be_bytes([*high, *low]));
+            let whole = length + usize::from(*padding);
+            assert!(rest.len() >= whole, "a record is cut off");
+            let content = &rest[..length];
+            match kind {
+                6 => reply.stdout.extend(content),
+                7 => reply.stderr.extend(content),
+                3 => {
+                    let status = u32::from_be_bytes([content[0], content[1], content[2], content[3]]);
+                    reply.end = Some((status, content[4]));
+                }
+                other => panic!("record of type {other}"),
+            }
+            bytes = &rest[whole..];
+        }
+        assert!(bytes.is_empty(), "bytes after the last record");
+        reply
+    }
+
+    /// Output as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// What is after the headers.
+    pub(crate) fn body(&self) -> String {
+        self.text()
+            .split_once("\r\n\r\n")
+            .map(|(_, body)| body.to_owned())
+            .unwrap_or_default()
+    }
+
+    /// Error text.
+    pub(crate) fn errors(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const SHOWN: usize = 6000;
+        let text = self.text();
+        let shown: String = text.chars().take(SHOWN).collect();
+        writeln!(f, "--- {} bytes of output", self.stdout.len())?;
+        writeln!(f, "{}", shown.replace('\r', "\\r"))?;
+        writeln!(f, "--- errors: {}", self.errors())?;
+        write!(f, "--- end {:?}, reset {}", self.end, self.is_reset)
+    }
+}

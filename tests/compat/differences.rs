@@ -1,0 +1,72 @@
+//! What php-fpm does and forkyard does not, on purpose.
+
+use crate::client::Request;
+use crate::scripts;
+use crate::servers::Setup;
+use crate::servers::forkyard::Forkyard;
+
+#[test]
+fn values_for_one_request_end_with_it() {
+    let server = Forkyard::start(&Setup::new());
+    let plain = Request::get(
+        &scripts(),
+        "/ini.php?names=precision,memory_limit,user_agent&to=20",
+    );
+    let before = plain.send(&server.socket);
+    let special = plain
+        .clone()
+        .with("PHP_VALUE", "precision=3\nprecision=4\nmemory_limit=50M")
+        .with("PHP_ADMIN_VALUE", "user_agent=admin\nprecision=5");
+    let during = special.send(&server.socket);
+    assert!(
+        during.body().contains("string(1) \"5\"\nbool(false)"),
+        "{during:?}"
+    );
+    assert!(during.body().contains("\"admin\""), "{during:?}");
+    assert_eq!(plain.send(&server.socket), before);
+    assert_eq!(special.send(&server.socket), during);
+    assert_eq!(plain.send(&server.socket), before);
+}
+
+#[test]
+fn functions_switched_off_for_one_request_come_back() {
+    let server = Forkyard::start(&Setup::new());
+    let plain = Request::get(&scripts(), "/functions.php?names=strtoupper,strtolower");
+    let before = plain.send(&server.socket);
+    assert!(before.body().contains("string(1) \"X\""), "{before:?}");
+    let during = plain
+        .clone()
+        .with("PHP_ADMIN_VALUE", "disable_functions=strtoupper,no_such")
+        .send(&server.socket);
+    assert!(
+        during
+            .body()
+            .contains("Error: Call to undefined function strtoupper()"),
+        "{during:?}"
+    );
+    assert_eq!(plain.send(&server.socket), before);
+}
+
+#[test]
+fn what_can_not_be_undone_is_refused() {
+    let server = Forkyard::start(&Setup::new());
+    for line in ["extension=ffi", "disable_classes=ArrayObject"] {
+        let request =
+            Request::get(&scripts(), "/functions.php?names=ArrayObject").with("PHP_ADMIN_VALUE", line);
+        let reply = request.send(&server.socket);
+        assert!(
+            reply
+                .errors()
+                .starts_with("Passing INI directive through FastCGI: unable to set '"),
+            "{reply:?}"
+        );
+        assert!(reply.body().contains("bool(true)"), "{reply:?}");
+    }
+}
+
+#[test]
+fn opcache_can_be_sized_for_a_pool() {
+    let server = Forkyard::start(&Setup::new().admin_value("opcache.memory_consumption", "24"));
+    let reply = Request::get(&scripts(), "/ini.php?names=opcache.memory_consumption").send(&server.socket);
+    assert!(reply.body().contains("string(2) \"24\""), "{reply:?}");
+}

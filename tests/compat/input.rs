@@ -1,0 +1,179 @@
+//! Bodies.
+
+use crate::client::Request;
+use crate::servers::{Setup, directory};
+use crate::{Pair, pair, scripts};
+
+const FORM: &str = "application/x-www-form-urlencoded";
+const BOUNDARY: &str = "multipart/form-data; boundary=BB";
+
+fn part(name: &str, file: Option<&str>, content: &[u8]) -> Vec<u8> {
+    let file = file
+        .map(|file| format!("; filename=\"{file}\"\r\nContent-Type: text/x"))
+        .unwrap_or_default();
+    let mut bytes =
+        format!("--BB\r\nContent-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n").into_bytes();
+    bytes.extend(content);
+    bytes.extend(b"\r\n");
+    bytes
+}
+
+fn multipart(parts: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = parts.concat();
+    bytes.extend(b"--BB--\r\n");
+    bytes
+}
+
+#[test]
+fn forms() {
+    let pair = pair();
+    let root = scripts();
+    for body in ["a=1&b[x]=2&b[y]=3&c=%C3%A9+d", "", "novalue", "a=1&a=2;b=3"] {
+        pair.same(&Request::post(&root, "/server.php?q=1", FORM, body));
+        pair.same(&Request::post(
+            &root,
+            "/server.php",
+            "application/x-www-form-urlencoded; charset=utf-8",
+            body,
+        ));
+    }
+    let many: String = (0..2000).map(|i| format!("v{i}={i}&")).collect();
+    pair.same(&Request::post(&root, "/input.php", FORM, many));
+}
+
+#[test]
+fn other_bodies() {
+    let pair = pair();
+    let root = scripts();
+    pair.same(&Request::post(
+        &root,
+        "/server.php",
+        "application/json",
+        r#"{"a":[1,2]}"#,
+    ));
+    pair.same(&Request::post(&root, "/server.php", "application/json", "{}").with("REQUEST_METHOD", "PUT"));
+    pair.same(&Request::post(&root, "/server.php", FORM, "a=1").with("REQUEST_METHOD", "PATCH"));
+    pair.same(&Request::post(&root, "/server.php", FORM, "a=1").with("REQUEST_METHOD", "GET"));
+    pair.same(&Request::post(&root, "/server.php", "", "plain"));
+    pair.same(&Request::post(
+        &root,
+        "/input.php",
+        "application/octet-stream",
+        vec![7; 3 << 20],
+    ));
+}
+
+#[test]
+fn lengths_that_do_not_fit() {
+    let pair = pair();
+    let root = scripts();
+    let request = Request::post(&root, "/server.php", FORM, "a=1&b=2");
+    pair.same(&request.clone().with("CONTENT_LENGTH", "3"));
+    pair.same(&request.clone().with("CONTENT_LENGTH", "-5"));
+    pair.same(&request.clone().with("CONTENT_LENGTH", "7x"));
+    pair.same(&request.without("CONTENT_LENGTH"));
+    pair.get("/server.php");
+}
+
+#[test]
+fn uploads() {
+    let pair = pair();
+    let root = scripts();
+    let body = multipart(&[
+        part("field", None, b"value"),
+        part("one", Some("a b.txt"), b"file content"),
+        part("many[]", Some("1.bin"), &[1; 100_000]),
+        part("many[]", Some("2.bin"), b""),
+        part("none", Some(""), b""),
+    ]);
+    pair.same(&Request::post(&root, "/input.php", BOUNDARY, body.clone()));
+    pair.same(&Request::post(
+        &root,
+        "/input.php",
+        "multipart/form-data",
+        body.clone(),
+    ));
+    pair.same(&Request::post(
+        &root,
+        "/input.php",
+        BOUNDARY,
+        &body[..body.len() / 2],
+    ));
+}
+
+#[test]
+fn bodies_over_the_limit() {
+    let pair = Pair::start(&Setup::new().ini("post_max_size = 100K\nupload_max_filesize = 20K"));
+    let root = scripts();
+    pair.same(&Request::post(&root, "/input.php", FORM, vec![b'a'; 300_000]));
+    pair.same(&Request::post(
+        &root,
+        "/input.php",
+        "application/json",
+        vec![b'a'; 300_000],
+    ));
+    pair.same(&Request::post(
+        &root,
+        "/input.php",
+        BOUNDARY,
+        multipart(&[part("f", Some("f"), &[b'x'; 300_000])]),
+    ));
+    pair.same(&Request::post(
+        &root,
+        "/input.php",
+        BOUNDARY,
+        multipart(&[part("f", Some("f"), &[b'x'; 30_000])]),
+    ));
+    pair.same(&Request::post(&root, "/output.php", FORM, vec![b'a'; 300_000]));
+}
+
+#[test]
+fn an_upload_of_100_megabytes_needs_no_memory() {
+    let pair = Pair::start(&Setup::new().ini("post_max_size = 200M\nupload_max_filesize = 200M"));
+    let body = multipart(&[part("big", Some("big.bin"), &vec![b'z'; 100 << 20])]);
+    let reply = pair.same(&Request::post(&scripts(), "/input.php", BOUNDARY, body));
+    assert!(reply.body().ends_with("bool(true)\n"), "{reply:?}");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", pair.forkyard.worker_pid())).expect("the worker");
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .expect("its peak");
+    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(peak_kib < 60_000, "the worker took {peak_kib} KiB");
+}
+
+#[test]
+fn body_that_is_not_read() {
+    let pair = pair();
+    let root = scripts();
+    pair.same(&Request::post(
+        &root,
+        "/output.php?way=flush",
+        "application/json",
+        vec![b'x'; 1 << 20],
+    ));
+    pair.same(&Request::post(
+        &root,
+        "/missing.php",
+        "application/json",
+        vec![b'x'; 1 << 20],
+    ));
+}
+
+#[test]
+fn body_in_a_file() {
+    let pair = pair();
+    let directory = directory();
+    let file = directory.path().join("body");
+    std::fs::write(&file, "a=from+file").expect("the directory is writable");
+    let request = Request::post(&scripts(), "/server.php", FORM, "").with("CONTENT_LENGTH", "11");
+    let name = file.display().to_string();
+    assert!(
+        pair.same(&request.clone().with("REQUEST_BODY_FILE", &name))
+            .body()
+            .contains("from file")
+    );
+    pair.same(&request.with("REQUEST_BODY_FILE", "/nowhere/at/all"));
+    pair.get("/server.php");
+}

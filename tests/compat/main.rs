@@ -1,0 +1,99 @@
+//! The same requests to php-fpm and to forkyard: the answers have to be equal, byte for byte.
+//!
+//! The scripts themselves leave out the few things that can't be equal, times and process ids. Needs Debian's php8.2-fpm
+//! and libphp8.2-embed. What php-fpm does wrong is in `differences`, with what is expected instead.
+
+mod client;
+mod differences;
+mod faults;
+mod input;
+mod output;
+mod paths;
+mod preloader;
+mod servers;
+mod settings;
+mod variables;
+
+use client::{Reply, Request};
+use servers::Setup;
+use servers::forkyard::Forkyard;
+use servers::php_fpm::PhpFpm;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Both servers, set up alike.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) fpm: PhpFpm,
+    pub(crate) forkyard: Forkyard,
+}
+
+impl Pair {
+    pub(crate) fn start(setup: &Setup) -> Pair {
+        Pair {
+            fpm: PhpFpm::start(setup),
+            forkyard: Forkyard::start(setup),
+        }
+    }
+
+    /// Sends the request to both; the answers are equal, and this is one of them.
+    #[track_caller]
+    pub(crate) fn same(&self, request: &Request) -> Reply {
+        let expected = request.send(&self.fpm.socket);
+        let answer = request.send(&self.forkyard.socket);
+        assert_equal(&expected, &answer);
+        answer
+    }
+
+    /// GET of a script that comes with these tests.
+    #[track_caller]
+    pub(crate) fn get(&self, uri: &str) -> Reply {
+        self.same(&Request::get(&scripts(), uri))
+    }
+}
+
+/// With nothing special set.
+pub(crate) fn pair() -> Pair {
+    Pair::start(&Setup::new())
+}
+
+/// The directory with the scripts.
+pub(crate) fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compat/scripts")
+}
+
+#[track_caller]
+pub(crate) fn assert_equal(expected: &Reply, answer: &Reply) {
+    if expected == answer {
+        return;
+    }
+    let (left, right) = (expected.text(), answer.text());
+    let different = left.lines().zip(right.lines()).position(|(a, b)| a != b);
+    let at = different.unwrap_or_else(|| left.lines().count().min(right.lines().count()));
+    let around = |text: &str| {
+        text.lines()
+            .skip(at.saturating_sub(3))
+            .take(8)
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    panic!(
+        "php-fpm and forkyard differ at line {at} of output:\nphp-fpm:\n{}\nforkyard:\n{}\nphp-fpm, whole: {expected:?}\nforkyard, whole: {answer:?}",
+        around(&left),
+        around(&right)
+    );
+}
+
+/// Waits for a file that a script writes, and takes it.
+#[track_caller]
+pub(crate) fn take_file(path: &Path) -> String {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Ok(text) = std::fs::read_to_string(path) {
+            std::fs::remove_file(path).expect("the directory is ours");
+            return text;
+        }
+        assert!(Instant::now() < end, "{} does not come", path.display());
+        std::thread::yield_now();
+    }
+}

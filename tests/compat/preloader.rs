@@ -1,0 +1,58 @@
+//! forkyard-php and the master: lines, descriptors, ends.
+
+use crate::client::Request;
+use crate::scripts;
+use crate::servers::Setup;
+use crate::servers::forkyard::Forkyard;
+use forkyard::sys::process::Ended;
+
+#[test]
+fn workers_are_siblings_and_outlive_the_preloader() {
+    let mut setup = Setup::new();
+    setup.workers = 3;
+    let mut server = Forkyard::start(&setup);
+    assert_eq!(server.stop_preloader(), Ended::Code(0));
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", server.worker_pid())).expect("the worker");
+    assert!(
+        status.contains(&format!("PPid:\t{}\n", std::process::id())),
+        "{status}"
+    );
+    let reply = Request::get(&scripts(), "/fault.php").send(&server.socket);
+    assert_eq!(reply.body(), "beginend");
+}
+
+#[test]
+fn workers_have_their_title_and_signals_at_their_defaults() {
+    let server = Forkyard::start(&Setup::new());
+    let read =
+        |file: &str| std::fs::read(format!("/proc/{}/{file}", server.worker_pid())).expect("the worker");
+    let title = read("cmdline");
+    assert!(
+        title.starts_with(b"forkyard: pool www"),
+        "{}",
+        String::from_utf8_lossy(&title)
+    );
+    let status = String::from_utf8(read("status")).expect("text");
+    let caught = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:"))
+        .expect("caught signals");
+    assert_eq!(
+        u64::from_str_radix(caught.trim(), 16),
+        Ok(0),
+        "before the first request"
+    );
+}
+
+#[test]
+fn a_setting_that_does_not_exist_is_told_and_passed_over() {
+    let server = Forkyard::start(&Setup::new().admin_value("no.such", "1"));
+    assert_eq!(server.log(), "4Unable to set php_admin_value 'no.such'\n");
+}
+
+#[test]
+fn a_start_that_fails_is_told() {
+    let error = Forkyard::preload(&Setup::new().value("opcache.preload", "a\nb")).expect_err("no such value");
+    assert!(error.contains("php_value opcache.preload"), "{error}");
+}

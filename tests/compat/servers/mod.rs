@@ -1,0 +1,81 @@
+//! The servers that are compared.
+
+pub(crate) mod forkyard;
+pub(crate) mod php_fpm;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longer than any server takes to start.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What both servers are told.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Setup {
+    pub(crate) workers: u32,
+    /// `php_value` and `php_admin_value`, as both take them.
+    pub(crate) php_value: Vec<(String, String)>,
+    pub(crate) php_admin_value: Vec<(String, String)>,
+    pub(crate) env: Vec<(String, String)>,
+    /// `None`: php-fpm's default.
+    pub(crate) limit_extensions: Option<Vec<String>>,
+    /// More php.ini text.
+    pub(crate) php_ini: String,
+    pub(crate) ping: bool,
+}
+
+impl Setup {
+    pub(crate) fn new() -> Setup {
+        Setup {
+            workers: 1,
+            ..Setup::default()
+        }
+    }
+
+    pub(crate) fn value(mut self, name: &str, value: &str) -> Setup {
+        self.php_value.push((name.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn admin_value(mut self, name: &str, value: &str) -> Setup {
+        self.php_admin_value.push((name.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn ini(mut self, text: &str) -> Setup {
+        self.php_ini.push_str(text);
+        self.php_ini.push('\n');
+        self
+    }
+
+    /// A php.ini for both: the distribution's, with this setup's lines after it.
+    fn write_php_ini(&self, directory: &Path) -> PathBuf {
+        let path = directory.join("php.ini");
+        let usual = std::fs::read_to_string("/etc/php/8.2/fpm/php.ini").expect("php8.2-fpm is installed");
+        std::fs::write(&path, format!("{usual}\n{}", self.php_ini)).expect("the directory is writable");
+        path
+    }
+}
+
+/// A directory that the servers' user may enter.
+pub(crate) fn directory() -> TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("it is ours");
+    directory
+}
+
+/// Whether the servers have to be told a user.
+pub(crate) fn is_root() -> bool {
+    nix::unistd::Uid::effective().is_root()
+}
+
+/// Waits until the socket takes connections.
+fn wait_for(socket: &Path) {
+    let end = Instant::now() + PATIENCE;
+    while std::os::unix::net::UnixStream::connect(socket).is_err() {
+        assert!(Instant::now() < end, "{} takes no connections", socket.display());
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,195 @@
+//! A real forkyard daemon with a directory of its own. Everything it started is gone when it is dropped.
+
+use super::fcgi::{Answer, Client, Params};
+use super::{is_root, process, until};
+use nix::sys::signal::Signal;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// A running daemon.
+pub struct Daemon {
+    /// Its directory: configuration, sockets, scripts.
+    pub dir: PathBuf,
+    child: Child,
+    log: Arc<Mutex<Vec<String>>>,
+    _dir: Option<tempfile::TempDir>,
+}
+
+/// A fresh directory that workers of any user can enter.
+pub fn directory() -> tempfile::TempDir {
+    let dir = tempfile::Builder::new().prefix("forkyard-test-").tempdir().expect("tempdir");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    dir
+}
+
+/// A PHP pool named `www` that listens on `www.sock`; `settings` are lines of its table.
+pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
+    pool(dir, "www", settings, &format!("runtime = \"php\"\n{application}"))
+}
+
+/// A pool that listens on `NAME.sock`.
+pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String {
+    let mut text = format!("[pool.{name}]\n");
+    if !settings.contains("listen") {
+        let _ = writeln!(text, "listen = {{ address = \"{}/{name}.sock\", mode = \"0666\" }}", dir.display());
+    }
+    if is_root() && !settings.contains("user") {
+        text.push_str("user = \"www-data\"\n");
+    }
+    text.push_str(settings);
+    let _ = write!(text, "\n[pool.{name}.application]\n{application}\n");
+    text
+}
+
+impl Daemon {
+    /// Starts `forkyard run` on what `configure` writes, and waits until it is ready.
+    pub fn start(configure: impl FnOnce(&Path) -> String) -> Daemon {
+        let dir = directory();
+        let path = dir.path().to_owned();
+        fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
+        let mut daemon = Daemon::start_in(&path);
+        daemon._dir = Some(dir);
+        daemon
+    }
+
+    /// Starts on the configuration that is there.
+    pub fn start_in(dir: &Path) -> Daemon {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        command.args(["run", "-c"]).arg(dir.join("forkyard.toml"));
+        let daemon = Daemon::launch(dir, command);
+        daemon.wait_for("ready to handle connections");
+        daemon
+    }
+
+    /// Starts a command that is a daemon.
+    pub fn launch(dir: &Path, mut command: Command) -> Daemon {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("spawn");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let stderr = BufReader::new(child.stderr.take().expect("stderr"));
+        let lines = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in stderr.split(b'\n').map_while(Result::ok) {
+                lines.lock().expect("log").push(String::from_utf8_lossy(&line).into_owned());
+            }
+        });
+        Daemon { dir: dir.to_owned(), child, log, _dir: None }
+    }
+
+    /// The master's pid.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("log").join("\n")
+    }
+
+    /// Waits for a line with this text; says it.
+    pub fn wait_for(&self, text: &str) -> String {
+        self.wait_for_count(text, 1)
+    }
+
+    /// Waits until this many lines have this text; says the last of them.
+    pub fn wait_for_count(&self, text: &str, count: usize) -> String {
+        let find = || {
+            let log = self.log.lock().expect("log");
+            log.iter().filter(|line| line.contains(text)).nth(count - 1).cloned()
+        };
+        let end = std::time::Instant::now() + super::PATIENCE;
+        loop {
+            if let Some(line) = find() {
+                return line;
+            }
+            assert!(std::time::Instant::now() < end, "no line with {text:?} (x{count}) in the log:\n{}", self.log());
+            super::pause();
+        }
+    }
+
+    /// The master's children that are workers of a pool.
+    pub fn workers(&self, pool: &str) -> Vec<u32> {
+        self.children_titled(&format!("forkyard: pool {pool}"))
+    }
+
+    /// The master's children that are preloaders of a pool.
+    pub fn preloaders(&self, pool: &str) -> Vec<u32> {
+        self.children_titled(&format!("forkyard: preloader {pool}"))
+    }
+
+    fn children_titled(&self, title: &str) -> Vec<u32> {
+        process::children(self.pid()).into_iter().filter(|pid| process::title(*pid) == title).collect()
+    }
+
+    /// Waits until a pool has this many workers.
+    pub fn wait_for_workers(&self, pool: &str, count: usize) -> Vec<u32> {
+        until(&format!("{count} workers of {pool}"), || {
+            let workers = self.workers(pool);
+            (workers.len() == count).then_some(workers)
+        })
+    }
+
+    /// Writes a file into the daemon's directory; says its path.
+    pub fn write(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.dir.join(name);
+        fs::write(&path, content).expect("write");
+        path
+    }
+
+    /// The path of a pool's socket.
+    pub fn socket(&self, pool: &str) -> PathBuf {
+        self.dir.join(format!("{pool}.sock"))
+    }
+
+    /// A FastCGI connection to a pool.
+    pub fn client(&self, pool: &str) -> Client {
+        Client::connect(&self.socket(pool)).expect("connect")
+    }
+
+    /// Sends a GET for a script in the daemon's directory over a connection of its own.
+    pub fn get(&self, pool: &str, script: &str) -> Answer {
+        let (script, query) = script.split_once('?').unwrap_or((script, ""));
+        self.client(pool).request(&Params::get(&self.dir, script, query), b"").expect("answer")
+    }
+
+    /// Sends the master a signal.
+    pub fn signal(&self, signal: Signal) {
+        process::signal(self.pid(), signal);
+    }
+
+    /// Waits for the master to end.
+    pub fn wait(&mut self) -> ExitStatus {
+        process::wait(&mut self.child, "the master's end")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let children = process::children(self.pid());
+        if self.child.try_wait().ok().flatten().is_none() {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid() as i32), Signal::SIGTERM);
+            let end = std::time::Instant::now() + super::PATIENCE;
+            while self.child.try_wait().ok().flatten().is_none() {
+                if std::time::Instant::now() > end {
+                    let _ = self.child.kill();
+                    let _ = self.child.wait();
+                    break;
+                }
+                super::pause();
+            }
+        }
+        for child in children {
+            if process::runs(child) && process::title(child).starts_with("forkyard: ") {
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(child as i32), Signal::SIGKILL);
+            }
+        }
+        if std::thread::panicking() {
+            eprintln!("--- the daemon's log:\n{}\n---", self.log());
+        }
+    }
+}

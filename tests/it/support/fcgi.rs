@@ -1,0 +1,190 @@
+//! A FastCGI client over a unix socket or TCP, on forkyard's own codec. (Independent peers have tests of their own.)
+
+use forkyard::fastcgi::client::{Answer as Wire, Part, Request};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// Parameters of a request.
+#[derive(Clone, Debug)]
+pub struct Params(pub Vec<(String, String)>);
+
+impl Params {
+    /// What nginx sends for a GET of `script` below `root`.
+    pub fn get(root: &Path, script: &str, query: &str) -> Params {
+        let root = root.display().to_string();
+        let name = format!("/{}", script.trim_start_matches('/'));
+        let uri = if query.is_empty() { name.clone() } else { format!("{name}?{query}") };
+        let pairs = [
+            ("QUERY_STRING", query),
+            ("REQUEST_METHOD", "GET"),
+            ("CONTENT_TYPE", ""),
+            ("CONTENT_LENGTH", ""),
+            ("SCRIPT_NAME", &name),
+            ("REQUEST_URI", &uri),
+            ("DOCUMENT_URI", &name),
+            ("DOCUMENT_ROOT", &root),
+            ("SERVER_PROTOCOL", "HTTP/1.1"),
+            ("REQUEST_SCHEME", "http"),
+            ("GATEWAY_INTERFACE", "CGI/1.1"),
+            ("SERVER_SOFTWARE", "nginx/1.22.1"),
+            ("REMOTE_ADDR", "127.0.0.1"),
+            ("REMOTE_PORT", "50000"),
+            ("SERVER_ADDR", "127.0.0.1"),
+            ("SERVER_PORT", "80"),
+            ("SERVER_NAME", "localhost"),
+            ("REDIRECT_STATUS", "200"),
+            ("SCRIPT_FILENAME", &format!("{root}{name}")),
+            ("HTTP_HOST", "localhost"),
+        ];
+        Params(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect())
+    }
+
+    /// The same with one changed or added.
+    pub fn with(mut self, name: &str, value: &str) -> Params {
+        match self.0.iter_mut().find(|(n, _)| n == name) {
+            Some(pair) => value.clone_into(&mut pair.1),
+            None => self.0.push((name.to_owned(), value.to_owned())),
+        }
+        self
+    }
+}
+
+/// A whole answer.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// STDOUT: headers, empty line, body.
+    pub stdout: Vec<u8>,
+    /// STDERR.
+    pub stderr: Vec<u8>,
+    /// An END_REQUEST came.
+    pub ended: bool,
+}
+
+impl Answer {
+    /// Everything as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// What follows the headers.
+    pub fn body(&self) -> String {
+        let text = self.text();
+        text.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned())
+    }
+
+    /// STDERR as text.
+    pub fn error_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+trait Stream: Read + Write + Send {
+    fn shut(&self);
+}
+
+impl Stream for UnixStream {
+    fn shut(&self) {
+        let _ = self.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+impl Stream for TcpStream {
+    fn shut(&self) {
+        let _ = self.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+/// One connection.
+pub struct Client {
+    stream: Box<dyn Stream>,
+    wire: Wire,
+    input: Vec<u8>,
+    /// Ask to keep the connection.
+    pub keep: bool,
+}
+
+impl Client {
+    /// Connects to a unix socket.
+    pub fn connect(path: &Path) -> io::Result<Client> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(super::PATIENCE))?;
+        Ok(Client { stream: Box::new(stream), wire: Wire::new(), input: Vec::new(), keep: false })
+    }
+
+    /// Connects over TCP.
+    pub fn connect_tcp(address: &str) -> io::Result<Client> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(super::PATIENCE))?;
+        Ok(Client { stream: Box::new(stream), wire: Wire::new(), input: Vec::new(), keep: false })
+    }
+
+    /// A connection that asks to be kept.
+    pub fn kept(mut self) -> Client {
+        self.keep = true;
+        self
+    }
+
+    /// Sends a request and reads its answer.
+    pub fn request(&mut self, params: &Params, body: &[u8]) -> io::Result<Answer> {
+        self.send(params, body)?;
+        self.answer()
+    }
+
+    /// Sends a request.
+    pub fn send(&mut self, params: &Params, body: &[u8]) -> io::Result<()> {
+        let mut wire = Vec::new();
+        let pairs: Vec<(&[u8], &[u8])> = params.0.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())).collect();
+        let request = Request { keep: self.keep, params: &pairs, body, ..Request::default() };
+        request.encode(&mut wire);
+        self.stream.write_all(&wire)
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn shut(&self) {
+        self.stream.shut();
+    }
+
+    /// Reads an answer up to its END_REQUEST, or to the end of the connection.
+    pub fn answer(&mut self) -> io::Result<Answer> {
+        let mut answer = Answer::default();
+        loop {
+            let mut at = 0;
+            while at < self.input.len() {
+                let (used, part) = self.wire.receive(&self.input[at..]);
+                at += used;
+                match part {
+                    Part::More => break,
+                    Part::Stdout(bytes) => answer.stdout.extend_from_slice(bytes),
+                    Part::Stderr(bytes) => answer.stderr.extend_from_slice(bytes),
+                    Part::Closed(_) | Part::Other(..) => {}
+                    Part::End { .. } => {
+                        answer.ended = true;
+                        self.input.drain(..at);
+                        return Ok(answer);
+                    }
+                    Part::Broken => return Err(io::Error::other("not FastCGI")),
+                }
+            }
+            self.input.clear();
+            let mut buffer = [0; 64 * 1024];
+            match self.stream.read(&mut buffer)? {
+                0 => return Ok(answer),
+                count => self.input.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    /// Reads everything up to the end of the connection.
+    pub fn read_raw(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = std::mem::take(&mut self.input);
+        self.stream.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}

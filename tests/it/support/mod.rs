@@ -1,0 +1,34 @@
+//! What the end-to-end tests stand on: a real daemon, a real nginx, a FastCGI client, and waiting for events.
+
+pub mod daemon;
+pub mod fcgi;
+pub mod nginx;
+pub mod process;
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up: a loaded machine is slow.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Looks until `found` finds something. For what no event announces; between looks it gives the processor away.
+pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = found() {
+            return value;
+        }
+        assert!(Instant::now() < end, "waited {PATIENCE:?} in vain for {what}");
+        pause();
+    }
+}
+
+/// A moment for the processes under test.
+fn pause() {
+    let mut nothing = [];
+    let _ = nix::poll::poll(&mut nothing, 10_u8);
+}
+
+/// Whether the tests run as root, in which case pools need a user.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
