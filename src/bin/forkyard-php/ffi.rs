@@ -141,7 +141,10 @@ impl Php {
         };
 
         let build = build_of(&path)?;
-        let is_wanted = build.version.strip_prefix(version).is_some_and(|rest| rest.starts_with('.'));
+        let is_wanted = build
+            .version
+            .strip_prefix(version)
+            .is_some_and(|rest| rest.starts_with('.'));
         let id = format!("API{},NTS", shim.api);
         if !is_wanted || build.id != id {
             let found = format!("{} ({})", build.version, build.id);
@@ -290,14 +293,24 @@ fn build_of(path: &Path) -> Result<Build, Error> {
         String::from_utf8(rest[..end].to_vec()).ok()
     };
     match (text_after(c"X-Powered-By: PHP/"), text_after(c"API20")) {
-        (Some(version), Some(id)) => Ok(Build { version, id: format!("API20{id}") }),
+        (Some(version), Some(id)) => Ok(Build {
+            version,
+            id: format!("API20{id}"),
+        }),
         _ => Err(Error::Load(format!("{} is not libphp", path.display()))),
     }
 }
 
 fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
     // SAFETY: two readable areas with their lengths.
-    let found = unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), part.as_ptr().cast(), part.len()) };
+    let found = unsafe {
+        libc::memmem(
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            part.as_ptr().cast(),
+            part.len(),
+        )
+    };
     (!found.is_null()).then(|| found as usize - bytes.as_ptr() as usize)
 }
 
