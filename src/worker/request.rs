@@ -122,7 +122,10 @@ impl<'w> Request<'w> {
     /// Ends the answer now, while the runtime goes on working. Not needed at the end of an answer.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
-        self.service.hold_current();
+        // A connection whose next request has been read in part can't be anybody else's: it stays with this worker.
+        if !self.service.has_input() {
+            self.service.hold_current();
+        }
         result
     }
 

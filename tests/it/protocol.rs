@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use forkyard::fastcgi::client::Request;
+use forkyard::fastcgi::Request;
 
 fn daemon() -> Daemon {
     let settings = "pm = \"static\"\nmax_children = 1\nclient_timeout = \"1s\"\nlimits = { params_bytes = 4096, params_count = 50 }\n";

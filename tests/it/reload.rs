@@ -104,6 +104,8 @@ fn no_request_is_lost_over_many_reloads() {
     let params = Params::get(&daemon.dir, "pid.php", "");
     let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        // Also when an assertion fails, or the scope would wait for its threads for ever.
+        let _stop = StopAtEnd(&stop);
         for keep in [false, false, true] {
             let (daemon, params, stop, served) = (&daemon, &params, &stop, &served);
             scope.spawn(move || {
@@ -126,7 +128,14 @@ fn no_request_is_lost_over_many_reloads() {
             let so_far = served.load(Ordering::Relaxed);
             until("some requests", || (served.load(Ordering::Relaxed) > so_far + 20).then_some(()));
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(served.load(Ordering::Relaxed) > 200);
+}
+
+struct StopAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
