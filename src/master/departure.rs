@@ -142,7 +142,6 @@ impl Manager {
     fn give_back(&mut self, id: GenerationId, slot: super::event::SlotIndex) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.slots.give_back(slot);
-            generation.said_full = false;
         }
     }
 

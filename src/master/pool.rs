@@ -105,6 +105,10 @@ impl Inquiry {
         self.awaited.get(&generation) == Some(&number)
     }
 
+    pub(super) fn generations(&self) -> impl Iterator<Item = GenerationId> {
+        self.awaited.keys().copied()
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.awaited.is_empty()
     }
