@@ -95,8 +95,7 @@ impl Manager {
                 step.act(Action::Watch(id));
             }
             Order::Park => {
-                pool.inquiry.parked = step.now;
-                pool.inquiry.doubts = false;
+                pool.inquiry.open(step.now);
                 step.act(Action::Unwatch(id));
                 self.inquire(id, step);
             }
@@ -157,7 +156,7 @@ impl Manager {
             return;
         };
         let inquiry = &pool.inquiry;
-        if !inquiry.doubts || !inquiry.awaits(id, number) || queued.unwrap_or(0) == 0 {
+        if !inquiry.convicts(id, number, queued) {
             return;
         }
         for row in rows.iter().filter(|row| row.idle && row.since <= inquiry.parked) {
@@ -189,6 +188,7 @@ impl Manager {
         let Some(serving) = pool.serving else { return };
         let waiting = pool.waiting();
         if waiting == 0 {
+            pool.inquiry.close_empty(step.now);
             self.end_turn(serving);
             self.source_changed(pool_id, source::Cause::None, step);
             return;
@@ -251,7 +251,7 @@ impl Manager {
             staying: self.crew(id).staying,
             idle: view.ready(),
             born: view.born,
-            waiting: view.queued.unwrap_or(0),
+            waiting: view.queued,
             owed: generation.owed,
         };
         let wanted = policy::growth(generation.policy.pm, load);

@@ -213,7 +213,6 @@ impl Manager {
         if generation.can_fork() && (crew.up >= target || as_warm_as_can_be) {
             let pool = generation.pool;
             self.serve(pool, id, step);
-            step.say(Notice::GenerationServes(id));
         }
     }
 
@@ -233,6 +232,7 @@ impl Manager {
         let pm = generation.policy.pm;
         generation.owed = policy::at_start(pm).saturating_sub(staying);
         if let Some(old) = old {
+            step.say(Notice::GenerationServes(id));
             self.leave(old, leave::Cause::Leave, step);
         }
         self.publish_notify(id, step);

@@ -305,9 +305,9 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
     assert_eq!(
         world.tell(Event::WorkerUp(workers[1])),
         [
+            Action::Say(Notice::GenerationServes(SECOND)),
             Action::Retire(old[0]),
-            Action::Retire(old[1]),
-            Action::Say(Notice::GenerationServes(SECOND))
+            Action::Retire(old[1])
         ]
     );
     world.tell(Event::WorkerExited(old[0], Exit::Code(0)));

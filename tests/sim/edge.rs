@@ -67,10 +67,9 @@ impl World {
                 let Some(event) = self.answers.pop_front() else {
                     return;
                 };
-                if let Event::Forked(worker) = event {
-                    if let Some(worker) = self.workers.get_mut(&worker) {
-                        worker.told_forked = true;
-                    }
+                if let Event::Forked(id) = event {
+                    self.tell(event);
+                    return self.was_born(id);
                 }
                 self.tell(event);
             }
@@ -84,6 +83,7 @@ impl World {
             }
             Next::Deadline => {
                 self.tally.deadlines += 1;
+                self.tally.last_deadline = self.now;
                 self.fired = self.manager.next_deadline();
                 self.tell(Event::Deadline);
                 let later = self
@@ -116,6 +116,16 @@ impl World {
             actions.sort_by_key(|action| !matches!(action, Action::TakeCensus(_)));
         }
         self.actions.extend(actions);
+    }
+
+    fn was_born(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.told_forked = true;
+        if let Some(generation) = self.generations.get_mut(&worker.generation) {
+            generation.pipe |= generation.slots.get(&worker.slot).is_some_and(|slot| slot.up);
+        }
     }
 
     /// Rows of workers that can be counted upon: they wait, or are yet to call accept.
@@ -166,13 +176,9 @@ impl World {
             .collect();
         for id in up {
             if let Some(worker) = self.workers.get_mut(&id) {
+                // One whose birth is still to be told is looked at again then.
                 if worker.told_forked && !std::mem::replace(&mut worker.told_up, true) {
                     self.tell(Event::WorkerUp(id));
-                } else if !worker.told_forked {
-                    // Its answer comes first; it is looked at again then.
-                    if let Some(generation) = self.generations.get_mut(&worker.generation) {
-                        generation.pipe = true;
-                    }
                 }
             }
         }

@@ -109,6 +109,8 @@ pub(crate) struct Pool {
     pub(crate) watched: bool,
     pub(crate) told: bool,
     pub(crate) closed: bool,
+    /// The generation that served last.
+    pub(crate) served: Option<GenerationId>,
     /// The newest configuration does not name it.
     pub(crate) unwanted: bool,
     pub(crate) wanted: Option<GenerationId>,
@@ -136,6 +138,7 @@ pub(crate) struct Tally {
     pub(crate) exits: u32,
     pub(crate) faults: u32,
     pub(crate) last_fault: Tick,
+    pub(crate) last_deadline: Tick,
 }
 
 pub(crate) struct World {
@@ -420,7 +423,9 @@ impl World {
         }
         let wanted = self.scenario.wanted(&mut self.random, &pairs);
         for pool in &wanted.pools {
-            self.pools.entry(pool.pool).or_default().wanted = Some(pool.generation);
+            let known = self.pools.entry(pool.pool).or_default();
+            known.wanted = Some(pool.generation);
+            known.served.get_or_insert(pool.generation);
             self.generations
                 .entry(pool.generation)
                 .or_insert_with(|| Generation {
