@@ -112,8 +112,8 @@ impl Manager {
         let Stage::Warming(target) = generation.stage else {
             return;
         };
-        if target == 0 && !generation.can_fork() {
-            // Nobody is to be made, but it must be possible.
+        if staying >= target && !generation.can_fork() {
+            // Nobody is to be made, but it must be possible before it serves.
             match generation.backoff.wait(step.now) {
                 Some(wait) => self.timers.set(Timer::Backoff(id), step.now, wait),
                 None => self.preloader_changed(id, preloader::Cause::Needed, None, step),

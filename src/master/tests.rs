@@ -374,3 +374,30 @@ fn finishing_waits_terminates_and_kills() {
         ]
     );
 }
+
+#[test]
+fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() {
+    let pm = ProcessManager::Static { max_children: 1 };
+    let (mut world, actions) = World::with(pm);
+    world.bring_up(&actions);
+    let preloader = PreloaderPolicy {
+        start_timeout: Duration::from_secs(5),
+        idle_timeout: Duration::from_secs(60),
+    };
+    world.tell(Event::Apply(wanted(
+        SECOND,
+        Policy {
+            preloader: Some(preloader),
+            ..policy(pm)
+        },
+        None,
+    )));
+    let worker = forks(&world.tell(Event::PreloaderReady(SECOND)))[0];
+    world.tell(Event::Forked(worker));
+    world.tell(Event::PreloaderGone(SECOND, Exit::Code(1)));
+    assert_eq!(world.tell(Event::WorkerUp(worker)), []);
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.tell(Event::Deadline), [Action::StartPreloader(SECOND)]);
+    let actions = world.tell(Event::PreloaderReady(SECOND));
+    assert_eq!(actions[0], Action::Say(Notice::GenerationServes(SECOND)));
+}

@@ -19,7 +19,7 @@ const SEEDS: u64 = 2_000;
 const SEEDS_FOR_MUTANTS: u64 = 400;
 
 /// How much of the journal is printed.
-const JOURNAL_LINES: usize = 400;
+const JOURNAL_LINES: usize = 150;
 
 fn simulate(seed: u64, mutant: Option<Mutant>, verbose: bool) -> (Result<(), String>, World) {
     let mut random = Random::new(seed);
