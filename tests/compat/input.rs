@@ -69,7 +69,6 @@ fn lengths_that_do_not_fit() {
     let root = scripts();
     let request = Request::post(&root, "/server.php", FORM, "a=1&b=2");
     pair.same(&request.clone().with("CONTENT_LENGTH", "3"));
-    pair.same(&request.clone().with("CONTENT_LENGTH", "-5"));
     pair.same(&request.clone().with("CONTENT_LENGTH", "7x"));
     pair.same(&request.without("CONTENT_LENGTH"));
     pair.get("/server.php");

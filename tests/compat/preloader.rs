@@ -24,7 +24,11 @@ fn workers_are_siblings_and_outlive_the_preloader() {
 
 #[test]
 fn workers_have_their_title_and_signals_at_their_defaults() {
-    let server = Forkyard::start(&Setup::new());
+    let mut setup = Setup::new();
+    setup.ping = true;
+    let server = Forkyard::start(&setup);
+    // Once it answers, it has become what it is to be; PHP has no part in this answer.
+    assert_eq!(Request::get(&scripts(), "/ping").send(&server.socket).body(), "pong");
     let read =
         |file: &str| std::fs::read(format!("/proc/{}/{file}", server.worker_pid())).expect("the worker");
     let title = read("cmdline");

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 const EXIT_SOFTWARE: i32 = 70;
 /// php-fpm's default for the longest line of a log.
 const LOG_LIMIT_BYTES: u32 = 1024;
-/// php-fpm serves every request as a responder.
+/// What php-fpm adds to the parameters where a web server has not.
 const ROLE: &[u8] = b"RESPONDER\0";
 
 /// PHP in a worker.
@@ -128,13 +128,13 @@ fn describe(params: &Params, script: Script, limit_extensions: &[String]) -> Des
         },
         script: script.path.map_or(std::ptr::null(), pointer),
         authorization: named(b"HTTP_AUTHORIZATION"),
-        role: ROLE.as_ptr().cast(),
+        role: params.get_with_nul(b"FCGI_ROLE").unwrap_or(ROLE).as_ptr().cast(),
         content_length: if script.is_named {
             length(script::text(params, b"CONTENT_LENGTH").unwrap_or_default())
         } else {
             0
         },
-        status: 200,
+        status: if script.is_named && path.is_none() { 404 } else { 200 },
         denied: u8::from(path.is_some_and(|path| !script::is_allowed(path, limit_extensions))),
     }
 }

@@ -40,7 +40,8 @@ impl PhpFpm {
             ("php_admin_value", &setup.php_admin_value),
         ] {
             for (name, value) in list {
-                writeln!(conf, "{kind}[{name}] = \"{value}\"").expect("to memory");
+                let quoted = value.replace('"', "\\\"");
+                writeln!(conf, "{kind}[{name}] = \"{quoted}\"").expect("to memory");
             }
         }
         let path = directory.path().join("fpm.conf");
