@@ -5,11 +5,37 @@
 //! call; `run` turns the world into events and `effects` turns actions into system calls. The core knows no
 //! request, no protocol and no runtime.
 
+mod backoff;
+mod census;
+mod children;
+mod departure;
+mod generation;
+mod growth;
+mod inspection;
+mod invariants;
+mod leave;
+mod manager;
+mod phase;
+mod policy;
+mod pool;
+mod preloader;
+mod preloading;
+mod quota;
+mod reload;
+mod slots;
+mod source;
+mod spare;
+mod timers;
+mod watchdog;
+
+#[cfg(test)]
+mod tests;
+
 pub mod action;
 mod effects;
 pub mod event;
-mod manager;
 mod run;
 
 pub use effects::{ApplyError, Handlers};
 pub use run::{RunError, run};
+pub use manager::{Headcount, Manager};

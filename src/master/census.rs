@@ -1,0 +1,131 @@
+//! A census, read with suspicion: each row was written by the worker it is about.
+
+use super::children::{Children, Life};
+use super::event::{GenerationId, Row, WorkerId};
+use super::leave::Going;
+use crate::tick::Tick;
+use std::collections::BTreeMap;
+
+/// What a census says about a generation.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    /// Workers that wait for work and were not told to go.
+    pub idle: Vec<Idle>,
+    /// Workers that are not up yet and were not told to go: each will take work, or say that there is none.
+    pub born: u32,
+    /// Workers that are up, have work and were not told to go.
+    pub busy: u32,
+    /// Workers that were told to go as surplus and say that they are idle.
+    pub lingering: Vec<WorkerId>,
+    /// Requests that may expire, and since when they run; without those whose worker was sent a signal.
+    pub running: Vec<(WorkerId, Tick)>,
+    /// Some worker, told to go or not, has work that may become a running request.
+    pub about_to_run: bool,
+    /// How many connections wait, if that is known.
+    pub queued: Option<u32>,
+}
+
+/// A worker that waits for work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Idle {
+    pub worker: WorkerId,
+    pub since: Tick,
+    /// It holds idle kept connections.
+    pub keeps: bool,
+    /// It has let work wait before; it is not counted upon.
+    pub stalled: bool,
+}
+
+impl View {
+    /// Reads the rows of a generation's own workers; a worker without a row is busy if it is up.
+    pub(super) fn read(
+        children: &mut Children,
+        generation: GenerationId,
+        rows: &[Row],
+        queued: Option<u32>,
+        now: Tick,
+    ) -> View {
+        let rows: BTreeMap<WorkerId, &Row> = rows.iter().map(|row| (row.worker, row)).collect();
+        let mut view = View {
+            queued,
+            ..View::default()
+        };
+        for worker in children.of(generation) {
+            view.count(children, worker, rows.get(&worker).copied(), now);
+        }
+        view
+    }
+
+    fn count(&mut self, children: &mut Children, id: WorkerId, row: Option<&Row>, now: Tick) {
+        let idle = row.is_some_and(|row| row.idle);
+        let running = row.is_some_and(|row| row.running && !row.idle);
+        let since = row.and_then(|row| children.change(id, |worker| worker.see(idle, row.since, now)));
+        let Some(worker) = children.worker(id) else { return };
+        let up = worker.life == Life::Up || running;
+        match worker.going {
+            Going::Staying if !up => self.born += 1,
+            Going::Staying if idle => self.idle.push(Idle {
+                worker: id,
+                since: since.unwrap_or(now),
+                keeps: row.is_some_and(|row| row.kept > 0),
+                stalled: worker.stalled.is_some() && worker.stalled == row.map(|row| row.since),
+            }),
+            Going::Surplus if idle => self.lingering.push(id),
+            Going::Staying => self.busy += 1,
+            Going::Surplus | Going::Leaving => {}
+            Going::Terminated(_) | Going::Killed(_) => return,
+        }
+        if running {
+            self.running.push((id, since.unwrap_or(now)));
+        } else if up && !idle {
+            self.about_to_run = true;
+        }
+    }
+
+    /// How many workers are idle and can be counted upon.
+    pub(super) fn ready(&self) -> u32 {
+        u32::try_from(self.idle.iter().filter(|idle| !idle.stalled).count()).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::master::event::SlotIndex;
+
+    const GENERATION: GenerationId = GenerationId(0);
+
+    fn row(worker: WorkerId, idle: bool, running: bool) -> Row {
+        Row {
+            worker,
+            idle,
+            since: Tick::ZERO,
+            running,
+            kept: 0,
+        }
+    }
+
+    #[test]
+    fn each_worker_is_counted_once_whatever_the_rows_say() {
+        let mut children = Children::default();
+        let ids: Vec<WorkerId> = (0..4)
+            .map(|slot| children.add(GENERATION, SlotIndex(slot), Tick::ZERO))
+            .collect();
+        for id in &ids[..3] {
+            children.change(*id, |worker| worker.life = Life::Up);
+        }
+        children.change(ids[2], |worker| worker.going = Going::Surplus);
+        let rows = [
+            row(ids[0], true, true),
+            row(ids[0], true, false),
+            row(ids[1], false, true),
+            row(ids[2], true, false),
+            row(WorkerId(99), true, false),
+        ];
+        let view = View::read(&mut children, GENERATION, &rows, None, Tick::ZERO);
+        assert_eq!((view.ready(), view.busy, view.born), (1, 1, 1));
+        assert_eq!(view.lingering, [ids[2]]);
+        assert_eq!(view.running, [(ids[1], Tick::ZERO)]);
+        assert!(!view.about_to_run);
+    }
+}

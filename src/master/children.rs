@@ -1,0 +1,265 @@
+//! The workers, from the decision to make one until it is reaped.
+
+use super::event::{GenerationId, SlotIndex, WorkerId};
+use super::leave::Going;
+use crate::tick::Tick;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// One worker.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub generation: GenerationId,
+    pub slot: SlotIndex,
+    pub life: Life,
+    pub going: Going,
+    /// When it was asked for, then when it existed.
+    pub forked: Tick,
+    /// What its slot said when it was last read.
+    pub seen: Option<Seen>,
+    /// It said that it was idle since then, and took nothing though work waited.
+    pub stalled: Option<Tick>,
+    /// It was told to go as surplus long ago.
+    pub overdue: bool,
+}
+
+/// How far a worker has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    /// Asked for.
+    Asked,
+    /// It exists.
+    Born,
+    /// It has called accept.
+    Up,
+}
+
+/// What a slot said, and since when it has been saying so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub idle: bool,
+    pub since: Tick,
+    pub first: Tick,
+}
+
+impl Worker {
+    /// Takes in what the slot says, and returns since when it has been so, as far as the worker can be believed: a time
+    /// before its birth is its birth, and a time yet to come is the first time that the master was told one.
+    pub(super) fn see(&mut self, idle: bool, since: Tick, now: Tick) -> Tick {
+        let first = match self.seen {
+            Some(seen) if seen.idle == idle && (seen.since == since || (seen.since > now && since > now)) => {
+                seen.first
+            }
+            Some(_) | None => now,
+        };
+        self.seen = Some(Seen { idle, since, first });
+        if since > now {
+            first
+        } else {
+            since.max(self.forked)
+        }
+    }
+
+    /// How long what its slot said last has been so.
+    pub(super) fn state_age(&self, now: Tick) -> Duration {
+        self.seen
+            .map(|seen| {
+                if seen.since > now {
+                    seen.first
+                } else {
+                    seen.since.max(self.forked)
+                }
+            })
+            .map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// It is wanted and exists or will.
+    fn stays(&self) -> bool {
+        self.going == Going::Staying
+    }
+}
+
+/// How many workers of a generation there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Crew {
+    /// All.
+    pub all: u32,
+    /// Asked for, not there yet.
+    pub asked: u32,
+    /// Not told to go.
+    pub staying: u32,
+    /// Not told to go, and up.
+    pub up: u32,
+}
+
+/// All workers of the daemon, counted by generation.
+#[derive(Debug, Default)]
+pub(super) struct Children {
+    workers: BTreeMap<WorkerId, Worker>,
+    members: BTreeMap<GenerationId, BTreeSet<WorkerId>>,
+    crews: BTreeMap<GenerationId, Crew>,
+    next: u64,
+}
+
+impl Children {
+    /// Books a worker that is asked for now.
+    pub(super) fn add(&mut self, generation: GenerationId, slot: SlotIndex, now: Tick) -> WorkerId {
+        let id = WorkerId(self.next);
+        self.next += 1;
+        let worker = Worker {
+            generation,
+            slot,
+            life: Life::Asked,
+            going: Going::Staying,
+            forked: now,
+            seen: None,
+            stalled: None,
+            overdue: false,
+        };
+        self.crews.entry(generation).or_default().count(&worker, 1);
+        self.members.entry(generation).or_default().insert(id);
+        self.workers.insert(id, worker);
+        id
+    }
+
+    pub(super) fn worker(&self, id: WorkerId) -> Option<&Worker> {
+        self.workers.get(&id)
+    }
+
+    /// Changes a worker and keeps the counts right.
+    pub(super) fn change<R>(&mut self, id: WorkerId, change: impl FnOnce(&mut Worker) -> R) -> Option<R> {
+        let worker = self.workers.get_mut(&id)?;
+        let crew = self.crews.entry(worker.generation).or_default();
+        crew.count(worker, -1);
+        let result = change(worker);
+        crew.count(worker, 1);
+        Some(result)
+    }
+
+    pub(super) fn remove(&mut self, id: WorkerId) -> Option<Worker> {
+        let worker = self.workers.remove(&id)?;
+        if let Some(members) = self.members.get_mut(&worker.generation) {
+            members.remove(&id);
+        }
+        self.crews
+            .entry(worker.generation)
+            .or_default()
+            .count(&worker, -1);
+        Some(worker)
+    }
+
+    /// Forgets a generation that has no worker.
+    pub(super) fn forget(&mut self, generation: GenerationId) {
+        self.members.remove(&generation);
+        self.crews.remove(&generation);
+    }
+
+    pub(super) fn crew(&self, generation: GenerationId) -> Crew {
+        self.crews.get(&generation).copied().unwrap_or_default()
+    }
+
+    /// The workers of a generation, oldest first.
+    pub(super) fn of(&self, generation: GenerationId) -> Vec<WorkerId> {
+        self.members
+            .get(&generation)
+            .map(|members| members.iter().copied().collect())
+            .unwrap_or_default()
+    }
+
+    /// One of a generation that was not told to go, the oldest.
+    pub(super) fn staying(&self, generation: GenerationId) -> Option<WorkerId> {
+        let members = self.members.get(&generation)?;
+        members
+            .iter()
+            .copied()
+            .find(|id| self.workers.get(id).is_some_and(Worker::stays))
+    }
+
+    /// All of them, over all generations.
+    pub(super) fn total(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Whether the counts agree with the workers. For debug builds.
+    pub(super) fn is_consistent(&self) -> bool {
+        let mut crews: BTreeMap<GenerationId, Crew> = BTreeMap::new();
+        let mut slots = BTreeSet::new();
+        for worker in self.workers.values() {
+            crews.entry(worker.generation).or_default().count(worker, 1);
+            if !slots.insert((worker.generation, worker.slot)) {
+                return false;
+            }
+        }
+        self.crews
+            .iter()
+            .all(|(id, crew)| crews.get(id).copied().unwrap_or_default() == *crew)
+    }
+}
+
+impl Crew {
+    fn count(&mut self, worker: &Worker, by: i32) {
+        let add = |number: &mut u32, holds: bool| {
+            if holds {
+                *number = number.wrapping_add_signed(by);
+            }
+        };
+        add(&mut self.all, true);
+        add(&mut self.asked, worker.life == Life::Asked);
+        add(&mut self.staying, worker.stays());
+        add(&mut self.up, worker.stays() && worker.life == Life::Up);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_a_slot_says_of_time_is_bounded() {
+        let mut children = Children::default();
+        let id = children.add(GenerationId(0), SlotIndex(0), at(10));
+        let mut see = |since, now| children.change(id, |worker| worker.see(false, since, now));
+        assert_eq!(see(at(15), at(20)), Some(at(15)), "believed");
+        assert_eq!(see(at(1), at(20)), Some(at(10)), "not before its birth");
+        assert_eq!(
+            see(at(99), at(20)),
+            Some(at(20)),
+            "a time to come counts from when it was first told"
+        );
+        assert_eq!(see(at(98), at(25)), Some(at(20)), "whichever time to come it is");
+    }
+
+    #[test]
+    fn counts_follow_every_change() {
+        let mut children = Children::default();
+        let generation = GenerationId(0);
+        let first = children.add(generation, SlotIndex(0), at(0));
+        let second = children.add(generation, SlotIndex(1), at(0));
+        children.change(first, |worker| worker.life = Life::Up);
+        children.change(second, |worker| worker.going = Going::Surplus);
+        assert_eq!(
+            children.crew(generation),
+            Crew {
+                all: 2,
+                asked: 1,
+                staying: 1,
+                up: 1
+            }
+        );
+        children.remove(first);
+        assert_eq!(
+            children.crew(generation),
+            Crew {
+                all: 1,
+                asked: 1,
+                staying: 0,
+                up: 0
+            }
+        );
+        assert!(children.is_consistent());
+    }
+}

@@ -1,0 +1,190 @@
+//! How workers go: told to, by themselves, or before they were there.
+
+use super::action::{Action, Force, Notice};
+use super::backoff;
+use super::children::Life;
+use super::event::{Exit, GenerationId, WorkerId};
+use super::leave::{Cause, Going, Order, Why};
+use super::manager::{Manager, Step};
+use super::timers::Timer;
+use crate::config::ProcessManager;
+use std::time::Duration;
+
+/// From SIGTERM to SIGKILL.
+pub(super) const KILL_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a surplus worker that was told to go is looked at.
+const LOOK_AFTER: Duration = Duration::from_secs(10);
+
+impl Manager {
+    /// Makes a worker go, or go faster.
+    pub(super) fn dismiss(&mut self, id: WorkerId, cause: Cause, step: &mut Step<'_>) {
+        let changed = self.children.change(id, |worker| {
+            let (next, order) = worker.going.after(cause);
+            let changed = next != worker.going;
+            worker.going = next;
+            (changed, worker.life, worker.generation, next, order)
+        });
+        let Some((true, life, generation, next, order)) = changed else {
+            return;
+        };
+        self.touched.insert(generation);
+        // One that does not exist yet is told when it does.
+        if life != Life::Asked {
+            self.order(id, next, order, step);
+        }
+    }
+
+    /// Gives a worker that exists the order, and the time to follow it.
+    pub(super) fn order(&mut self, id: WorkerId, going: Going, order: Order, step: &mut Step<'_>) {
+        match order {
+            Order::Nothing => {}
+            Order::Retire => step.act(Action::Retire(id)),
+            Order::Kill(force) => {
+                self.tell_kill(id, going, force, step);
+                step.act(Action::Kill(id, force));
+            }
+        }
+        let timer = Timer::Worker(id);
+        match going {
+            Going::Staying => {}
+            Going::Surplus => self.timers.set(timer, step.now, LOOK_AFTER),
+            Going::Leaving if self.control_timeout.is_zero() => self.dismiss(id, Cause::Due, step),
+            Going::Leaving => self.timers.set(timer, step.now, self.control_timeout),
+            Going::Terminated(_) => self.timers.set(timer, step.now, KILL_AFTER),
+            Going::Killed(_) => self.timers.clear(timer),
+        }
+    }
+
+    fn tell_kill(&mut self, id: WorkerId, going: Going, force: Force, step: &mut Step<'_>) {
+        let ran = self
+            .children
+            .worker(id)
+            .map(|worker| worker.state_age(step.now))
+            .unwrap_or_default();
+        match going {
+            Going::Terminated(Why::Expired) | Going::Killed(Why::Expired) => {
+                step.say(Notice::RequestTimedOut(id, ran, force));
+            }
+            Going::Terminated(Why::Stayed) | Going::Killed(Why::Stayed | Why::Stop) => {
+                step.say(Notice::RetireTimedOut(id, force));
+            }
+            Going::Terminated(Why::Stop) | Going::Staying | Going::Surplus | Going::Leaving => {}
+        }
+    }
+
+    /// The time that a worker on its way out was given is over.
+    pub(super) fn worker_due(&mut self, id: WorkerId, step: &mut Step<'_>) {
+        let Some(worker) = self.children.worker(id) else {
+            return;
+        };
+        let (going, generation) = (worker.going, worker.generation);
+        match going {
+            Going::Surplus => {
+                self.children.change(id, |worker| worker.overdue = true);
+                self.timers.set(Timer::Worker(id), step.now, LOOK_AFTER);
+                self.take_census(generation, step);
+            }
+            Going::Leaving | Going::Terminated(_) => self.dismiss(id, Cause::Due, step),
+            Going::Staying | Going::Killed(_) => {}
+        }
+    }
+
+    pub(super) fn fork_failed(&mut self, id: WorkerId, step: &mut Step<'_>) {
+        let Some(worker) = self.children.remove(id) else {
+            return;
+        };
+        let generation = worker.generation;
+        self.timers.clear(Timer::Answer(generation));
+        self.give_back(generation, worker.slot);
+        if worker.going == Going::Staying {
+            self.failed(generation, backoff::LONGEST, step);
+        }
+        self.start_failed(generation, step);
+        self.worker_gone(generation, step);
+    }
+
+    pub(super) fn exited(&mut self, id: WorkerId, exit: Exit, step: &mut Step<'_>) {
+        let Some(worker) = self.children.remove(id) else {
+            return;
+        };
+        let id_of_generation = worker.generation;
+        self.timers.clear(Timer::Worker(id));
+        self.give_back(id_of_generation, worker.slot);
+        let stayed = worker.going == Going::Staying;
+        step.say(Notice::WorkerGone(id, exit, !stayed || exit == Exit::Code(0)));
+        if let Some(generation) = self.generations.get_mut(&id_of_generation) {
+            let replaced = stayed
+                || matches!(
+                    worker.going,
+                    Going::Terminated(Why::Expired) | Going::Killed(Why::Expired)
+                );
+            if replaced && matches!(generation.policy.pm, ProcessManager::Dynamic { .. }) {
+                generation.owed = generation.owed.saturating_add(1);
+            }
+            if worker.life == Life::Up {
+                generation.backoff.lives(worker.forked, step.now);
+            }
+        }
+        let young = step.now.since(worker.forked) < backoff::WELL_AFTER;
+        match worker.life {
+            Life::Asked | Life::Born if stayed => self.failed(id_of_generation, backoff::LONGEST, step),
+            Life::Up if stayed && young && exit != Exit::Code(0) => {
+                self.failed(id_of_generation, backoff::LONGEST_ONCE_UP, step);
+            }
+            Life::Asked | Life::Born | Life::Up => {}
+        }
+        // Those who have waited for capacity come before a replacement.
+        self.give_turns(step);
+        self.worker_gone(id_of_generation, step);
+    }
+
+    fn give_back(&mut self, id: GenerationId, slot: super::event::SlotIndex) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.slots.give_back(slot);
+            generation.said_full = false;
+        }
+    }
+
+    /// A worker could not be made, or did not live. The delay until the next try, if this begins one.
+    pub(super) fn failed(&mut self, id: GenerationId, longest: Duration, step: &mut Step<'_>) {
+        let Some(delay) = self.back_off(id, longest, step) else {
+            return;
+        };
+        let none_left = self.crew(id).staying == 0;
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let Some(pool) = self.pools.get_mut(&generation.pool) else {
+            return;
+        };
+        if none_left && pool.serving == Some(id) && !pool.said_none {
+            pool.said_none = true;
+            step.say(Notice::NoWorkerPossible(generation.pool, Some(delay)));
+        } else {
+            step.say(Notice::BackingOff(generation.pool, delay));
+        }
+    }
+
+    pub(super) fn back_off(
+        &mut self,
+        id: GenerationId,
+        longest: Duration,
+        step: &mut Step<'_>,
+    ) -> Option<Duration> {
+        let generation = self.generations.get_mut(&id)?;
+        if generation.backoff.wait(step.now).is_none() {
+            for worker in self
+                .children
+                .of(id)
+                .iter()
+                .filter_map(|id| self.children.worker(*id))
+            {
+                if worker.life == Life::Up {
+                    generation.backoff.lives(worker.forked, step.now);
+                }
+            }
+        }
+        generation.backoff.fail(step.now, longest)
+    }
+}

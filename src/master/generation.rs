@@ -1,0 +1,124 @@
+//! One configuration of one pool.
+//!
+//! ```text
+//!  Measuring ──▶ Warming ──▶ Serving ──▶ Leaving ──▶ dropped
+//!      └────────────┴──────────────────────▲
+//! ```
+//!
+//! The first generation of a pool serves at once. A later one first learns how many workers it is to have up (Measuring:
+//! the old one's census is on its way), then makes them (Warming) while the old one goes on serving and growing, and then
+//! takes over. One that is overtaken by a newer configuration before it serves leaves without having served.
+
+use super::action::{Figures, Notify};
+use super::backoff::Backoff;
+use super::event::{Policy, PoolId};
+use super::preloader::Preloader;
+use super::slots::Slots;
+use super::source::Block;
+use super::spare::Spare;
+use super::watchdog::Watchdog;
+use crate::config::ProcessManager;
+
+/// Where a generation is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// This census of the serving generation will show how many workers it is to have.
+    Measuring(CensusNumber),
+    /// It is to have so many workers up, then it serves.
+    Warming(u32),
+    /// It serves, and grows as needed.
+    Serving,
+    /// Its workers finish and go.
+    Leaving,
+}
+
+/// The number of a census of one generation: answers come in the order of the questions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct CensusNumber(pub u64);
+
+/// One generation.
+#[derive(Debug)]
+pub(super) struct Generation {
+    pub pool: PoolId,
+    pub policy: Policy,
+    pub stage: Stage,
+    pub slots: Slots,
+    pub backoff: Backoff,
+    pub preloader: Preloader,
+    pub spare: Spare,
+    pub watchdog: Watchdog,
+    /// What its header says.
+    pub notify: Notify,
+    pub figures: Figures,
+    /// What stood in the way when workers were last wanted.
+    pub block: Option<Block>,
+    /// See `policy::Load`.
+    pub owed: u32,
+    pub asked: CensusNumber,
+    pub answered: CensusNumber,
+    /// The census on which each of these decides.
+    pub spare_on: CensusNumber,
+    pub shrink_on: Option<CensusNumber>,
+    pub watchdog_on: CensusNumber,
+    /// While Warming: the census of the serving generation that shows whom to retire to make room.
+    pub room_on: Option<CensusNumber>,
+    /// The log already says that `max_children` is reached, or that the pool is busy.
+    pub said_full: bool,
+    pub said_busy: bool,
+}
+
+impl Generation {
+    pub(super) fn new(pool: PoolId, policy: Policy, stage: Stage) -> Generation {
+        Generation {
+            pool,
+            policy,
+            stage,
+            slots: Slots::new(policy.pm.max_children()),
+            backoff: Backoff::default(),
+            preloader: Preloader::Absent,
+            spare: Spare::Unused,
+            watchdog: if policy.terminate_timeout.is_some() {
+                Watchdog::Armed
+            } else {
+                Watchdog::Off
+            },
+            notify: Notify::default(),
+            figures: Figures::default(),
+            block: None,
+            owed: 0,
+            asked: CensusNumber::default(),
+            answered: CensusNumber::default(),
+            spare_on: CensusNumber::default(),
+            shrink_on: None,
+            watchdog_on: CensusNumber::default(),
+            room_on: None,
+            said_full: false,
+            said_busy: false,
+        }
+    }
+
+    /// What its workers are to tell, for its own sake; `source_asks`: and for that of its pool's source.
+    pub(super) fn wants_told(&self, source_asks: bool) -> Notify {
+        let takes_work = match self.stage {
+            Stage::Warming(_) | Stage::Serving => true,
+            Stage::Measuring(_) | Stage::Leaving => false,
+        };
+        let idle_below = match self.policy.pm {
+            ProcessManager::Dynamic {
+                min_spare_servers, ..
+            } if self.spare.wants_telling() => min_spare_servers,
+            ProcessManager::Dynamic { .. }
+            | ProcessManager::Static { .. }
+            | ProcessManager::Ondemand { .. } => 0,
+        };
+        Notify {
+            always: (source_asks && takes_work) || self.watchdog.wants_telling(),
+            idle_below,
+        }
+    }
+
+    /// Whether it may make workers: it has no preloader, or one that is ready.
+    pub(super) fn can_fork(&self) -> bool {
+        self.policy.preloader.is_none() || self.preloader == Preloader::Ready
+    }
+}

@@ -1,0 +1,91 @@
+//! What holds after every step.
+
+use super::event::{GenerationId, PoolId};
+use super::generation::{Generation, Stage};
+use super::manager::Manager;
+use super::pool::Pool;
+use super::preloader::Preloader;
+use super::source::{Block, Source};
+use super::spare::Spare;
+use super::timers::Timer;
+
+impl Manager {
+    /// Panics if the books disagree, or if something waits for an event that nothing will bring.
+    pub fn invariants(&self) {
+        assert!(self.children.is_consistent(), "the workers are counted right");
+        assert!(self.touched.is_empty(), "every consequence is drawn");
+        for (id, generation) in &self.generations {
+            self.check_generation(*id, generation);
+        }
+        for (id, pool) in &self.pools {
+            self.check_pool(*id, pool);
+        }
+        for timer in self.timers.iter() {
+            let lives = match timer {
+                Timer::Patience(pool) => self.pools.contains_key(&pool),
+                Timer::Worker(worker) => self.children.worker(worker).is_some(),
+                Timer::Turn(id)
+                | Timer::Backoff(id)
+                | Timer::Shrink(id)
+                | Timer::Expiry(id)
+                | Timer::Preloader(id)
+                | Timer::Answer(id) => self.generations.contains_key(&id),
+            };
+            assert!(lives, "{timer:?} is for something that is there");
+        }
+    }
+
+    fn check_generation(&self, id: GenerationId, generation: &Generation) {
+        let crew = self.crew(id);
+        assert_eq!(
+            crew.all,
+            generation.slots.taken(),
+            "{id:?}: one slot for each worker"
+        );
+        let pool = self
+            .pools
+            .get(&generation.pool)
+            .expect("a generation's pool is there");
+        match generation.stage {
+            Stage::Serving => assert_eq!(pool.serving, Some(id)),
+            Stage::Measuring(_) | Stage::Warming(_) => assert_eq!(pool.coming, Some(id)),
+            Stage::Leaving => assert_eq!(crew.staying, 0, "{id:?}: all are told to go"),
+        }
+        if let Spare::Closed(block) = generation.spare {
+            self.check_block(id, generation, block);
+        }
+        if crew.asked > 0 && generation.policy.preloader.is_some() && generation.preloader == Preloader::Ready
+        {
+            assert!(
+                self.timers.is_set(Timer::Answer(id)),
+                "{id:?}: an answer is waited for, not for ever"
+            );
+        }
+    }
+
+    fn check_pool(&self, id: PoolId, pool: &Pool) {
+        match pool.source {
+            Source::Unused | Source::Watched => {}
+            Source::Asking => assert!(!pool.inquiry.is_over(), "{id:?}: an answer will come"),
+            Source::Told => assert!(self.timers.is_set(Timer::Patience(id)), "{id:?}: patience ends"),
+            Source::Parked(block) => {
+                let serving = pool.serving.expect("a parked pool serves");
+                self.check_block(serving, &self.generations[&serving], block);
+            }
+        }
+    }
+
+    /// What ends the block is on its way.
+    fn check_block(&self, id: GenerationId, generation: &Generation, block: Block) {
+        let ends = match block {
+            Block::Full => generation.slots.all_taken(),
+            Block::ProcessMax => self.quota.waits(id),
+            Block::Backoff => self.timers.is_set(Timer::Backoff(id)),
+            Block::Preloader => match generation.preloader {
+                Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => true,
+                Preloader::Absent | Preloader::Ready => false,
+            },
+        };
+        assert!(ends, "{id:?}: {block:?} ends some time");
+    }
+}

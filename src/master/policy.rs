@@ -1,0 +1,265 @@
+//! How many workers static, dynamic and ondemand want: numbers in, numbers out.
+
+use super::census::Idle;
+use super::event::WorkerId;
+use crate::config::ProcessManager;
+use crate::tick::Tick;
+use std::time::Duration;
+
+/// The most workers of an ondemand generation that are being born at the same time: `pm.max_spawn_rate`'s default.
+pub(super) const BIRTHS_AT_ONCE: u32 = 32;
+
+/// The soonest that a busy worker is looked at again, if `process_idle_timeout` is shorter.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a generation has and what is asked of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Load {
+    /// Workers that were not told to go.
+    pub staying: u32,
+    /// Those that are idle and can be counted upon.
+    pub idle: u32,
+    /// Those that are not up yet.
+    pub born: u32,
+    /// Connections that wait.
+    pub waiting: u32,
+    /// Workers that ended without having been told to and were not replaced yet, and the start-up's missing ones.
+    pub owed: u32,
+}
+
+/// How many workers a generation that serves has from the start.
+pub(super) fn at_start(pm: ProcessManager) -> u32 {
+    match pm {
+        ProcessManager::Static { max_children } => max_children,
+        ProcessManager::Dynamic {
+            start_servers,
+            max_children,
+            ..
+        } => start_servers.min(max_children),
+        ProcessManager::Ondemand { .. } => 0,
+    }
+}
+
+/// How many workers a generation has up before it replaces one that has `running` workers, `busy` of which have work.
+pub(super) fn warm(pm: ProcessManager, running: u32, busy: u32) -> u32 {
+    let like_before = match pm {
+        ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => running,
+        ProcessManager::Ondemand { .. } => busy,
+    };
+    at_start(pm).max(like_before).min(pm.max_children())
+}
+
+/// How many workers to make now. May be more than there are slots: the caller finds out and says so.
+pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
+    let ready = load.idle.saturating_add(load.born);
+    match pm {
+        ProcessManager::Static { max_children } => max_children.saturating_sub(load.staying),
+        ProcessManager::Dynamic {
+            min_spare_servers,
+            max_spare_servers,
+            max_spawn_rate,
+            ..
+        } => {
+            let missing = if load.idle < min_spare_servers {
+                min_spare_servers
+                    .saturating_add(load.waiting)
+                    .saturating_sub(ready)
+            } else {
+                0
+            };
+            let owed = load.owed.min(max_spare_servers.saturating_sub(ready));
+            missing.max(owed).min(max_spawn_rate.saturating_sub(load.born))
+        }
+        ProcessManager::Ondemand { .. } => load
+            .waiting
+            .saturating_sub(ready)
+            .min(BIRTHS_AT_ONCE.saturating_sub(load.born)),
+    }
+}
+
+/// When to look for workers that have been idle for too long, if there can be any: `staying` of them.
+pub(super) fn shrinks(pm: ProcessManager, staying: u32) -> Option<Duration> {
+    match pm {
+        ProcessManager::Static { .. } => None,
+        ProcessManager::Dynamic {
+            max_spare_servers,
+            process_idle_timeout,
+            ..
+        } => (staying > max_spare_servers).then_some(process_idle_timeout.max(LOOK_AGAIN)),
+        ProcessManager::Ondemand {
+            process_idle_timeout, ..
+        } => (staying > 0).then_some(process_idle_timeout.max(LOOK_AGAIN)),
+    }
+}
+
+/// What to do about idle workers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Surplus {
+    /// These have been idle for too long, the longest first.
+    pub retire: Vec<WorkerId>,
+    /// After this time another may have been; `None`: whenever busy ones are looked at.
+    pub look_after: Option<Duration>,
+}
+
+/// Which idle workers are too many and have been idle for long enough. `last`: the pool has one worker only.
+pub(super) fn surplus(pm: ProcessManager, mut idle: Vec<Idle>, last: bool, now: Tick) -> Surplus {
+    let (most, timeout) = match pm {
+        ProcessManager::Static { .. } => {
+            return Surplus {
+                retire: Vec::new(),
+                look_after: None,
+            };
+        }
+        ProcessManager::Dynamic {
+            max_spare_servers,
+            process_idle_timeout,
+            ..
+        } => (max_spare_servers, process_idle_timeout),
+        ProcessManager::Ondemand {
+            process_idle_timeout, ..
+        } => (0, process_idle_timeout),
+    };
+    idle.sort_by_key(|idle| (idle.since, idle.worker));
+    // Without a sibling there is nobody to whom it could hand what it keeps.
+    idle.retain(|idle| !(last && idle.keeps));
+    let too_many = idle.len().saturating_sub(most as usize);
+    let (due, later): (Vec<Idle>, Vec<Idle>) = idle
+        .into_iter()
+        .take(too_many)
+        .partition(|idle| now.since(idle.since) >= timeout);
+    Surplus {
+        retire: due.into_iter().map(|idle| idle.worker).collect(),
+        look_after: later
+            .first()
+            .map(|idle| timeout.saturating_sub(now.since(idle.since))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn dynamic() -> ProcessManager {
+        ProcessManager::Dynamic {
+            max_children: 20,
+            start_servers: 3,
+            min_spare_servers: 2,
+            max_spare_servers: 4,
+            max_spawn_rate: 8,
+            process_idle_timeout: TIMEOUT,
+        }
+    }
+
+    fn ondemand() -> ProcessManager {
+        ProcessManager::Ondemand {
+            max_children: 5,
+            process_idle_timeout: TIMEOUT,
+        }
+    }
+
+    fn idle(worker: u64, since: u64, keeps: bool) -> Idle {
+        let since = Tick::ZERO + Duration::from_secs(since);
+        Idle {
+            worker: WorkerId(worker),
+            since,
+            keeps,
+            stalled: false,
+        }
+    }
+
+    #[test]
+    fn ondemand_makes_one_worker_for_each_that_waits_and_has_none() {
+        let load = |waiting, idle, born| Load {
+            waiting,
+            idle,
+            born,
+            ..Load::default()
+        };
+        assert_eq!(growth(ondemand(), load(1, 0, 0)), 1);
+        assert_eq!(growth(ondemand(), load(4, 1, 1)), 2);
+        assert_eq!(growth(ondemand(), load(1, 1, 0)), 0);
+        assert_eq!(
+            growth(ondemand(), load(1_000, 0, 30)),
+            2,
+            "never more than {BIRTHS_AT_ONCE} at once"
+        );
+    }
+
+    #[test]
+    fn dynamic_fills_up_its_spare_workers_and_serves_the_queue() {
+        let load = |waiting, idle, born| Load {
+            waiting,
+            idle,
+            born,
+            ..Load::default()
+        };
+        assert_eq!(growth(dynamic(), load(0, 2, 0)), 0);
+        assert_eq!(growth(dynamic(), load(0, 1, 0)), 1);
+        assert_eq!(growth(dynamic(), load(0, 0, 2)), 0);
+        assert_eq!(growth(dynamic(), load(3, 0, 1)), 4);
+        assert_eq!(growth(dynamic(), load(99, 0, 3)), 5, "bounded by max_spawn_rate");
+        assert_eq!(
+            growth(dynamic(), load(9, 2, 0)),
+            0,
+            "the idle ones are about to take it"
+        );
+    }
+
+    #[test]
+    fn dynamic_replaces_what_ended_but_not_beyond_its_spare_workers() {
+        let load = |owed, idle| Load {
+            owed,
+            idle,
+            ..Load::default()
+        };
+        assert_eq!(growth(dynamic(), load(1, 3)), 1);
+        assert_eq!(growth(dynamic(), load(3, 3)), 1);
+        assert_eq!(growth(dynamic(), load(3, 4)), 0);
+    }
+
+    #[test]
+    fn a_new_generation_is_as_large_as_the_old_one() {
+        assert_eq!(warm(dynamic(), 9, 4), 9);
+        assert_eq!(warm(dynamic(), 1, 0), 3);
+        assert_eq!(warm(dynamic(), 99, 0), 20);
+        assert_eq!(warm(ondemand(), 9, 4), 4);
+        assert_eq!(warm(ProcessManager::Static { max_children: 6 }, 2, 2), 6);
+    }
+
+    #[test]
+    fn dynamic_retires_the_longest_idle_of_its_surplus_when_they_are_due() {
+        let now = Tick::ZERO + Duration::from_secs(20);
+        let workers = (0..6).map(|n| idle(n, 6 + 2 * n, false)).collect();
+        let surplus = surplus(dynamic(), workers, false, now);
+        assert_eq!(surplus.retire, [WorkerId(0), WorkerId(1)]);
+        assert_eq!(surplus.look_after, None);
+    }
+
+    #[test]
+    fn ondemand_retires_all_that_are_due_and_names_the_next() {
+        let now = Tick::ZERO + Duration::from_secs(20);
+        let surplus = surplus(ondemand(), vec![idle(1, 14, false), idle(2, 9, true)], false, now);
+        assert_eq!(surplus.retire, [WorkerId(2)]);
+        assert_eq!(surplus.look_after, Some(Duration::from_secs(4)));
+    }
+
+    #[test]
+    fn the_last_worker_stays_while_it_keeps_connections() {
+        let now = Tick::ZERO + Duration::from_secs(20);
+        assert_eq!(surplus(ondemand(), vec![idle(1, 0, true)], true, now).retire, []);
+        assert_eq!(
+            surplus(ondemand(), vec![idle(1, 0, false)], true, now).retire,
+            [WorkerId(1)]
+        );
+    }
+
+    #[test]
+    fn nothing_ticks_where_there_can_be_no_surplus() {
+        assert_eq!(shrinks(dynamic(), 4), None);
+        assert_eq!(shrinks(dynamic(), 5), Some(TIMEOUT));
+        assert_eq!(shrinks(ondemand(), 0), None);
+        assert_eq!(shrinks(ProcessManager::Static { max_children: 9 }, 9), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! A pool: one source of work, and the generations of workers behind it.
+
+use super::census::View;
+use super::event::GenerationId;
+use super::generation::CensusNumber;
+use super::policy::Load;
+use super::source::Source;
+use crate::tick::Tick;
+use std::collections::BTreeMap;
+
+/// How often in a row a source may be ready with nothing in its queue before the queue's measured length is no longer
+/// believed. Now and then that is normal: an idle worker was faster.
+const EMPTY_AT_MOST: u32 = 8;
+
+/// One pool.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub source: Source,
+    /// The generation that grows by demand.
+    pub serving: Option<GenerationId>,
+    /// The one that takes over when it is warm.
+    pub coming: Option<GenerationId>,
+    /// What is being gathered while the source is in Asking.
+    pub inquiry: Inquiry,
+    /// The source was ready this many times in a row with nothing in it.
+    pub found_empty: u32,
+    /// The log already says that it has no worker and can't have one.
+    pub said_none: bool,
+    /// Its listening socket is closed; it goes when its last generation does.
+    pub closed: bool,
+}
+
+/// The censuses of all generations that take work from the source, as one.
+#[derive(Debug, Default)]
+pub(super) struct Inquiry {
+    awaited: BTreeMap<GenerationId, CensusNumber>,
+    idle: u32,
+    born: u32,
+    queued: Option<u32>,
+    /// When the source was parked. Who has been idle since before and let work wait is not counted upon.
+    pub parked: Tick,
+    /// Nobody told for a while: is there really someone?
+    pub doubts: bool,
+}
+
+impl Pool {
+    pub(super) fn new() -> Pool {
+        Pool {
+            source: Source::Unused,
+            serving: None,
+            coming: None,
+            inquiry: Inquiry::default(),
+            found_empty: 0,
+            said_none: false,
+            closed: false,
+        }
+    }
+
+    /// The generations that take work and are not on their way out.
+    pub(super) fn takers(&self) -> impl Iterator<Item = GenerationId> + use<> {
+        self.serving.into_iter().chain(self.coming)
+    }
+
+    /// How many connections are to be taken as waiting, after the source was ready; zero: look again.
+    pub(super) fn waiting(&mut self) -> u32 {
+        match self.inquiry.queued {
+            Some(0) if self.found_empty < EMPTY_AT_MOST => {
+                self.found_empty += 1;
+                0
+            }
+            Some(queued) => {
+                self.found_empty = 0;
+                queued.max(1)
+            }
+            None if self.inquiry.doubts => 0,
+            None => 1,
+        }
+    }
+}
+
+impl Inquiry {
+    pub(super) fn begin(&mut self, awaited: BTreeMap<GenerationId, CensusNumber>) {
+        self.awaited = awaited;
+        (self.idle, self.born, self.queued) = (0, 0, None);
+    }
+
+    /// The answers still to come are of no use any more.
+    pub(super) fn drop_answers(&mut self) {
+        self.awaited.clear();
+    }
+
+    /// Takes in an answer, if it is one that was asked for here, and tells whether it was the last.
+    pub(super) fn take(&mut self, generation: GenerationId, number: CensusNumber, view: &View) -> bool {
+        if self.awaited.get(&generation) != Some(&number) {
+            return false;
+        }
+        self.awaited.remove(&generation);
+        self.idle = self.idle.saturating_add(view.ready());
+        self.born = self.born.saturating_add(view.born);
+        self.queued = self.queued.max(view.queued);
+        self.awaited.is_empty()
+    }
+
+    pub(super) fn awaits(&self, generation: GenerationId, number: CensusNumber) -> bool {
+        self.awaited.get(&generation) == Some(&number)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.awaited.is_empty()
+    }
+
+    pub(super) fn load(&self, waiting: u32) -> Load {
+        Load {
+            idle: self.idle,
+            born: self.born,
+            waiting,
+            ..Load::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_is_ready_with_nothing_in_it_is_believed_in_the_end() {
+        let mut pool = Pool::new();
+        pool.inquiry.queued = Some(0);
+        for _ in 0..EMPTY_AT_MOST {
+            assert_eq!(pool.waiting(), 0);
+        }
+        assert_eq!(pool.waiting(), 1);
+        assert_eq!(pool.waiting(), 0);
+    }
+
+    #[test]
+    fn only_the_answers_that_were_asked_for_count() {
+        let mut inquiry = Inquiry::default();
+        let (generation, number) = (GenerationId(1), CensusNumber(7));
+        inquiry.begin(BTreeMap::from([(generation, number)]));
+        let view = View {
+            born: 1,
+            ..View::default()
+        };
+        assert!(!inquiry.take(generation, CensusNumber(6), &view));
+        assert!(inquiry.take(generation, number, &view));
+        assert_eq!(
+            inquiry.load(2),
+            Load {
+                born: 1,
+                waiting: 2,
+                ..Load::default()
+            }
+        );
+    }
+}

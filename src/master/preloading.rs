@@ -1,0 +1,113 @@
+//! What is done about preloaders.
+
+use super::action::{Action, Force, Notice};
+use super::backoff;
+use super::departure::KILL_AFTER;
+use super::event::{Exit, GenerationId};
+use super::generation::Stage;
+use super::manager::{Manager, Step};
+use super::preloader::{Cause, Order, Preloader};
+use super::timers::Timer;
+use std::time::Duration;
+
+impl Manager {
+    /// Changes the state of a generation's preloader and does what goes with it.
+    pub(super) fn preloader_changed(
+        &mut self,
+        id: GenerationId,
+        cause: Cause,
+        exit: Option<Exit>,
+        step: &mut Step<'_>,
+    ) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let Some(policy) = generation.policy.preloader else {
+            return;
+        };
+        let before = generation.preloader;
+        let (next, order) = before.after(cause);
+        if next == before && order == Order::Nothing {
+            return;
+        }
+        generation.preloader = next;
+        self.touched.insert(id);
+        self.timers.clear(Timer::Preloader(id));
+        self.timers.clear(Timer::Answer(id));
+        match next {
+            Preloader::Starting => self
+                .timers
+                .set(Timer::Preloader(id), step.now, policy.start_timeout),
+            Preloader::Stopping(Force::Ask | Force::Terminate) => {
+                self.timers.set(Timer::Preloader(id), step.now, KILL_AFTER);
+            }
+            Preloader::Absent | Preloader::Ready | Preloader::Failing | Preloader::Stopping(Force::Kill) => {}
+        }
+        match order {
+            Order::Nothing => {}
+            Order::Start => step.act(Action::StartPreloader(id)),
+            Order::Stop(force) => step.act(Action::StopPreloader(id, force)),
+            Order::Fail => {
+                step.say(Notice::PreloaderTimedOut(id, policy.start_timeout));
+                step.act(Action::StopPreloader(id, Force::Kill));
+            }
+            Order::Lost => self.preloader_lost(id, exit, step),
+        }
+        match next {
+            Preloader::Absent | Preloader::Ready => self.freed(id, step),
+            Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => {}
+        }
+    }
+
+    fn preloader_lost(&mut self, id: GenerationId, exit: Option<Exit>, step: &mut Step<'_>) {
+        let delay = self.back_off(id, backoff::LONGEST, step);
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let delay = delay
+            .or(generation.backoff.wait(step.now))
+            .unwrap_or(Duration::ZERO);
+        if let Some(exit) = exit {
+            step.say(Notice::PreloaderLost(id, exit, delay));
+        }
+        self.start_failed(id, step);
+    }
+
+    pub(super) fn preloader_due(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let cause = match generation.preloader {
+            Preloader::Ready => Cause::Idle,
+            Preloader::Absent | Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => {
+                Cause::Late
+            }
+        };
+        self.preloader_changed(id, cause, None, step);
+    }
+
+    /// While a preloader is ready, a clock runs for its answers, or for its idleness, or neither.
+    pub(super) fn wind_preloader_clock(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let Some(policy) = generation.policy.preloader else {
+            return;
+        };
+        if generation.preloader != Preloader::Ready {
+            return;
+        }
+        let crew = self.children.crew(id);
+        let (idle, answer) = (Timer::Preloader(id), Timer::Answer(id));
+        if crew.asked == 0 {
+            self.timers.clear(answer);
+        } else if !self.timers.is_set(answer) {
+            self.timers.set(answer, step.now, policy.start_timeout);
+        }
+        if crew.all > 0 || generation.stage != Stage::Serving {
+            self.timers.clear(idle);
+        } else if !self.timers.is_set(idle) {
+            self.timers.set(idle, step.now, policy.idle_timeout);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Which slots of a generation's scoreboard are given to a worker.
+
+use super::event::SlotIndex;
+
+/// The slots `0..max_children`. The hint names a slot that is likely free: the one given back last, or the one after
+/// the one given last.
+#[derive(Debug)]
+pub(super) struct Slots {
+    used: Vec<bool>,
+    free: usize,
+    taken: u32,
+}
+
+impl Slots {
+    pub(super) fn new(count: u32) -> Slots {
+        Slots {
+            used: vec![false; usize::try_from(count).unwrap_or(usize::MAX)],
+            free: 0,
+            taken: 0,
+        }
+    }
+
+    /// A free slot, from the hint on.
+    pub(super) fn take(&mut self) -> Option<SlotIndex> {
+        let count = self.used.len();
+        let index = (self.free..count)
+            .chain(0..self.free)
+            .find(|index| !self.used[*index])?;
+        self.used[index] = true;
+        self.free = (index + 1) % count;
+        self.taken += 1;
+        u32::try_from(index).ok().map(SlotIndex)
+    }
+
+    /// Gives a slot back.
+    pub(super) fn give_back(&mut self, slot: SlotIndex) {
+        let Ok(index) = usize::try_from(slot.0) else {
+            return;
+        };
+        if self.used.get(index) == Some(&true) {
+            self.used[index] = false;
+            self.free = index;
+            self.taken -= 1;
+        }
+    }
+
+    pub(super) fn all_taken(&self) -> bool {
+        usize::try_from(self.taken) == Ok(self.used.len())
+    }
+
+    pub(super) fn taken(&self) -> u32 {
+        self.taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slot_given_back_last_is_given_next() {
+        let mut slots = Slots::new(3);
+        assert_eq!(slots.take(), Some(SlotIndex(0)));
+        assert_eq!(slots.take(), Some(SlotIndex(1)));
+        slots.give_back(SlotIndex(0));
+        assert_eq!(slots.take(), Some(SlotIndex(0)));
+        assert_eq!(slots.take(), Some(SlotIndex(2)));
+        assert!(slots.all_taken());
+        assert_eq!(slots.take(), None);
+    }
+
+    #[test]
+    fn giving_back_twice_counts_once() {
+        let mut slots = Slots::new(2);
+        slots.take();
+        slots.give_back(SlotIndex(0));
+        slots.give_back(SlotIndex(0));
+        slots.give_back(SlotIndex(9));
+        assert_eq!(slots.taken(), 0);
+    }
+}

@@ -1,0 +1,81 @@
+//! The answers to status and ping requests, headers included.
+
+use super::query::{Format, Selection};
+use super::snapshot::Snapshot;
+use super::{html, json, openmetrics, text, xml};
+
+const EXPIRES: (&str, &str) = ("Expires", "Thu, 01 Jan 1970 00:00:00 GMT");
+const CACHE_CONTROL: (&str, &str) = ("Cache-Control", "no-cache, no-store, must-revalidate, max-age=0");
+/// PHP spells the name like this when it completes the type itself.
+const CONTENT_TYPE: &str = "Content-type";
+
+/// An answer with status 200.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Names and values, in the order in which they are to be sent.
+    pub headers: Vec<(&'static str, &'static str)>,
+    /// What follows them.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The type of the body.
+    pub fn content_type(&self) -> &'static str {
+        let is_type = |name: &str| name.eq_ignore_ascii_case(CONTENT_TYPE);
+        self.headers
+            .iter()
+            .find(|(name, _)| is_type(name))
+            .map_or("", |(_, value)| value)
+    }
+}
+
+/// The answer to a request for the status page.
+pub fn status(method: &[u8], query: &[u8], snapshot: &Snapshot) -> Answer {
+    if method == b"HEAD" {
+        let content_type = (CONTENT_TYPE, "text/html; charset=UTF-8");
+        return Answer {
+            headers: vec![EXPIRES, CACHE_CONTROL, content_type],
+            body: Vec::new(),
+        };
+    }
+    let selection = Selection::from_query(query);
+    let content_type = match selection.format {
+        Format::Text => (CONTENT_TYPE, "text/plain;charset=UTF-8"),
+        Format::Html => (CONTENT_TYPE, "text/html;charset=UTF-8"),
+        Format::Xml => (CONTENT_TYPE, "text/xml;charset=UTF-8"),
+        Format::Json => ("Content-Type", "application/json"),
+        Format::Openmetrics => (
+            "Content-Type",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        ),
+    };
+    let body = render(snapshot, selection).into_bytes();
+    Answer {
+        headers: vec![EXPIRES, CACHE_CONTROL, content_type],
+        body,
+    }
+}
+
+/// The answer to a ping.
+pub fn ping(method: &[u8], response: &str) -> Answer {
+    let body = if method == b"HEAD" {
+        Vec::new()
+    } else {
+        response.as_bytes().to_vec()
+    };
+    Answer {
+        headers: vec![(CONTENT_TYPE, "text/plain;charset=UTF-8"), EXPIRES, CACHE_CONTROL],
+        body,
+    }
+}
+
+/// A snapshot as the text of a page.
+pub fn render(snapshot: &Snapshot, selection: Selection) -> String {
+    match selection.format {
+        Format::Text => text::render(snapshot, selection.full),
+        Format::Html => html::render(snapshot, selection.full),
+        Format::Xml => xml::render(snapshot, selection.full),
+        Format::Json => json::render(snapshot, selection.full),
+        Format::Openmetrics => openmetrics::render(snapshot),
+    }
+}

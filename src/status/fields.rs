@@ -1,0 +1,115 @@
+//! The fields of a status page in their order, whatever they are rendered to.
+
+use super::snapshot::{Snapshot, WorkerRow};
+
+/// A field's value.
+pub(super) enum Value {
+    /// Ours, or of unknown origin: to be escaped either way.
+    Text(String),
+    /// A moment, which some formats show as local time.
+    Time(i64),
+    Number(u64),
+    Signed(i64),
+    /// With two decimals.
+    Share(f64),
+}
+
+/// A field: its name with blanks, and its value.
+pub(super) type Field = (&'static str, Value);
+
+/// The fields of the pool.
+pub(super) fn pool(snapshot: &Snapshot) -> [Field; 14] {
+    let queue = &snapshot.listen_queue;
+    [
+        ("pool", Value::Text(snapshot.pool.clone())),
+        (
+            "process manager",
+            Value::Text(snapshot.process_manager.to_owned()),
+        ),
+        ("start time", Value::Time(snapshot.start)),
+        ("start since", Value::Number(since(snapshot, snapshot.start))),
+        ("accepted conn", Value::Number(snapshot.accepted)),
+        ("listen queue", Value::Number(queue.current.into())),
+        ("max listen queue", Value::Number(queue.max.into())),
+        ("listen queue len", Value::Number(queue.len.into())),
+        ("idle processes", Value::Number(snapshot.idle.into())),
+        ("active processes", Value::Number(snapshot.active.into())),
+        ("total processes", Value::Number(snapshot.total.into())),
+        ("max active processes", Value::Number(snapshot.max_active.into())),
+        (
+            "max children reached",
+            Value::Number(snapshot.max_children_reached),
+        ),
+        ("slow requests", Value::Number(snapshot.slow)),
+    ]
+}
+
+/// The names of a worker's fields.
+pub(super) const WORKER_NAMES: [&str; 13] = [
+    "pid",
+    "state",
+    "start time",
+    "start since",
+    "requests",
+    "request duration",
+    "request method",
+    "request uri",
+    "content length",
+    "user",
+    "script",
+    "last request cpu",
+    "last request memory",
+];
+
+/// The fields of a worker.
+pub(super) fn worker(snapshot: &Snapshot, row: &WorkerRow) -> [Field; 13] {
+    let mut names = WORKER_NAMES.into_iter();
+    [
+        Value::Signed(row.pid.into()),
+        Value::Text(row.state.to_owned()),
+        Value::Time(row.start),
+        Value::Number(since(snapshot, row.start)),
+        Value::Number(row.requests),
+        Value::Number(row.duration_us),
+        Value::Text(or_dash(&row.method)),
+        Value::Text(uri(row)),
+        Value::Number(row.content_length),
+        Value::Text(or_dash(&row.user)),
+        Value::Text(or_dash(&row.script)),
+        Value::Share(row.last_cpu),
+        Value::Number(row.last_memory),
+    ]
+    .map(|value| (names.next().unwrap_or_default(), value))
+}
+
+/// Seconds from a moment until the snapshot; 0 if the clock was set back.
+pub(super) fn since(snapshot: &Snapshot, start: i64) -> u64 {
+    u64::try_from(snapshot.now.saturating_sub(start)).unwrap_or(0)
+}
+
+/// With two decimals, also if a worker's number is none.
+pub(super) fn share(share: f64) -> String {
+    if share.is_finite() {
+        format!("{share:.2}")
+    } else {
+        "0.00".to_owned()
+    }
+}
+
+fn uri(row: &WorkerRow) -> String {
+    let mut uri = or_dash(&row.uri);
+    if !row.query.is_empty() {
+        uri.push('?');
+        uri.push_str(&String::from_utf8_lossy(&row.query));
+    }
+    uri
+}
+
+/// As text, each part that isn't UTF-8 replaced by U+FFFD; a dash if there is nothing.
+fn or_dash(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        "-".to_owned()
+    } else {
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+}
