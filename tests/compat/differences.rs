@@ -75,7 +75,12 @@ fn opcache_can_be_sized_for_a_pool() {
 fn a_negative_length_is_no_body() {
     // php-fpm waits for bytes that never come.
     let server = Forkyard::start(&Setup::new());
-    let request = Request::post(&scripts(), "/server.php", "application/x-www-form-urlencoded", "a=1");
+    let request = Request::post(
+        &scripts(),
+        "/server.php",
+        "application/x-www-form-urlencoded",
+        "a=1",
+    );
     let reply = request.with("CONTENT_LENGTH", "-5").send(&server.socket);
     assert_eq!(reply.end, Some((0, 0)));
     assert!(reply.body().ends_with("string(0) \"\"\n"), "{reply:?}");
@@ -89,7 +94,10 @@ fn output_after_the_answer_is_dropped_without_harm() {
     for ignore in ["0", "1"] {
         let file = directory.path().join("seen");
         let uri = format!("/finish.php?ignore={ignore}&much=1&file={}", file.display());
-        assert_eq!(Request::get(&scripts(), &uri).send(&server.socket).body(), "answer\n");
+        assert_eq!(
+            Request::get(&scripts(), &uri).send(&server.socket).body(),
+            "answer\n"
+        );
         assert_eq!(crate::take_file(&file), "[true,false,true,0,\"end\"] shutdown 0");
     }
 }

@@ -69,17 +69,24 @@ pub(crate) struct Description {
     pub(crate) denied: u8,
 }
 
+type StartFn = unsafe extern "C" fn(*const Start) -> c_int;
+type SetIniFn = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int;
+type BeginWorkerFn = unsafe extern "C" fn(*const Worker, *mut Facts);
+type ResolvesFn = unsafe extern "C" fn(*const c_char) -> c_int;
+type ServeFn = unsafe extern "C" fn(*mut c_void, *const Description) -> c_int;
+type EndWorkerFn = unsafe extern "C" fn();
+
 /// libphp with its shim. Never unloaded: PHP leaves handlers and threads' data behind.
 #[derive(Debug)]
 pub(crate) struct Php {
     /// As `8.2.35`.
     pub(crate) version: String,
-    start: unsafe extern "C" fn(*const Start) -> c_int,
-    set_ini: unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int,
-    begin_worker: unsafe extern "C" fn(*const Worker, *mut Facts),
-    resolves: unsafe extern "C" fn(*const c_char) -> c_int,
-    serve: unsafe extern "C" fn(*mut c_void, *const Description) -> c_int,
-    end_worker: unsafe extern "C" fn(),
+    start: StartFn,
+    set_ini: SetIniFn,
+    begin_worker: BeginWorkerFn,
+    resolves: ResolvesFn,
+    serve: ServeFn,
+    end_worker: EndWorkerFn,
 }
 
 /// Why PHP can't be had.
@@ -141,7 +148,10 @@ impl Php {
         };
 
         let build = build_of(&path)?;
-        let is_wanted = build.version.strip_prefix(version).is_some_and(|rest| rest.starts_with('.'));
+        let is_wanted = build
+            .version
+            .strip_prefix(version)
+            .is_some_and(|rest| rest.starts_with('.'));
         let id = format!("API{},NTS", shim.api);
         if !is_wanted || build.id != id {
             let found = format!("{} ({})", build.version, build.id);
@@ -161,14 +171,18 @@ impl Php {
             assert_eq!(shim_version(), SHIM_VERSION, "shim.h and ffi.rs are of one build");
             Ok(Php {
                 version: build.version,
-                start: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_start")?),
-                set_ini: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_set_ini")?),
-                begin_worker: std::mem::transmute::<NonNull<c_void>, _>(
+                start: std::mem::transmute::<NonNull<c_void>, StartFn>(shim.symbol(c"forkyard_shim_start")?),
+                set_ini: std::mem::transmute::<NonNull<c_void>, SetIniFn>(
+                    shim.symbol(c"forkyard_shim_set_ini")?,
+                ),
+                begin_worker: std::mem::transmute::<NonNull<c_void>, BeginWorkerFn>(
                     shim.symbol(c"forkyard_shim_begin_worker")?,
                 ),
-                resolves: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_resolves")?),
-                serve: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_serve")?),
-                end_worker: std::mem::transmute::<NonNull<c_void>, _>(
+                resolves: std::mem::transmute::<NonNull<c_void>, ResolvesFn>(
+                    shim.symbol(c"forkyard_shim_resolves")?,
+                ),
+                serve: std::mem::transmute::<NonNull<c_void>, ServeFn>(shim.symbol(c"forkyard_shim_serve")?),
+                end_worker: std::mem::transmute::<NonNull<c_void>, EndWorkerFn>(
                     shim.symbol(c"forkyard_shim_end_worker")?,
                 ),
             })
@@ -290,14 +304,24 @@ fn build_of(path: &Path) -> Result<Build, Error> {
         String::from_utf8(rest[..end].to_vec()).ok()
     };
     match (text_after(c"X-Powered-By: PHP/"), text_after(c"API20")) {
-        (Some(version), Some(id)) => Ok(Build { version, id: format!("API20{id}") }),
+        (Some(version), Some(id)) => Ok(Build {
+            version,
+            id: format!("API20{id}"),
+        }),
         _ => Err(Error::Load(format!("{} is not libphp", path.display()))),
     }
 }
 
 fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
     // SAFETY: two readable areas with their lengths.
-    let found = unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), part.as_ptr().cast(), part.len()) };
+    let found = unsafe {
+        libc::memmem(
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            part.as_ptr().cast(),
+            part.len(),
+        )
+    };
     (!found.is_null()).then(|| found as usize - bytes.as_ptr() as usize)
 }
 

@@ -134,7 +134,11 @@ fn describe(params: &Params, script: Script, limit_extensions: &[String]) -> Des
         } else {
             0
         },
-        status: if script.is_named && path.is_none() { 404 } else { 200 },
+        status: if script.is_named && path.is_none() {
+            404
+        } else {
+            200
+        },
         denied: u8::from(path.is_some_and(|path| !script::is_allowed(path, limit_extensions))),
     }
 }

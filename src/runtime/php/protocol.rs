@@ -69,14 +69,28 @@ mod tests {
         assert_eq!(json(&begin), r#"{"command":"begin","kit":7}"#);
         let spawn: Command<u32> = Command::Spawn { worker: 5, slot: 2 };
         assert_eq!(json(&spawn), r#"{"command":"spawn","worker":5,"slot":2}"#);
-        assert_eq!(serde_json::from_str::<Command<u32>>(&json(&spawn)).unwrap(), spawn);
+        assert_eq!(
+            serde_json::from_str::<Command<u32>>(&json(&spawn)).unwrap(),
+            spawn
+        );
     }
 
     #[test]
     fn answers_are_as_documented() {
-        assert_eq!(json(&Answer::Ready { version: "8.2.35".into() }), r#"{"result":"ready","version":"8.2.35"}"#);
-        assert_eq!(json(&Answer::Ok { worker: 5, pid: 77 }), r#"{"result":"ok","worker":5,"pid":77}"#);
-        let error = Answer::Error { worker: None, message: "no".into() };
+        assert_eq!(
+            json(&Answer::Ready {
+                version: "8.2.35".into()
+            }),
+            r#"{"result":"ready","version":"8.2.35"}"#
+        );
+        assert_eq!(
+            json(&Answer::Ok { worker: 5, pid: 77 }),
+            r#"{"result":"ok","worker":5,"pid":77}"#
+        );
+        let error = Answer::Error {
+            worker: None,
+            message: "no".into(),
+        };
         assert_eq!(json(&error), r#"{"result":"error","message":"no"}"#);
         assert_eq!(serde_json::from_str::<Answer>(&json(&error)).unwrap(), error);
     }

@@ -78,27 +78,55 @@ pub fn fix_up(params: &mut impl Parameters, rules: &Rules, files: &impl FileSyst
     let filename = own(params, SCRIPT_FILENAME);
     let translated = own(params, PATH_TRANSLATED);
     if filename.is_none() && translated.is_none() {
-        return Script { is_named: false, path: None, uri: SCRIPT_NAME };
+        return Script {
+            is_named: false,
+            path: None,
+            uri: SCRIPT_NAME,
+        };
     }
     let path_info = fix_iis(params);
     let (filename, is_apache) = fix_apache(params, rules, filename);
 
     let (path, uri) = if rules.fix_pathinfo {
-        let sent = Sent { filename, translated, path_info, script_name: own(params, SCRIPT_NAME), is_apache };
+        let sent = Sent {
+            filename,
+            translated,
+            path_info,
+            script_name: own(params, SCRIPT_NAME),
+            is_apache,
+        };
         search(params, rules, files, &sent);
         (SCRIPT_FILENAME, SCRIPT_NAME)
     } else {
         let runs_translated = filename.is_none() || (translated.is_some() && !rules.discard_path);
-        let path = if runs_translated { PATH_TRANSLATED } else { SCRIPT_FILENAME };
-        (path, if path_info.is_some() { PATH_INFO } else { SCRIPT_NAME })
+        let path = if runs_translated {
+            PATH_TRANSLATED
+        } else {
+            SCRIPT_FILENAME
+        };
+        (
+            path,
+            if path_info.is_some() {
+                PATH_INFO
+            } else {
+                SCRIPT_NAME
+            },
+        )
     };
     let is_usable = text(params, path).is_some_and(|path| !climbs(path));
-    Script { is_named: true, path: is_usable.then_some(path), uri }
+    Script {
+        is_named: true,
+        path: is_usable.then_some(path),
+        uri,
+    }
 }
 
 /// Whether a script's path has one of the endings, and more than it. No endings: any path has.
 pub fn is_allowed(path: &[u8], endings: &[String]) -> bool {
-    endings.is_empty() || endings.iter().any(|end| path.len() > end.len() && path.ends_with(end.as_bytes()))
+    endings.is_empty()
+        || endings
+            .iter()
+            .any(|end| path.len() > end.len() && path.ends_with(end.as_bytes()))
 }
 
 /// A parameter as C sees it: up to the first zero byte.
@@ -115,8 +143,12 @@ fn own(params: &impl Parameters, name: &[u8]) -> Option<Vec<u8>> {
 fn fix_iis(params: &mut impl Parameters) -> Option<Vec<u8>> {
     let path_info = own(params, PATH_INFO)?;
     let is_iis = text(params, b"SERVER_SOFTWARE").is_some_and(|name| name.starts_with(b"Microsoft-IIS"));
-    let rest = text(params, SCRIPT_NAME).and_then(|name| path_info.strip_prefix(name)).map(<[u8]>::to_vec);
-    let (true, Some(rest)) = (is_iis, rest) else { return Some(path_info) };
+    let rest = text(params, SCRIPT_NAME)
+        .and_then(|name| path_info.strip_prefix(name))
+        .map(<[u8]>::to_vec);
+    let (true, Some(rest)) = (is_iis, rest) else {
+        return Some(path_info);
+    };
     params.set(b"ORIG_PATH_INFO", &path_info);
     if rest.is_empty() {
         params.remove(PATH_INFO);
@@ -132,11 +164,15 @@ fn fix_apache(
     rules: &Rules,
     filename: Option<Vec<u8>>,
 ) -> (Option<Vec<u8>>, bool) {
-    let Some(sent) = filename else { return (None, false) };
+    let Some(sent) = filename else {
+        return (None, false);
+    };
     let mut path = sent.clone();
     let mut is_apache = false;
     for prefix in APACHE_PREFIXES {
-        let has_prefix = path.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+        let has_prefix = path
+            .get(..prefix.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(prefix));
         if !has_prefix {
             continue;
         }
@@ -172,7 +208,9 @@ fn search(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem, 
         params.set(DOCUMENT_ROOT, root);
     }
     let redirect = own(params, b"REDIRECT_URL");
-    let Some(mut path) = sent.filename.clone().or_else(|| sent.translated.clone()) else { return };
+    let Some(mut path) = sent.filename.clone().or_else(|| sent.translated.clone()) else {
+        return;
+    };
     let mut script_name = sent.script_name.clone();
     // Old Apache modules name PHP itself as SF.
     if let (false, Some(translated), Some(url)) = (sent.is_apache, &sent.translated, &redirect) {
@@ -254,7 +292,11 @@ fn take_part(
                 name_from_path_info(params, sent, sent_info, sent_info);
                 is_named = true;
             } else if let Some(name) = &script_name {
-                let cut = |end: &[u8]| name.strip_suffix(end).filter(|rest| !rest.is_empty()).map(<[u8]>::to_vec);
+                let cut = |end: &[u8]| {
+                    name.strip_suffix(end)
+                        .filter(|rest| !rest.is_empty())
+                        .map(<[u8]>::to_vec)
+                };
                 if let Some(rest) = cut(tail).or_else(|| cut(&decoded)) {
                     params.set(b"ORIG_SCRIPT_NAME", name);
                     params.set(SCRIPT_NAME, &rest);
@@ -280,7 +322,13 @@ fn take_part(
     }
 
     take_filename(params, sent, script);
-    translate(params, sent, script, script_name.as_deref(), path_info.as_deref().unwrap_or_default());
+    translate(
+        params,
+        sent,
+        script,
+        script_name.as_deref(),
+        path_info.as_deref().unwrap_or_default(),
+    );
     if !is_named {
         take_script_name(params, sent, script_name.as_deref());
     }

@@ -6,7 +6,10 @@ struct List(Vec<(String, String)>);
 
 impl Parameters for List {
     fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        self.0.iter().find(|(n, _)| n.as_bytes() == name).map(|(_, v)| v.as_bytes())
+        self.0
+            .iter()
+            .find(|(n, _)| n.as_bytes() == name)
+            .map(|(_, v)| v.as_bytes())
     }
 
     fn set(&mut self, name: &[u8], value: &[u8]) {
@@ -36,7 +39,10 @@ impl FileSystem for Site {
 }
 
 fn rules() -> Rules {
-    Rules { fix_pathinfo: true, ..Rules::default() }
+    Rules {
+        fix_pathinfo: true,
+        ..Rules::default()
+    }
 }
 
 /// Long names for the short ones that the cases are written with.
@@ -78,8 +84,16 @@ fn check(sent: &str, expected: &str) -> Script {
     check_with(&rules(), sent, expected)
 }
 
-const FOUND: Script = Script { is_named: true, path: Some(b"SCRIPT_FILENAME"), uri: b"SCRIPT_NAME" };
-const LOST: Script = Script { is_named: true, path: None, uri: b"SCRIPT_NAME" };
+const FOUND: Script = Script {
+    is_named: true,
+    path: Some(b"SCRIPT_FILENAME"),
+    uri: b"SCRIPT_NAME",
+};
+const LOST: Script = Script {
+    is_named: true,
+    path: None,
+    uri: b"SCRIPT_NAME",
+};
 
 #[test]
 fn everything_in_every_parameter_is_taken_apart() {
@@ -104,7 +118,10 @@ fn without_path_info_there_is_none_afterwards() {
         "DR=/d SF=/d/p.php/a/b SN=/p.php/a/b",
         "DR=/d SF=/d/p.php SN=/p.php/a/b ORIG_SF=/d/p.php/a/b PT=/d",
     );
-    check("DR=/d SF=/d/p.php/ SN=/p.php/", "DR=/d SF=/d/p.php SN=/p.php/ ORIG_SF=/d/p.php/ PT=/d");
+    check(
+        "DR=/d SF=/d/p.php/ SN=/p.php/",
+        "DR=/d SF=/d/p.php SN=/p.php/ ORIG_SF=/d/p.php/ PT=/d",
+    );
 }
 
 #[test]
@@ -121,8 +138,14 @@ fn without_document_root_it_is_guessed() {
         "SF=/d/p.php/a/b SN=/p.php PI=/x/a/b",
         "SF=/d/p.php SN=/x PI=/a/b ORIG_PI=/x/a/b ORIG_SN=/p.php ORIG_SF=/d/p.php/a/b PT=/d/a/b",
     );
-    check("SF=/d/p.php/a SN=/other", "SF=/d/p.php SN=/other ORIG_SF=/d/p.php/a");
-    let rules = Rules { doc_root: Some(b"/root".to_vec()), ..rules() };
+    check(
+        "SF=/d/p.php/a SN=/other",
+        "SF=/d/p.php SN=/other ORIG_SF=/d/p.php/a",
+    );
+    let rules = Rules {
+        doc_root: Some(b"/root".to_vec()),
+        ..rules()
+    };
     check_with(&rules, "SF=/d/p.php SN=/p.php", "SF=/d/p.php SN=/p.php DR=/root");
 }
 
@@ -132,7 +155,10 @@ fn apache_sends_a_url() {
         "DR=/d SF=proxy:fcgi://h:9/d/p.php/1%202 SN=/p.php/1~2",
         "DR=/d SF=/d/p.php SN=/p.php ORIG_SN=/p.php/1~2 PI=/1%202 ORIG_SF=/d/p.php/1%202 PT=/d/1%202",
     );
-    check("DR=/d SF=proxy:fcgi://h:9/d/p.php?q=1 SN=/p.php PI=/x", "DR=/d SF=/d/p.php SN=/p.php PI=/x");
+    check(
+        "DR=/d SF=proxy:fcgi://h:9/d/p.php?q=1 SN=/p.php PI=/x",
+        "DR=/d SF=/d/p.php SN=/p.php PI=/x",
+    );
     check(
         "DR=/d SF=Proxy:Balancer://h/d/p.php/a+b SN=/p.php/a+b",
         "DR=/d SF=/d/p.php SN=/p.php ORIG_SN=/p.php/a+b PI=/a+b ORIG_SF=/d/p.php/a+b PT=/d/a+b",
@@ -149,13 +175,19 @@ fn apache_sends_a_url() {
 
 #[test]
 fn apache_under_later_versions() {
-    let rules = Rules { decode_path_info: true, ..rules() };
+    let rules = Rules {
+        decode_path_info: true,
+        ..rules()
+    };
     check_with(
         &rules,
         "DR=/d SF=proxy:fcgi://h:9/d/p.php/1%202 SN=/p.php/1~2",
         "DR=/d SF=/d/p.php SN=/p.php ORIG_SN=/p.php/1~2 PI=/1~2 ORIG_SF=/d/p.php/1%202 PT=/d/1~2",
     );
-    let rules = Rules { decode_script_path: true, ..self::rules() };
+    let rules = Rules {
+        decode_script_path: true,
+        ..self::rules()
+    };
     check_with(
         &rules,
         "DR=/d SF=proxy:fcgi://h:9/d/p.php/1%202 SN=/p.php/1~2",
@@ -165,7 +197,10 @@ fn apache_under_later_versions() {
 
 #[test]
 fn a_url_without_path_is_no_script() {
-    assert_eq!(check("SF=proxy:fcgi://h:9 SN=/p", "SN=/p ORIG_SF=proxy:fcgi://h:9"), LOST);
+    assert_eq!(
+        check("SF=proxy:fcgi://h:9 SN=/p", "SN=/p ORIG_SF=proxy:fcgi://h:9"),
+        LOST
+    );
 }
 
 #[test]
@@ -191,9 +226,15 @@ fn iis_repeats_the_script_name() {
 
 #[test]
 fn nothing_found() {
-    assert_eq!(check("DR=/d SF=/d/q.php SN=/q.php", "DR=/d SN=/q.php ORIG_SF=/d/q.php"), LOST);
+    assert_eq!(
+        check("DR=/d SF=/d/q.php SN=/q.php", "DR=/d SN=/q.php ORIG_SF=/d/q.php"),
+        LOST
+    );
     assert_eq!(check("DR=/d SF=/d/ SN=/", "DR=/d SN=/ ORIG_SF=/d/"), LOST);
-    assert_eq!(check("SF=/d/../d/p.php SN=/p.php", "SF=/d/../d/p.php SN=/p.php"), LOST);
+    assert_eq!(
+        check("SF=/d/../d/p.php SN=/p.php", "SF=/d/../d/p.php SN=/p.php"),
+        LOST
+    );
     let unnamed = check("SN=/p.php", "SN=/p.php");
     assert!(!unnamed.is_named && unnamed.path.is_none());
 }
@@ -208,17 +249,35 @@ fn without_fix_pathinfo_nothing_is_changed() {
     let rules = Rules::default();
     let sent = "SF=/a.php PT=/b.php SN=/s PI=/i";
     let script = check_with(&rules, sent, sent);
-    assert_eq!(script, Script { is_named: true, path: Some(b"PATH_TRANSLATED"), uri: b"PATH_INFO" });
-    let rules = Rules { discard_path: true, ..rules };
-    assert_eq!(check_with(&rules, sent, sent).path, Some(b"SCRIPT_FILENAME".as_slice()));
-    assert_eq!(check_with(&rules, "PT=/b.php SN=/s", "PT=/b.php SN=/s").path, Some(b"PATH_TRANSLATED".as_slice()));
+    assert_eq!(
+        script,
+        Script {
+            is_named: true,
+            path: Some(b"PATH_TRANSLATED"),
+            uri: b"PATH_INFO"
+        }
+    );
+    let rules = Rules {
+        discard_path: true,
+        ..rules
+    };
+    assert_eq!(
+        check_with(&rules, sent, sent).path,
+        Some(b"SCRIPT_FILENAME".as_slice())
+    );
+    assert_eq!(
+        check_with(&rules, "PT=/b.php SN=/s", "PT=/b.php SN=/s").path,
+        Some(b"PATH_TRANSLATED".as_slice())
+    );
 }
 
 #[test]
 fn endings() {
     let endings = [".php".to_owned(), "phar".to_owned()];
     assert!(is_allowed(b"/d/p.php", &endings) && is_allowed(b"/xphar", &endings));
-    assert!(!is_allowed(b"/d/p.PHP", &endings) && !is_allowed(b".php", &endings) && !is_allowed(b"", &endings));
+    assert!(
+        !is_allowed(b"/d/p.PHP", &endings) && !is_allowed(b".php", &endings) && !is_allowed(b"", &endings)
+    );
     assert!(is_allowed(b"/anything", &[]));
 }
 

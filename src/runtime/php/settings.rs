@@ -27,8 +27,14 @@ pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
 
 /// The settings that are set after module start-up, with whether they are for administrators.
 pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
-    let values = php.php_value.iter().map(|(name, value)| (name.as_str(), value.as_str(), false));
-    let admin = php.php_admin_value.iter().map(|(name, value)| (name.as_str(), value.as_str(), true));
+    let values = php
+        .php_value
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str(), false));
+    let admin = php
+        .php_admin_value
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str(), true));
     values.chain(admin).filter(|(name, _, _)| !is_start_setting(name))
 }
 
@@ -84,7 +90,10 @@ mod tests {
     #[test]
     fn values_are_quoted_literally_or_refused() {
         let lines = |value| start_lines(&settings(&[("opcache.preload", value)], &[]));
-        assert_eq!(lines("/a b$c\"d"), Ok(Some("opcache.preload='/a b$c\"d'\n".into())));
+        assert_eq!(
+            lines("/a b$c\"d"),
+            Ok(Some("opcache.preload='/a b$c\"d'\n".into()))
+        );
         assert_eq!(lines("/it's"), Ok(Some("opcache.preload=\"/it's\"\n".into())));
         assert_eq!(lines("/it's \"x\""), Err("opcache.preload".into()));
         assert_eq!(lines("a\nextension=evil"), Err("opcache.preload".into()));
