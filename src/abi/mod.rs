@@ -108,7 +108,10 @@ unsafe fn bytes<'a>(data: *const c_void, length: usize) -> &'a [u8] {
 
 /// A text for C of bytes that end with a NUL, which is not counted.
 fn text(with_nul: &[u8]) -> Text {
-    Text { data: with_nul.as_ptr().cast(), length: with_nul.len().saturating_sub(1) }
+    Text {
+        data: with_nul.as_ptr().cast(),
+        length: with_nul.len().saturating_sub(1),
+    }
 }
 
 unsafe extern "C" fn param_count(request: *const Handle) -> usize {
@@ -116,21 +119,35 @@ unsafe extern "C" fn param_count(request: *const Handle) -> usize {
     unsafe { shared(request) }.params().len()
 }
 
-unsafe extern "C" fn param_at(request: *const Handle, index: usize, name: *mut Text, value: *mut Text) -> c_int {
+unsafe extern "C" fn param_at(
+    request: *const Handle,
+    index: usize,
+    name: *mut Text,
+    value: *mut Text,
+) -> c_int {
     // SAFETY: the header's contract; both out-pointers are valid for writing.
     unsafe {
-        let Some((a, b)) = shared(request).params().at_with_nul(index) else { return 0 };
+        let Some((a, b)) = shared(request).params().at_with_nul(index) else {
+            return 0;
+        };
         *name = text(a);
         *value = text(b);
     }
     1
 }
 
-unsafe extern "C" fn param(request: *const Handle, name: *const c_char, length: usize, value: *mut Text) -> c_int {
+unsafe extern "C" fn param(
+    request: *const Handle,
+    name: *const c_char,
+    length: usize,
+    value: *mut Text,
+) -> c_int {
     // SAFETY: the header's contract; the out-pointer is valid for writing.
     unsafe {
         let name = bytes(name.cast(), length);
-        let Some(found) = shared(request).params().get_with_nul(name) else { return 0 };
+        let Some(found) = shared(request).params().get_with_nul(name) else {
+            return 0;
+        };
         *value = text(found);
     }
     1
@@ -141,8 +158,12 @@ unsafe extern "C" fn read_body(request: *mut Handle, buffer: *mut c_void, length
         return 0;
     }
     // SAFETY: the header's contract: `buffer` has room for `length` bytes, which are only written to.
-    let (request, buffer) =
-        unsafe { (exclusive(request), std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length)) };
+    let (request, buffer) = unsafe {
+        (
+            exclusive(request),
+            std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length),
+        )
+    };
     request.read_body(buffer).map_or(-1, |count| count as isize)
 }
 

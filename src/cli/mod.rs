@@ -26,7 +26,12 @@ enum Command {
     /// Run the daemon
     Run {
         /// Configuration file (TOML)
-        #[arg(short, long, value_name = "FILE", default_value = "/etc/forkyard/forkyard.toml")]
+        #[arg(
+            short,
+            long,
+            value_name = "FILE",
+            default_value = "/etc/forkyard/forkyard.toml"
+        )]
         config: PathBuf,
         /// Go to the background, whatever `daemonize` says
         #[arg(short = 'D', long, overrides_with = "nodaemonize")]
@@ -38,7 +43,12 @@ enum Command {
     /// Check a configuration without starting anything
     Check {
         /// Configuration file (TOML)
-        #[arg(short, long, value_name = "FILE", default_value = "/etc/forkyard/forkyard.toml")]
+        #[arg(
+            short,
+            long,
+            value_name = "FILE",
+            default_value = "/etc/forkyard/forkyard.toml"
+        )]
         config: PathBuf,
     },
 }
@@ -52,7 +62,11 @@ pub fn main() -> ExitCode {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
         }
-        Command::Run { config, daemonize, nodaemonize } => {
+        Command::Run {
+            config,
+            daemonize,
+            nodaemonize,
+        } => {
             let background = match (daemonize, nodaemonize) {
                 (true, _) => Some(true),
                 (false, true) => Some(false),
@@ -104,5 +118,7 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
 /// Where this program's executable is, and those that it starts.
 fn program_directory() -> PathBuf {
     let own = std::env::current_exe().ok();
-    own.as_deref().and_then(Path::parent).map_or_else(|| PathBuf::from("/usr/libexec/forkyard"), Path::to_owned)
+    own.as_deref()
+        .and_then(Path::parent)
+        .map_or_else(|| PathBuf::from("/usr/libexec/forkyard"), Path::to_owned)
 }

@@ -118,6 +118,11 @@ impl Pairs {
         self.carry.is_empty()
     }
 
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.carry.capacity()
+    }
+
     /// Takes in all of `piece`.
     pub(super) fn receive(&mut self, mut piece: &[u8], params: &mut Params) -> Result<(), Excess> {
         while !self.carry.is_empty() && !piece.is_empty() {

@@ -155,6 +155,11 @@ impl Params {
         true
     }
 
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// As [`Params::set`] with name and value as they stand one after the other at the start of `wire`, which should go
     /// on behind them so that short copies may read on. The caller has checked that both are there.
     pub(super) fn set_from_wire(&mut self, wire: &[u8], name_length: usize, value_length: usize) {

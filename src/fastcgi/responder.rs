@@ -430,4 +430,6 @@ impl Responder {
 }
 
 #[cfg(test)]
+mod random_tests;
+#[cfg(test)]
 mod tests;

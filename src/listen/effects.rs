@@ -48,12 +48,21 @@ pub enum ListenError {
 impl fmt::Display for ListenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ListenError::Taken { address, pid: Some(pid) } => {
+            ListenError::Taken {
+                address,
+                pid: Some(pid),
+            } => {
                 write!(f, "another process (pid {pid}) already listens on {address}")
             }
-            ListenError::Taken { address, pid: None } => write!(f, "another process already listens on {address}"),
+            ListenError::Taken { address, pid: None } => {
+                write!(f, "another process already listens on {address}")
+            }
             ListenError::NotASocket(path) => {
-                write!(f, "{} exists and is no socket; remove it or listen elsewhere", path.display())
+                write!(
+                    f,
+                    "{} exists and is no socket; remove it or listen elsewhere",
+                    path.display()
+                )
             }
             ListenError::System(error) => error.fmt(f),
         }
@@ -77,7 +86,11 @@ impl From<sys::Error> for ListenError {
 
 /// Opens a listening socket.
 pub fn bind(listen: &Listen) -> Result<Listener, ListenError> {
-    let listener = |socket, file| Listener { socket, address: listen.address.clone(), file };
+    let listener = |socket, file| Listener {
+        socket,
+        address: listen.address.clone(),
+        file,
+    };
     match &listen.address {
         Address::Unix(path) => {
             let socket = bind_unix(path, listen)?;
@@ -91,7 +104,11 @@ pub fn bind(listen: &Listen) -> Result<Listener, ListenError> {
                 Err(ListenError::System(error))
                     if matches!(error.errno, Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL) =>
                 {
-                    bind_tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)), listen.backlog, false)?
+                    bind_tcp(
+                        SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)),
+                        listen.backlog,
+                        false,
+                    )?
                 }
                 other => other?,
             };
@@ -114,7 +131,10 @@ impl Listener {
 
 fn bind_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd, ListenError> {
     socket::listen_tcp(address, backlog, v6_only).map_err(|error| match error.errno {
-        Errno::EADDRINUSE => ListenError::Taken { address: address.to_string(), pid: None },
+        Errno::EADDRINUSE => ListenError::Taken {
+            address: address.to_string(),
+            pid: None,
+        },
         _ => ListenError::System(error),
     })
 }
@@ -124,7 +144,8 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<OwnedFd, ListenError> {
     let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
     make_way(path)?;
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = make_socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(|e| failed("socket", e))?;
+    let fd =
+        make_socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(|e| failed("socket", e))?;
     let address = UnixAddr::new(path).map_err(|e| failed("bind", e))?;
     // The file is created with its final mode: nobody can connect in between.
     let before = umask(Mode::from_bits_truncate(!listen.mode & 0o777));
@@ -158,16 +179,19 @@ fn make_way(path: &Path) -> Result<(), ListenError> {
         Ok(data) if !data.file_type().is_socket() => return Err(ListenError::NotASocket(path.to_owned())),
         Ok(_) => {}
     }
-    let taken = |pid| ListenError::Taken { address: path.display().to_string(), pid };
+    let taken = |pid| ListenError::Taken {
+        address: path.display().to_string(),
+        pid,
+    };
     match owner(path)? {
         Owner::Nobody | Owner::Dead => {}
         Owner::Alive(pid) => return Err(taken(Some(pid))),
         Owner::Unknown => return Err(taken(None)),
     }
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(ListenError::System(sys::Error::from_io("unlink", path.display().to_string(), &error)))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ListenError::System(
+            sys::Error::from_io("unlink", path.display().to_string(), &error),
+        )),
         _ => Ok(()),
     }
 }
@@ -218,5 +242,8 @@ fn is_alive(pid: i32) -> bool {
     }
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // proc(5): the state follows the command, which is in parentheses.
-    !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+    !stat
+        .rsplit(')')
+        .next()
+        .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }

@@ -21,7 +21,12 @@ pub struct LogError {
 
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "failed to open error_log {}: {}", self.path.display(), self.source)
+        write!(
+            f,
+            "failed to open error_log {}: {}",
+            self.path.display(),
+            self.source
+        )
     }
 }
 
@@ -62,8 +67,14 @@ impl Log {
     /// destination of the `log` crate's records.
     pub fn install() -> &'static Log {
         let log = LOG.get_or_init(|| {
-            let state = State { target: LogTarget::Stderr, sink: Sink::Stderr, level: LogLevel::Notice };
-            Log { state: Mutex::new(state) }
+            let state = State {
+                target: LogTarget::Stderr,
+                sink: Sink::Stderr,
+                level: LogLevel::Notice,
+            };
+            Log {
+                state: Mutex::new(state),
+            }
         });
         if log::set_logger(log).is_ok() {
             log::set_max_level(LevelFilter::Debug);
@@ -74,7 +85,11 @@ impl Log {
     /// Sends the log elsewhere. On failure it goes on where it was.
     pub fn direct(&self, target: &LogTarget, level: LogLevel) -> Result<(), LogError> {
         let sink = open(target)?;
-        *self.lock() = State { target: target.clone(), sink, level };
+        *self.lock() = State {
+            target: target.clone(),
+            sink,
+            level,
+        };
         Ok(())
     }
 
@@ -123,12 +138,24 @@ fn open(target: &LogTarget) -> Result<Sink, LogError> {
 }
 
 fn open_file(path: &Path) -> Result<File, LogError> {
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    file.map_err(|source| LogError { path: path.to_owned(), source })
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path);
+    file.map_err(|source| LogError {
+        path: path.to_owned(),
+        source,
+    })
 }
 
-const LEVELS: [LogLevel; 5] =
-    [LogLevel::Debug, LogLevel::Notice, LogLevel::Warning, LogLevel::Error, LogLevel::Alert];
+const LEVELS: [LogLevel; 5] = [
+    LogLevel::Debug,
+    LogLevel::Notice,
+    LogLevel::Warning,
+    LogLevel::Error,
+    LogLevel::Alert,
+];
 
 /// A line for the master: the level's digit, the text, a newline.
 fn message(level: LogLevel, text: &str) -> Vec<u8> {
@@ -142,7 +169,9 @@ fn message(level: LogLevel, text: &str) -> Vec<u8> {
 
 /// Takes a line apart that a worker, or somebody in its place, sent.
 pub fn parse_message(line: &[u8]) -> (LogLevel, String) {
-    let level = line.first().and_then(|digit| LEVELS.get(usize::from(digit.wrapping_sub(b'1'))));
+    let level = line
+        .first()
+        .and_then(|digit| LEVELS.get(usize::from(digit.wrapping_sub(b'1'))));
     match level {
         Some(level) => (*level, String::from_utf8_lossy(&line[1..]).into_owned()),
         None => (LogLevel::Warning, String::from_utf8_lossy(line).into_owned()),

@@ -23,9 +23,15 @@ fn level_name(level: LogLevel) -> &'static str {
 /// A whole line. Control characters in the text, which may come from outside, are shown and not passed on.
 pub(super) fn format(epoch_seconds: u64, utc_offset_seconds: i32, level: LogLevel, text: &str) -> String {
     let zone = UtcOffset::from_whole_seconds(utc_offset_seconds).unwrap_or(UtcOffset::UTC);
-    let time = i64::try_from(epoch_seconds).ok().and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok());
+    let time = i64::try_from(epoch_seconds)
+        .ok()
+        .and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok());
     let time = time.unwrap_or(OffsetDateTime::UNIX_EPOCH).to_offset(zone);
-    let mut line = format!("[{}] {}: ", time.format(TIME).unwrap_or_default(), level_name(level));
+    let mut line = format!(
+        "[{}] {}: ",
+        time.format(TIME).unwrap_or_default(),
+        level_name(level)
+    );
     for c in text.chars() {
         if c.is_control() && c != '\t' {
             let _ = write!(line, "\\x{:02x}", u32::from(c));

@@ -37,5 +37,5 @@ pub mod event;
 mod run;
 
 pub use effects::{ApplyError, Handlers};
-pub use run::{RunError, run};
 pub use manager::{Headcount, Manager};
+pub use run::{RunError, run};

@@ -38,7 +38,9 @@ impl fmt::Display for RunError {
             RunError::Apply(error) => error.fmt(f),
             RunError::Log(error) => error.fmt(f),
             RunError::System(error) => error.fmt(f),
-            RunError::Pid(path, error) => write!(f, "Unable to create the PID file ({}): {error}", path.display()),
+            RunError::Pid(path, error) => {
+                write!(f, "Unable to create the PID file ({}): {error}", path.display())
+            }
             RunError::NoWorker => f.write_str("no worker could be made"),
         }
     }
@@ -71,15 +73,18 @@ fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
 /// `ready` is called once every socket listens and the first workers have been asked for.
 pub fn run(config: Config, handlers: Handlers, libexec: &Path, ready: impl FnOnce()) -> Result<(), RunError> {
     let log = Log::install();
-    log.direct(&config.global.error_log, config.global.log_level).map_err(RunError::Log)?;
+    log.direct(&config.global.error_log, config.global.log_level)
+        .map_err(RunError::Log)?;
     let limit = fd::raise_descriptor_limit().ok();
     limit_master(&config);
     process::become_subreaper()?;
     sys::signal::ignore_pipe();
     let poll = Poll::new().map_err(system("epoll_create1"))?;
-    let mut signals =
-        Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGHUP]).map_err(system("sigaction"))?;
-    poll.registry().register(&mut signals, SIGNALS, Interest::READABLE).map_err(system("epoll_ctl"))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGHUP])
+        .map_err(system("sigaction"))?;
+    poll.registry()
+        .register(&mut signals, SIGNALS, Interest::READABLE)
+        .map_err(system("epoll_ctl"))?;
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
     let title = format!("forkyard: master process ({})", config.path.display());
@@ -90,7 +95,13 @@ pub fn run(config: Config, handlers: Handlers, libexec: &Path, ready: impl FnOnc
     }
     title::set(&title);
     log::info!("forkyard is running, pid {}", std::process::id());
-    let mut master = Master { poll, signals, edge, manager: Manager::default(), actions: Vec::new() };
+    let mut master = Master {
+        poll,
+        signals,
+        edge,
+        manager: Manager::default(),
+        actions: Vec::new(),
+    };
     master.tell(Event::Apply(wanted));
     log::info!("ready to handle connections");
     ready();
@@ -153,7 +164,11 @@ impl Master {
                     super::action::Outcome::NoWorkerAtStart => Err(RunError::NoWorker),
                 };
             }
-            let timeout = if again.is_empty() { self.timeout() } else { Some(Duration::ZERO) };
+            let timeout = if again.is_empty() {
+                self.timeout()
+            } else {
+                Some(Duration::ZERO)
+            };
             match self.poll.poll(&mut events, timeout) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -173,7 +188,11 @@ impl Master {
                 }
                 self.settle();
             }
-            if self.manager.next_deadline().is_some_and(|deadline| deadline <= clock::now()) {
+            if self
+                .manager
+                .next_deadline()
+                .is_some_and(|deadline| deadline <= clock::now())
+            {
                 self.tell(Event::Deadline);
             }
         }
@@ -183,7 +202,9 @@ impl Master {
         let deadline = self.manager.next_deadline()?;
         let left = deadline.since(clock::now());
         // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
-        Some(Duration::from_millis(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)))
+        Some(Duration::from_millis(
+            u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
+        ))
     }
 
     /// Tells the core, and performs what it wants, until nothing more follows.
@@ -254,7 +275,9 @@ impl Master {
                 }
                 self.tell(Event::Apply(wanted));
             }
-            Err(error) => log::error!("the configuration is not reloaded, the old one stays in force: {error}"),
+            Err(error) => {
+                log::error!("the configuration is not reloaded, the old one stays in force: {error}")
+            }
         }
     }
 }

@@ -46,7 +46,10 @@ pub struct Entry {
 /// The stage alone, sequentially consistent with what the worker told and was told.
 pub fn stage(words: &[AtomicU64]) -> Stage {
     let number = words[slot::STAGE].load(Ordering::SeqCst);
-    u32::try_from(number).ok().and_then(Stage::from_number).unwrap_or(Stage::Executing)
+    u32::try_from(number)
+        .ok()
+        .and_then(Stage::from_number)
+        .unwrap_or(Stage::Executing)
 }
 
 /// One word of a slot, alone.
@@ -84,11 +87,16 @@ fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> Entry {
     let text = |index: usize| {
         let (first, room) = slot::TEXTS[index];
         let length = ((lengths >> (index * 12)) & 0xfff) as usize;
-        let bytes = copy[first..first + room / 8].iter().flat_map(|word| word.to_ne_bytes());
+        let bytes = copy[first..first + room / 8]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes());
         bytes.take(length.min(room)).collect()
     };
     Entry {
-        stage: u32::try_from(copy[slot::STAGE]).ok().and_then(Stage::from_number).unwrap_or(Stage::Executing),
+        stage: u32::try_from(copy[slot::STAGE])
+            .ok()
+            .and_then(Stage::from_number)
+            .unwrap_or(Stage::Executing),
         pid: copy[slot::PID],
         started: copy[slot::STARTED],
         requests: copy[slot::REQUESTS],
@@ -122,7 +130,12 @@ mod tests {
         stamp.begin(42, 1000, Tick::from_nanos(1));
         stamp.reading(Tick::from_nanos(5));
         let long = vec![b'x'; 5000];
-        let about = Description { method: b"GET", uri: b"/a.php", query: &long, ..Description::default() };
+        let about = Description {
+            method: b"GET",
+            uri: b"/a.php",
+            query: &long,
+            ..Description::default()
+        };
         stamp.describe(&about);
         let entry = read(&page);
         assert!(entry.consistent);
@@ -181,7 +194,9 @@ mod tests {
         for _ in 0..2_000 {
             let page = page();
             for word in &page {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 word.store(state, Ordering::Relaxed);
             }
             let entry = read(&page);

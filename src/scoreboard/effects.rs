@@ -61,7 +61,10 @@ pub struct Reader {
 impl Reader {
     /// Maps a scoreboard for reading.
     pub fn map(memory: BorrowedFd<'_>, slots: usize) -> Result<Reader> {
-        Ok(Reader { all: Words::map_readable(memory, HEADER_PAGES + slots)?, slots })
+        Ok(Reader {
+            all: Words::map_readable(memory, HEADER_PAGES + slots)?,
+            slots,
+        })
     }
 
     /// The header's words; they can only be loaded.
@@ -89,7 +92,9 @@ pub struct Slot {
 impl Slot {
     /// Maps the page of one slot.
     pub fn map(memory: BorrowedFd<'_>, index: usize) -> Result<Slot> {
-        Ok(Slot { page: Words::map_writable(memory, HEADER_PAGES + index, 1)? })
+        Ok(Slot {
+            page: Words::map_writable(memory, HEADER_PAGES + index, 1)?,
+        })
     }
 
     /// The page's words.
@@ -144,7 +149,10 @@ mod tests {
         let board = Board::create("test", 2).unwrap();
         let reader = Reader::map(board.memory().readable.as_fd(), 2).unwrap();
         let own = Slot::map(board.memory().writable.as_fd(), 0).unwrap();
-        assert_eq!(child_dies_of(|| own.words()[0].store(1, Ordering::Relaxed)), Ended::Code(0));
+        assert_eq!(
+            child_dies_of(|| own.words()[0].store(1, Ordering::Relaxed)),
+            Ended::Code(0)
+        );
         let segfault = Ended::Signal(libc::SIGSEGV, false);
         let strip = |ended| match ended {
             Ended::Signal(signal, _) => Ended::Signal(signal, false),
@@ -152,6 +160,9 @@ mod tests {
         };
         let other = || reader.slot(1).unwrap()[0].store(1, Ordering::Relaxed);
         assert_eq!(strip(child_dies_of(other)), segfault);
-        assert_eq!(strip(child_dies_of(|| reader.header()[0].store(1, Ordering::Relaxed))), segfault);
+        assert_eq!(
+            strip(child_dies_of(|| reader.header()[0].store(1, Ordering::Relaxed))),
+            segfault
+        );
     }
 }

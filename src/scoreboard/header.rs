@@ -22,7 +22,10 @@ pub fn set_notify(words: &[AtomicU64], notify: Notify) {
 /// What [`set_notify`] published.
 pub fn notify(words: &[AtomicU64]) -> Notify {
     let value = words[header::NOTIFY].load(Ordering::SeqCst);
-    Notify { always: value >> 32 != 0, idle_below: value as u32 }
+    Notify {
+        always: value >> 32 != 0,
+        idle_below: value as u32,
+    }
 }
 
 /// Tells the worker in a slot to finish.
@@ -66,6 +69,10 @@ fn set_bit(words: &[AtomicU64], first: usize, slot: usize, on: bool) {
     if slot < header::MAX_SLOTS {
         let mask = 1_u64 << (slot % 64);
         let word = &words[first + slot / 64];
-        if on { word.fetch_or(mask, Ordering::SeqCst) } else { word.fetch_and(!mask, Ordering::SeqCst) };
+        if on {
+            word.fetch_or(mask, Ordering::SeqCst)
+        } else {
+            word.fetch_and(!mask, Ordering::SeqCst)
+        };
     }
 }

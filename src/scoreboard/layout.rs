@@ -59,8 +59,7 @@ pub mod slot {
     /// Lengths of the five texts, 12 bits each, in the order of [`TEXTS`].
     pub const LENGTHS: usize = 13;
     /// The texts' first words and room, bytes: method, URI, query, script, user.
-    pub const TEXTS: [(usize, usize); 5] =
-        [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
+    pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
 
 #[cfg(test)]

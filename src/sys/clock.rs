@@ -35,6 +35,10 @@ pub fn utc_offset_seconds() -> i32 {
     // only writes through the second.
     unsafe {
         let mut tm: libc::tm = std::mem::zeroed();
-        if libc::localtime_r(&now, &mut tm).is_null() { 0 } else { tm.tm_gmtoff as i32 }
+        if libc::localtime_r(&now, &mut tm).is_null() {
+            0
+        } else {
+            tm.tm_gmtoff as i32
+        }
     }
 }

@@ -35,7 +35,10 @@ fn tcp_queue(listener: BorrowedFd<'_>) -> Option<ListenQueue> {
         info
     };
     // For a listening socket these two fields hold its queue and its backlog.
-    Some(ListenQueue { current: info.tcpi_unacked, limit: info.tcpi_sacked })
+    Some(ListenQueue {
+        current: info.tcpi_unacked,
+        limit: info.tcpi_sacked,
+    })
 }
 
 /// The inode number that names a socket in /proc and to sock_diag.
@@ -49,9 +52,13 @@ const UNIX_DIAG_RQLEN: u16 = 4;
 
 fn unix_queue(listener: BorrowedFd<'_>) -> Option<ListenQueue> {
     let inode = u32::try_from(inode(listener)?).ok()?;
-    let netlink =
-        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag)
-            .ok()?;
+    let netlink = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkSockDiag,
+    )
+    .ok()?;
     // struct nlmsghdr and struct unix_diag_req (linux/unix_diag.h), native byte order.
     let mut request = Vec::with_capacity(40);
     request.extend_from_slice(&40_u32.to_ne_bytes());
@@ -83,7 +90,10 @@ fn parse_unix_answer(answer: &[u8]) -> Option<ListenQueue> {
     while at + 4 <= end {
         let length = usize::from(half(at)?);
         if half(at + 2)? == UNIX_DIAG_RQLEN {
-            return Some(ListenQueue { current: word(at + 4)?, limit: word(at + 8)? });
+            return Some(ListenQueue {
+                current: word(at + 4)?,
+                limit: word(at + 8)?,
+            });
         }
         at += length.max(4).next_multiple_of(4);
     }

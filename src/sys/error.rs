@@ -20,7 +20,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error about `subject`.
     pub fn new(call: &'static str, subject: impl Into<String>, errno: Errno) -> Error {
-        Error { call, subject: subject.into(), errno }
+        Error {
+            call,
+            subject: subject.into(),
+            errno,
+        }
     }
 
     /// An error of a call whose number is in `errno` right now.
@@ -42,7 +46,11 @@ impl fmt::Display for Error {
         let reason = reason.to_string();
         let reason = reason.split(" (os error").next().unwrap_or_default();
         let gap = if self.subject.is_empty() { "" } else { " " };
-        write!(f, "{}{gap}{}: {} ({})", self.call, self.subject, reason, self.errno as i32)
+        write!(
+            f,
+            "{}{gap}{}: {} ({})",
+            self.call, self.subject, reason, self.errno as i32
+        )
     }
 }
 

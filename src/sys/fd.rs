@@ -3,7 +3,8 @@
 use super::error::{Error, Named, Result};
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg, socketpair,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
+    socketpair,
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,7 +14,11 @@ pub const MAX_PASSED: usize = 250;
 
 /// A pipe, read end first; both close-on-exec, non-blocking where asked for.
 pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
-    let flags = if nonblocking { OFlag::O_CLOEXEC | OFlag::O_NONBLOCK } else { OFlag::O_CLOEXEC };
+    let flags = if nonblocking {
+        OFlag::O_CLOEXEC | OFlag::O_NONBLOCK
+    } else {
+        OFlag::O_CLOEXEC
+    };
     nix::unistd::pipe2(flags).named("pipe2", "")
 }
 
@@ -34,7 +39,11 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> Result<()> {
 
 /// Lets a descriptor survive exec, or not.
 pub fn set_close_on_exec(fd: BorrowedFd<'_>, close: bool) -> Result<()> {
-    let flags = if close { FdFlag::FD_CLOEXEC } else { FdFlag::empty() };
+    let flags = if close {
+        FdFlag::FD_CLOEXEC
+    } else {
+        FdFlag::empty()
+    };
     fcntl(fd, FcntlArg::F_SETFD(flags)).named("fcntl F_SETFD", "")?;
     Ok(())
 }
@@ -76,12 +85,19 @@ pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Re
     }
     let message =
         recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags).named("recvmsg", "")?;
-    let mut received = Received { bytes: message.bytes, descriptors: Vec::new() };
-    let control = message.cmsgs().map_err(|errno| Error::new("recvmsg", "control data", errno))?;
+    let mut received = Received {
+        bytes: message.bytes,
+        descriptors: Vec::new(),
+    };
+    let control = message
+        .cmsgs()
+        .map_err(|errno| Error::new("recvmsg", "control data", errno))?;
     for part in control {
         if let ControlMessageOwned::ScmRights(raw) = part {
             // SAFETY: the kernel has just installed these descriptors for us; nobody else owns them.
-            received.descriptors.extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            received
+                .descriptors
+                .extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
         }
     }
     Ok(received)
@@ -136,7 +152,11 @@ pub fn replace_standard_streams(output: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>
     let place = |fd: RawFd, target: RawFd| -> Result<()> {
         // SAFETY: the targets are the standard streams, which std never closes; dup2 keeps them open throughout.
         let done = unsafe { libc::dup2(fd, target) };
-        if done < 0 { Err(Error::last("dup2", "")) } else { Ok(()) }
+        if done < 0 {
+            Err(Error::last("dup2", ""))
+        } else {
+            Ok(())
+        }
     };
     place(null.as_raw_fd(), 0)?;
     place(output.map_or(null.as_raw_fd(), |(out, _)| out.as_raw_fd()), 1)?;

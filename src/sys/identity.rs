@@ -41,13 +41,20 @@ impl Identity {
         let groups = match &entry {
             Some(entry) => {
                 let name = CString::new(entry.name.as_str()).unwrap_or_default();
-                let list = nix::unistd::getgrouplist(&name, Gid::from_raw(gid)).named("getgrouplist", user)?;
+                let list =
+                    nix::unistd::getgrouplist(&name, Gid::from_raw(gid)).named("getgrouplist", user)?;
                 list.into_iter().map(Gid::as_raw).collect()
             }
             None => vec![gid],
         };
         let (name, home) = entry.map_or((None, None), |entry| (Some(entry.name), Some(entry.dir)));
-        Ok(Identity { uid, gid, groups, name, home })
+        Ok(Identity {
+            uid,
+            gid,
+            groups,
+            name,
+            home,
+        })
     }
 
     /// The user this process runs as.
@@ -56,7 +63,13 @@ impl Identity {
         let entry = User::from_uid(uid).ok().flatten();
         let (name, home) = entry.map_or((None, None), |entry| (Some(entry.name), Some(entry.dir)));
         let gid = Gid::effective().as_raw();
-        Identity { uid: uid.as_raw(), gid, groups: vec![gid], name, home }
+        Identity {
+            uid: uid.as_raw(),
+            gid,
+            groups: vec![gid],
+            name,
+            home,
+        }
     }
 }
 
@@ -73,7 +86,9 @@ pub fn find_group(group: &str) -> Result<u32> {
         return Ok(gid);
     }
     let entry = Group::from_name(group).named("getgrnam", group)?;
-    entry.map(|g| g.gid.as_raw()).ok_or_else(|| Error::new("getgrnam", group, nix::errno::Errno::ENOENT))
+    entry
+        .map(|g| g.gid.as_raw())
+        .ok_or_else(|| Error::new("getgrnam", group, nix::errno::Errno::ENOENT))
 }
 
 /// A user's id and primary group, by name or decimal number.
@@ -105,7 +120,11 @@ pub fn limit_core(bytes: Option<u64>) -> Result<()> {
 pub fn set_priority(nice: i32) -> Result<()> {
     // SAFETY: a system call with three numbers.
     let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-    if done == 0 { Ok(()) } else { Err(Error::last("setpriority", nice.to_string())) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(Error::last("setpriority", nice.to_string()))
+    }
 }
 
 /// Changes the root directory, and the working directory to the new root.

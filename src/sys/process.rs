@@ -89,7 +89,11 @@ unsafe fn clone_parent() -> nix::Result<i32> {
     };
     // SAFETY: no stack is given, so the child goes on with a copy of this one, as after fork(2).
     let result = unsafe {
-        libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>())
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw mut arguments,
+            size_of::<libc::clone_args>(),
+        )
     };
     Errno::result(result).map(|pid| pid as i32)
 }
@@ -205,7 +209,14 @@ pub fn start(program: &Program) -> Result<i32> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
     let null = OwnedFd::from(null.map_err(|e| Error::from_io("open", "/dev/null", &e))?);
     // Ours must lie above every target number, or one dup2 would close another's source.
-    let lowest = program.descriptors.iter().map(|(_, to)| *to).max().unwrap_or(2).max(2) + 1;
+    let lowest = program
+        .descriptors
+        .iter()
+        .map(|(_, to)| *to)
+        .max()
+        .unwrap_or(2)
+        .max(2)
+        + 1;
     let high = |fd: &OwnedFd| -> Result<OwnedFd> {
         let fd = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(lowest)).named("dup", &name)?;
         // SAFETY: the kernel has just made this descriptor for us.
@@ -245,7 +256,11 @@ pub fn start(program: &Program) -> Result<i32> {
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings.iter().map(|s| s.as_ptr()).chain(std::iter::once(std::ptr::null())).collect()
+    strings
+        .iter()
+        .map(|s| s.as_ptr())
+        .chain(std::iter::once(std::ptr::null()))
+        .collect()
 }
 
 /// In the child: places descriptors and execs; only returns what failed: step (dup2 or execve) and error number.
@@ -274,7 +289,10 @@ fn run_child(
             }
         }
         if let Some((soft, hard)) = program.descriptor_limit {
-            let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+            let limit = libc::rlimit {
+                rlim_cur: soft,
+                rlim_max: hard,
+            };
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
         libc::execve(program.path.as_ptr(), argv.as_ptr(), envp.as_ptr());

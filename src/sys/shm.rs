@@ -37,7 +37,9 @@ impl Memory {
         let readable = match std::fs::File::open(&path) {
             Ok(file) => OwnedFd::from(file),
             // Without /proc there is no way to open it again; the descriptor is then as good as the writable one.
-            Err(_) => writable.try_clone().map_err(|e| Error::from_io("dup", name, &e))?,
+            Err(_) => writable
+                .try_clone()
+                .map_err(|e| Error::from_io("dup", name, &e))?,
         };
         Ok(Memory { writable, readable })
     }
@@ -53,8 +55,12 @@ impl Words {
     /// Maps `pages` pages from page `first`, for reading and writing.
     pub fn map_writable(memory: BorrowedFd<'_>, first: usize, pages: usize) -> Result<Words> {
         let mut options = MmapOptions::new();
-        options.offset((first * PAGE_BYTES) as u64).len(pages * PAGE_BYTES);
-        let map = options.map_raw(&memory.as_fd()).map_err(|e| Error::from_io("mmap", "scoreboard", &e))?;
+        options
+            .offset((first * PAGE_BYTES) as u64)
+            .len(pages * PAGE_BYTES);
+        let map = options
+            .map_raw(&memory.as_fd())
+            .map_err(|e| Error::from_io("mmap", "scoreboard", &e))?;
         Ok(Words { map })
     }
 
@@ -62,8 +68,9 @@ impl Words {
     pub fn map_readable(memory: BorrowedFd<'_>, pages: usize) -> Result<Words> {
         let mut options = MmapOptions::new();
         options.len(pages * PAGE_BYTES);
-        let map =
-            options.map_raw_read_only(&memory.as_fd()).map_err(|e| Error::from_io("mmap", "scoreboard", &e))?;
+        let map = options
+            .map_raw_read_only(&memory.as_fd())
+            .map_err(|e| Error::from_io("mmap", "scoreboard", &e))?;
         Ok(Words { map })
     }
 

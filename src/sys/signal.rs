@@ -27,7 +27,11 @@ pub fn reset_in_child() {
         let _ = unsafe { sigaction(signal, &default) };
     }
     ignore_pipe();
-    let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+    let none = libc::stack_t {
+        ss_sp: std::ptr::null_mut(),
+        ss_flags: libc::SS_DISABLE,
+        ss_size: 0,
+    };
     // SAFETY: takes the alternate stack away; no handler that needs it is installed any more.
     unsafe { libc::sigaltstack(&none, std::ptr::null_mut()) };
     restore(&SigSet::empty());

@@ -110,12 +110,12 @@ pub fn peer_address(socket: BorrowedFd<'_>) -> Result<Option<IpAddr>> {
     let address: SockaddrStorage =
         nix::sys::socket::getpeername(socket.as_raw_fd()).named("getpeername", "")?;
     Ok(match address.family() {
-        Some(nix::sys::socket::AddressFamily::Inet) => {
-            address.as_sockaddr_in().map(|a| IpAddr::V4(Ipv4Addr::from(a.ip())))
-        }
-        Some(nix::sys::socket::AddressFamily::Inet6) => {
-            address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip()).to_canonical())
-        }
+        Some(nix::sys::socket::AddressFamily::Inet) => address
+            .as_sockaddr_in()
+            .map(|a| IpAddr::V4(Ipv4Addr::from(a.ip()))),
+        Some(nix::sys::socket::AddressFamily::Inet6) => address
+            .as_sockaddr_in6()
+            .map(|a| IpAddr::V6(a.ip()).to_canonical()),
         _ => None,
     })
 }
@@ -131,7 +131,11 @@ pub fn listener_pid(connected: BorrowedFd<'_>) -> Result<i32> {
 pub fn listen_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd> {
     use nix::sys::socket::{AddressFamily, SockType, bind, setsockopt, socket, sockopt};
     let subject = address.to_string();
-    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let family = if address.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd = socket(family, SockType::Stream, flags, None).named("socket", &subject)?;
     setsockopt(&fd, sockopt::ReuseAddr, &true).named("setsockopt SO_REUSEADDR", &subject)?;
@@ -150,5 +154,9 @@ pub fn listen(fd: &OwnedFd, backlog: i32, subject: &str) -> Result<()> {
     let backlog = if backlog < 0 { i32::MAX } else { backlog };
     // SAFETY: a system call with two numbers; nix refuses backlogs over its own constant.
     let result = unsafe { libc::listen(fd.as_raw_fd(), backlog) };
-    if result == 0 { Ok(()) } else { Err(Error::last("listen", subject)) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Error::last("listen", subject))
+    }
 }

@@ -19,7 +19,11 @@ pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]
         status::ping(method, &pool.ping_response)
     } else if is(&pool.status_path) {
         request.service().stage(Stage::Executing);
-        status::status(method, request.param(b"QUERY_STRING"), &snapshot(request.service()))
+        status::status(
+            method,
+            request.param(b"QUERY_STRING"),
+            &snapshot(request.service()),
+        )
     } else {
         return false;
     };
@@ -72,7 +76,11 @@ fn snapshot(service: &Service) -> Snapshot {
         now: clock::epoch_seconds() as i64,
         utc_offset_s: clock::utc_offset_seconds(),
         accepted,
-        listen_queue: ListenQueue { current: queue.current, max: max_queue, len: queue.limit },
+        listen_queue: ListenQueue {
+            current: queue.current,
+            max: max_queue,
+            len: queue.limit,
+        },
         idle,
         active,
         total: idle + active,
@@ -91,14 +99,22 @@ fn row(entry: &Entry, now: Tick) -> WorkerRow {
         state: entry.stage.name(),
         start: i64::try_from(entry.started).unwrap_or(0),
         requests: entry.requests,
-        duration_us: if is_idle { entry.duration_micros } else { now.since(entry.taken).as_micros() as u64 },
+        duration_us: if is_idle {
+            entry.duration_micros
+        } else {
+            now.since(entry.taken).as_micros() as u64
+        },
         method,
         uri,
         query,
         content_length: entry.content_length,
         user,
         script,
-        last_cpu: if is_idle { entry.cpu_centipercent as f64 / 100.0 } else { 0.0 },
+        last_cpu: if is_idle {
+            entry.cpu_centipercent as f64 / 100.0
+        } else {
+            0.0
+        },
         last_memory: if is_idle { entry.memory } else { 0 },
     }
 }

@@ -23,7 +23,10 @@ pub(super) struct Connection {
 impl Connection {
     /// A connection on which nothing has been said yet, or nothing of a next request.
     pub(super) fn new(socket: OwnedFd, limits: &config::Limits) -> Connection {
-        let limits = Limits { params_bytes: limits.params_bytes, params_count: limits.params_count };
+        let limits = Limits {
+            params_bytes: limits.params_bytes,
+            params_count: limits.params_count,
+        };
         Connection {
             socket: Some(socket),
             responder: Responder::new(limits),
@@ -35,7 +38,10 @@ impl Connection {
 
     /// The socket.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_ref().expect("a connection in use has a socket").as_fd()
+        self.socket
+            .as_ref()
+            .expect("a connection in use has a socket")
+            .as_fd()
     }
 
     /// Closes the socket; the rest waits to be reused.

@@ -37,13 +37,21 @@ impl Held {
     }
 
     /// Takes a connection in. `first_token` is the token of place 0.
-    pub(super) fn hold(&mut self, mut connection: Box<Connection>, epoll: &Epoll, first_token: u64) -> nix::Result<()> {
+    pub(super) fn hold(
+        &mut self,
+        mut connection: Box<Connection>,
+        epoll: &Epoll,
+        first_token: u64,
+    ) -> nix::Result<()> {
         let place = match connection.place {
             Some(place) => place,
             None => {
                 let free = self.places.iter().position(|place| matches!(place, Place::Free));
                 let place = free.unwrap_or(self.places.len());
-                let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP, first_token + place as u64);
+                let event = EpollEvent::new(
+                    EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP,
+                    first_token + place as u64,
+                );
                 epoll.add(connection.socket(), event)?;
                 if place == self.places.len() {
                     self.places.push(Place::Free);
@@ -83,13 +91,18 @@ impl Held {
 
     /// When the first idle connection expires.
     pub(super) fn next_expiry(&self) -> Option<Tick> {
-        self.idle_connections().map(|(_, connection)| connection.expires).min()
+        self.idle_connections()
+            .map(|(_, connection)| connection.expires)
+            .min()
     }
 
     /// Takes out every idle connection that has expired.
     pub(super) fn take_expired(&mut self, now: Tick) -> Vec<Box<Connection>> {
-        let due: Vec<usize> =
-            self.idle_connections().filter(|(_, c)| c.expires <= now).map(|(place, _)| place).collect();
+        let due: Vec<usize> = self
+            .idle_connections()
+            .filter(|(_, c)| c.expires <= now)
+            .map(|(place, _)| place)
+            .collect();
         due.into_iter().filter_map(|place| self.take(place)).collect()
     }
 
@@ -99,10 +112,13 @@ impl Held {
     }
 
     fn idle_connections(&self) -> impl Iterator<Item = (usize, &Connection)> {
-        self.places.iter().enumerate().filter_map(|(index, place)| match place {
-            Place::Idle(connection) => Some((index, connection.as_ref())),
-            Place::Free | Place::Serving => None,
-        })
+        self.places
+            .iter()
+            .enumerate()
+            .filter_map(|(index, place)| match place {
+                Place::Idle(connection) => Some((index, connection.as_ref())),
+                Place::Free | Place::Serving => None,
+            })
     }
 
     /// Sends idle connections to the pool's hand-over queue. One that can't go (mid-request, or the queue is full)
@@ -135,5 +151,7 @@ impl Held {
 /// Takes one message's connections out of the hand-over queue.
 pub(super) fn receive(queue_out: BorrowedFd<'_>) -> Vec<OwnedFd> {
     let mut count = [0; 1];
-    crate::sys::fd::receive_with(queue_out, &mut count, false).map(|r| r.descriptors).unwrap_or_default()
+    crate::sys::fd::receive_with(queue_out, &mut count, false)
+        .map(|r| r.descriptors)
+        .unwrap_or_default()
 }

@@ -92,8 +92,25 @@ impl Kit {
         let descriptors: [OwnedFd; KIT_DESCRIPTORS] = descriptors
             .try_into()
             .map_err(|came: Vec<OwnedFd>| KitError::Descriptors(came.len(), KIT_DESCRIPTORS))?;
-        let [listener, queue_out, queue_in, child_accept, messages, board_writable, board_readable] = descriptors;
-        Ok(Kit { settings, listener, queue_out, queue_in, child_accept, messages, board_writable, board_readable })
+        let [
+            listener,
+            queue_out,
+            queue_in,
+            child_accept,
+            messages,
+            board_writable,
+            board_readable,
+        ] = descriptors;
+        Ok(Kit {
+            settings,
+            listener,
+            queue_out,
+            queue_in,
+            child_accept,
+            messages,
+            board_writable,
+            board_readable,
+        })
     }
 }
 
@@ -113,9 +130,11 @@ impl Seat {
         let mut descriptors = descriptors.into_iter();
         let output = |a: Option<OwnedFd>, b: Option<OwnedFd>| a.zip(b);
         match (count, descriptors.next()) {
-            (1 | 3, Some(retire)) => {
-                Ok(Seat { slot, retire, output: output(descriptors.next(), descriptors.next()) })
-            }
+            (1 | 3, Some(retire)) => Ok(Seat {
+                slot,
+                retire,
+                output: output(descriptors.next(), descriptors.next()),
+            }),
             _ => Err(KitError::Descriptors(count, 3)),
         }
     }

@@ -131,11 +131,18 @@ impl Lobby {
         self.share(service, &mut ready.held);
         if ready.retire {
             // A wake-up that came for a connection must not be lost with this worker: nobody else was woken for it.
-            let last = if ready.listener { self.accept(service).ok().flatten() } else { None };
+            let last = if ready.listener {
+                self.accept(service).ok().flatten()
+            } else {
+                None
+            };
             return Some(last.map_or(Work::Retire, Work::Connection));
         }
         let from_held = |service: &mut Service| {
-            ready.held.iter().find_map(|place| service.minder.held().take(*place))
+            ready
+                .held
+                .iter()
+                .find_map(|place| service.minder.held().take(*place))
         };
         self.held_first = !self.held_first;
         if self.held_first || !ready.listener {

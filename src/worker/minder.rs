@@ -54,7 +54,11 @@ impl Minder {
             epoll,
             queue_in,
         };
-        Minder { shared: Arc::new(shared), serial: 0, started: false }
+        Minder {
+            shared: Arc::new(shared),
+            serial: 0,
+            started: false,
+        }
     }
 
     /// The held connections, locked.
@@ -103,7 +107,8 @@ impl Minder {
 
     /// Sends connections to the hand-over queue.
     pub(super) fn send_away(&self, places: &[usize]) -> usize {
-        self.held().send_away(places, self.shared.queue_in.as_fd(), &self.shared.epoll)
+        self.held()
+            .send_away(places, self.shared.queue_in.as_fd(), &self.shared.epoll)
     }
 }
 
@@ -116,7 +121,9 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Held> {
 fn start(shared: &Arc<Shared>) -> bool {
     let shared = Arc::clone(shared);
     let mask = signal::block_all();
-    let builder = std::thread::Builder::new().name("minder".into()).stack_size(STACK_BYTES);
+    let builder = std::thread::Builder::new()
+        .name("minder".into())
+        .stack_size(STACK_BYTES);
     let thread = builder.spawn(move || mind(&shared));
     signal::restore(&mask);
     thread.is_ok()
@@ -132,7 +139,11 @@ fn mind(shared: &Shared) {
             continue;
         }
         let before = shared.serving.load(Ordering::SeqCst);
-        held = shared.wake.wait_timeout(held, PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
+        held = shared
+            .wake
+            .wait_timeout(held, PATIENCE)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
         let serving = shared.serving.load(Ordering::SeqCst);
         if serving == 0 {
             idle_looks += 1;

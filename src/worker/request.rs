@@ -30,7 +30,10 @@ impl<'w> Request<'w> {
     /// The parameters are taken out of the connection, so that they outlive it: a runtime may go on after the answer
     /// has ended.
     pub(super) fn new(service: &'w mut Service) -> Request<'w> {
-        let params = service.current_mut().map(|c| std::mem::take(c.responder.params_mut())).unwrap_or_default();
+        let params = service
+            .current_mut()
+            .map(|c| std::mem::take(c.responder.params_mut()))
+            .unwrap_or_default();
         Request { service, params }
     }
 
@@ -135,7 +138,8 @@ impl<'w> Request<'w> {
 
 impl std::io::Read for Request<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.read_body(buffer).map_err(|gone| std::io::Error::new(std::io::ErrorKind::ConnectionAborted, gone))
+        self.read_body(buffer)
+            .map_err(|gone| std::io::Error::new(std::io::ErrorKind::ConnectionAborted, gone))
     }
 }
 
@@ -154,5 +158,8 @@ impl std::io::Write for Request<'_> {
 
 /// A decimal length; 0 where there is none.
 pub(super) fn parse_length(text: &[u8]) -> u64 {
-    std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
 }

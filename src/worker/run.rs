@@ -48,10 +48,17 @@ impl Worker {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         let minder = Minder::new(epoll, kit.queue_in);
         let service = Service::new(kit.settings, kit.listener, board, slot, minder);
-        service.stamp().begin(std::process::id() as i32, clock::epoch_seconds(), clock::now());
+        service
+            .stamp()
+            .begin(std::process::id() as i32, clock::epoch_seconds(), clock::now());
         let failed = |errno| Error::new("epoll_ctl", "", errno);
-        let lobby = Lobby::open(&service, seat.slot, seat.retire, kit.queue_out, kit.child_accept).map_err(failed)?;
-        Ok(Worker { service, lobby, served: 0 })
+        let lobby =
+            Lobby::open(&service, seat.slot, seat.retire, kit.queue_out, kit.child_accept).map_err(failed)?;
+        Ok(Worker {
+            service,
+            lobby,
+            served: 0,
+        })
     }
 
     fn serve(&mut self, runtime: &mut dyn Runtime) -> i32 {
@@ -77,7 +84,11 @@ impl Worker {
     }
 
     fn is_worn_out(&self) -> bool {
-        self.service.settings.pool.max_requests.is_some_and(|max| self.served >= max)
+        self.service
+            .settings
+            .pool
+            .max_requests
+            .is_some_and(|max| self.served >= max)
     }
 
     /// Serves the requests that are there on the current connection, then keeps or closes it.
@@ -158,9 +169,16 @@ impl Service {
     /// Holds an idle connection.
     pub(super) fn hold(&mut self, mut connection: Box<super::connection::Connection>, now: Tick) {
         let pool = &self.settings.pool;
-        let limit = if connection.spoken { pool.keepalive_timeout } else { pool.client_timeout };
+        let limit = if connection.spoken {
+            pool.keepalive_timeout
+        } else {
+            pool.client_timeout
+        };
         connection.expires = now + limit;
-        let result = self.minder.held().hold(connection, self.minder.epoll(), FIRST_HELD);
+        let result = self
+            .minder
+            .held()
+            .hold(connection, self.minder.epoll(), FIRST_HELD);
         if let Err(errno) = result {
             log::error!("can't keep a connection: epoll_ctl: {errno}");
         }

@@ -77,7 +77,13 @@ pub(super) struct Service {
 }
 
 impl Service {
-    pub(super) fn new(settings: Settings, listener: OwnedFd, board: Reader, slot: Slot, minder: Minder) -> Service {
+    pub(super) fn new(
+        settings: Settings,
+        listener: OwnedFd,
+        board: Reader,
+        slot: Slot,
+        minder: Minder,
+    ) -> Service {
         Service {
             settings,
             listener,
@@ -138,7 +144,9 @@ impl Service {
 
     /// Reads what is there, waiting at most `patience` for it.
     pub(super) fn fill(&mut self, patience: Duration) -> Result<(), NoRequest> {
-        let Some(connection) = self.current.as_deref_mut() else { return Err(NoRequest::Closed) };
+        let Some(connection) = self.current.as_deref_mut() else {
+            return Err(NoRequest::Closed);
+        };
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.input.len() {
@@ -172,7 +180,9 @@ impl Service {
     /// Looks at what was read.
     fn look(&mut self) -> Result<Look, NoRequest> {
         loop {
-            let Some(connection) = self.current.as_deref_mut() else { return Err(NoRequest::Closed) };
+            let Some(connection) = self.current.as_deref_mut() else {
+                return Err(NoRequest::Closed);
+            };
             let window = &self.input[self.start..self.end];
             let base = window.as_ptr() as usize;
             let (used, input) = connection.responder.receive(window);
@@ -220,7 +230,9 @@ impl Service {
                             )));
                         }
                         Err(NoRequest::Closed) => {
-                            return Err(NoRequest::Failed("the client left in the middle of its request".into()));
+                            return Err(NoRequest::Failed(
+                                "the client left in the middle of its request".into(),
+                            ));
                         }
                         Err(failed) => return Err(failed),
                     }
@@ -234,7 +246,9 @@ impl Service {
                 }
             }
         }
-        let Some(connection) = self.current.as_deref() else { return Err(NoRequest::Closed) };
+        let Some(connection) = self.current.as_deref() else {
+            return Err(NoRequest::Closed);
+        };
         self.output.begin(connection.responder.request_id());
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
@@ -336,7 +350,9 @@ impl Service {
     }
 
     fn drain_output(&mut self) -> Result<(), ClientGone> {
-        let Some(connection) = self.current.as_deref() else { return Err(ClientGone) };
+        let Some(connection) = self.current.as_deref() else {
+            return Err(ClientGone);
+        };
         let patience = self.settings.pool.client_timeout;
         loop {
             let pending = self.output.pending();
@@ -375,7 +391,9 @@ impl Service {
             if let Some(last) = chunks.last() {
                 pieces.push(IoSlice::new(&PADDING[..padding(last)]));
             }
-            let Some(connection) = self.current.as_deref() else { return Err(ClientGone) };
+            let Some(connection) = self.current.as_deref() else {
+                return Err(ClientGone);
+            };
             send_pieces(connection, &mut pieces, self.settings.pool.client_timeout)?;
             self.output.consume(before);
         }
@@ -383,7 +401,9 @@ impl Service {
     }
 
     fn send_all(&mut self, mut bytes: &[u8]) -> Result<(), ClientGone> {
-        let Some(connection) = self.current.as_deref() else { return Err(ClientGone) };
+        let Some(connection) = self.current.as_deref() else {
+            return Err(ClientGone);
+        };
         while !bytes.is_empty() {
             match send(connection.socket(), bytes) {
                 Ok(Progress::Done(count)) => bytes = &bytes[count..],
@@ -410,7 +430,9 @@ impl Service {
             self.client_gone = result.is_err();
         }
         self.finished = true;
-        let Some(connection) = self.current.as_deref_mut() else { return Ok(()) };
+        let Some(connection) = self.current.as_deref_mut() else {
+            return Ok(());
+        };
         let keep = connection.responder.keep() && !self.client_gone;
         connection.responder.finish();
         self.skip_body();
@@ -432,7 +454,9 @@ impl Service {
 
     /// Closes the current connection.
     fn hang_up(&mut self) {
-        let Some(connection) = self.current.take() else { return };
+        let Some(connection) = self.current.take() else {
+            return;
+        };
         // What the client has sent and nobody read makes close(2) reset the connection, answer and all.
         if !self.client_gone && (self.has_input() || !connection.responder.is_between_requests()) {
             drain_input(&connection, &mut self.input);
@@ -466,7 +490,9 @@ impl Service {
         let mut centipercent = 0;
         if micros >= CPU_THRESHOLD_MICROS {
             let total = clock::process_cpu_micros();
-            let used = total.saturating_sub(self.cpu_micros).min(micros.saturating_mul(64));
+            let used = total
+                .saturating_sub(self.cpu_micros)
+                .min(micros.saturating_mul(64));
             centipercent = used * 10_000 / micros;
             self.cpu_micros = total;
         } else {
@@ -512,7 +538,9 @@ fn drain_input(connection: &Connection, buffer: &mut [u8]) {
             Ok(Progress::Done(_)) => {}
             Ok(Progress::WouldBlock) => {
                 let left = end.since(clock::now());
-                if left.is_zero() || !wait(connection.socket(), Readiness::Readable, left).is_ok_and(|ready| ready) {
+                if left.is_zero()
+                    || !wait(connection.socket(), Readiness::Readable, left).is_ok_and(|ready| ready)
+                {
                     return;
                 }
             }

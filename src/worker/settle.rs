@@ -47,7 +47,11 @@ pub fn settle(settings: &Settings) -> Result<(), Error> {
 
 /// Makes the seat's pipes, or /dev/null, this process' standard output and error, and /dev/null its input.
 pub fn settle_output(seat: &Seat) -> Result<(), Error> {
-    fd::replace_standard_streams(seat.output.as_ref().map(|(output, error)| (output.as_fd(), error.as_fd())))
+    fd::replace_standard_streams(
+        seat.output
+            .as_ref()
+            .map(|(output, error)| (output.as_fd(), error.as_fd())),
+    )
 }
 
 fn log_failure(pool: &str, result: Result<(), Error>) {

@@ -65,8 +65,16 @@ impl Edge {
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
         self.workers.insert(worker, edge);
-        let output = if catch { Some(self.catch_output(worker)?) } else { None };
-        let seat = Seat { slot, retire: retire_out, output };
+        let output = if catch {
+            Some(self.catch_output(worker)?)
+        } else {
+            None
+        };
+        let seat = Seat {
+            slot,
+            retire: retire_out,
+            output,
+        };
         match application {
             Application::Php(_) => self.ask_preloader(worker, id, seat),
             Application::Rust => self.fork_directly(worker, id, seat),
@@ -79,23 +87,35 @@ impl Edge {
         for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
             let (reader, writer) = pipe(false)?;
             crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
-            self.sources.watch(&self.registry, &reader, Source::Output(worker, index))?;
+            self.sources
+                .watch(&self.registry, &reader, Source::Output(worker, index))?;
             if let Some(edge) = self.workers.get_mut(&worker) {
                 edge.output.push((Lines::new(reader), name));
             }
             ends.push(writer);
         }
         let error = ends.pop();
-        ends.pop().zip(error).ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
+        ends.pop()
+            .zip(error)
+            .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
     }
 
     fn ask_preloader(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let generation = self.generations.get_mut(&id);
-        let preloader = generation.and_then(|g| g.resources.as_mut()).and_then(|r| r.preloader.as_mut());
+        let preloader = generation
+            .and_then(|g| g.resources.as_mut())
+            .and_then(|r| r.preloader.as_mut());
         let Some(preloader) = preloader else {
-            return Err(Error::new("fork", "there is no preloader", nix::errno::Errno::ESRCH));
+            return Err(Error::new(
+                "fork",
+                "there is no preloader",
+                nix::errno::Errno::ESRCH,
+            ));
         };
-        let command = Command::Spawn { worker: worker.0, slot: seat.slot };
+        let command = Command::Spawn {
+            worker: worker.0,
+            slot: seat.slot,
+        };
         let mut descriptors = vec![seat.retire];
         if let Some((output, error)) = seat.output {
             descriptors.extend([output, error]);
@@ -108,7 +128,11 @@ impl Edge {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
         if !self.handlers.contains_key(&name) {
-            return Err(Error::new("fork", format!("no Rust handler named {name}"), nix::errno::Errno::ENOENT));
+            return Err(Error::new(
+                "fork",
+                format!("no Rust handler named {name}"),
+                nix::errno::Errno::ENOENT,
+            ));
         }
         // SAFETY: the master has one thread; the child leaves this stack frame only by _exit.
         #[expect(unsafe_code, reason = "forks a worker")]
@@ -142,14 +166,18 @@ impl Edge {
 
     /// Brings a generation's scoreboard and pipes into being and watches them.
     fn open(&mut self, id: GenerationId) -> Result<(), Error> {
-        let Some(generation) = self.generations.get_mut(&id) else { return Ok(()) };
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return Ok(());
+        };
         if generation.resources.is_some() {
             return Ok(());
         }
         generation.open()?;
         if let Some(resources) = &generation.resources {
-            self.sources.watch(&self.registry, &resources.child_accept.0, Source::ChildAccept(id))?;
-            self.sources.watch(&self.registry, resources.messages.pipe(), Source::Messages(id))?;
+            self.sources
+                .watch(&self.registry, &resources.child_accept.0, Source::ChildAccept(id))?;
+            self.sources
+                .watch(&self.registry, resources.messages.pipe(), Source::Messages(id))?;
         }
         let pool = generation.pool;
         self.open_queue(pool)
@@ -166,8 +194,12 @@ impl Edge {
     /// Starts a generation's preloader.
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
         if let Err(error) = self.try_start_preloader(id) {
-            log::error!("[pool {}] can't start the preloader: {error}", self.generation_name(id));
-            self.happened.push_back(Event::PreloaderGone(id, Exit::Code(EXIT_SOFTWARE)));
+            log::error!(
+                "[pool {}] can't start the preloader: {error}",
+                self.generation_name(id)
+            );
+            self.happened
+                .push_back(Event::PreloaderGone(id, Exit::Code(EXIT_SOFTWARE)));
         }
     }
 
@@ -201,13 +233,30 @@ impl Edge {
         drop(program);
         self.pids.insert(pid, Who::Preloader(id));
         let both = Interest::READABLE | Interest::WRITABLE;
-        self.sources.watch_for(&self.registry, &channel, Source::Preloader(id), both)?;
-        self.sources.watch(&self.registry, &output, Source::PreloaderOutput(id))?;
+        self.sources
+            .watch_for(&self.registry, &channel, Source::Preloader(id), both)?;
+        self.sources
+            .watch(&self.registry, &output, Source::PreloaderOutput(id))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
-        let Kit { settings, listener, queue_out, queue_in, child_accept, messages, board_writable, board_readable } =
-            kit;
-        let descriptors =
-            vec![listener, queue_out, queue_in, child_accept, messages, board_writable, board_readable];
+        let Kit {
+            settings,
+            listener,
+            queue_out,
+            queue_in,
+            child_accept,
+            messages,
+            board_writable,
+            board_readable,
+        } = kit;
+        let descriptors = vec![
+            listener,
+            queue_out,
+            queue_in,
+            child_accept,
+            messages,
+            board_writable,
+            board_readable,
+        ];
         preloader.send(&Command::Begin { kit: settings }, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
         if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
@@ -219,7 +268,9 @@ impl Edge {
     /// Makes a preloader end.
     pub(super) fn stop_preloader(&mut self, id: GenerationId, force: Force) {
         let generation = self.generations.get_mut(&id);
-        let Some(preloader) = generation.and_then(|g| g.resources.as_mut()).and_then(|r| r.preloader.as_mut())
+        let Some(preloader) = generation
+            .and_then(|g| g.resources.as_mut())
+            .and_then(|r| r.preloader.as_mut())
         else {
             return;
         };

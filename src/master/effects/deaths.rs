@@ -14,10 +14,11 @@ const EARLY_DEATHS: usize = 256;
 impl Edge {
     /// Reaps every child that has ended.
     pub(in crate::master) fn reap(&mut self) {
-        // What preloaders have said comes first, so that the children they made are known.
+        // What preloaders and workers have said comes first, so that children are known, and known to have been up.
         let preloaders: Vec<GenerationId> = self.generations.keys().copied().collect();
         for generation in preloaders {
             self.hear_preloader(generation);
+            self.child_accept(generation);
         }
         while let Some((pid, ended)) = process::reap() {
             match self.pids.remove(&pid) {
@@ -52,11 +53,21 @@ impl Edge {
 
     /// Notes how a worker ended and what it was doing, for the line that the core asks for.
     fn note_death(&mut self, id: WorkerId, pid: i32) {
-        let Some(worker) = self.workers.get(&id) else { return };
-        let Some(generation) = self.generations.get(&worker.generation) else { return };
+        let Some(worker) = self.workers.get(&id) else {
+            return;
+        };
+        let Some(generation) = self.generations.get(&worker.generation) else {
+            return;
+        };
         let uptime = crate::sys::clock::now().since(worker.begun);
-        let page = generation.resources.as_ref().and_then(|r| r.board.slot(worker.slot as usize));
-        let doing = page.map(census::read).and_then(|entry| describe(&entry)).unwrap_or_default();
+        let page = generation
+            .resources
+            .as_ref()
+            .and_then(|r| r.board.slot(worker.slot as usize));
+        let doing = page
+            .map(census::read)
+            .and_then(|entry| describe(&entry))
+            .unwrap_or_default();
         let death = super::say::Death {
             pid,
             pool: generation.settings.pool.name.clone(),
@@ -77,8 +88,12 @@ impl Edge {
                 }
             }
         }
-        let unborn: Vec<WorkerId> =
-            self.workers.iter().filter(|(_, w)| w.generation == id && w.pid.is_none()).map(|(w, _)| *w).collect();
+        let unborn: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(_, w)| w.generation == id && w.pid.is_none())
+            .map(|(w, _)| *w)
+            .collect();
         for worker in unborn {
             self.fork_failed(worker);
         }
@@ -89,7 +104,9 @@ impl Edge {
     pub(super) fn hear_preloader(&mut self, id: GenerationId) {
         loop {
             let generation = self.generations.get_mut(&id);
-            let Some(preloader) = generation.and_then(|g| g.resources.as_mut()).and_then(|r| r.preloader.as_mut())
+            let Some(preloader) = generation
+                .and_then(|g| g.resources.as_mut())
+                .and_then(|r| r.preloader.as_mut())
             else {
                 return;
             };
@@ -124,28 +141,39 @@ impl Edge {
                 self.happened.push_back(Event::PreloaderReady(id));
             }
             Answer::Ok { worker, pid } => self.take_birth(id, WorkerId(worker), pid),
-            Answer::Error { worker: Some(worker), message } => {
+            Answer::Error {
+                worker: Some(worker),
+                message,
+            } => {
                 let worker = WorkerId(worker);
                 if self.is_unborn(id, worker) {
                     log::error!("[pool {name}] the preloader could not make a worker: {message}");
                     self.fork_failed(worker);
                 }
             }
-            Answer::Error { worker: None, message } => {
+            Answer::Error {
+                worker: None,
+                message,
+            } => {
                 log::error!("[pool {name}] the preloader can't start: {message}");
             }
         }
     }
 
     fn is_unborn(&self, generation: GenerationId, worker: WorkerId) -> bool {
-        self.workers.get(&worker).is_some_and(|w| w.generation == generation && w.pid.is_none())
+        self.workers
+            .get(&worker)
+            .is_some_and(|w| w.generation == generation && w.pid.is_none())
     }
 
     /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
     /// child of ours that nobody else is.
     fn take_birth(&mut self, id: GenerationId, worker: WorkerId, pid: i32) {
         if !self.is_unborn(id, worker) {
-            log::error!("[pool {}] the preloader names a worker that it was not asked for", self.generation_name(id));
+            log::error!(
+                "[pool {}] the preloader names a worker that it was not asked for",
+                self.generation_name(id)
+            );
             return;
         }
         if let Some(at) = self.early_deaths.iter().position(|(dead, _)| *dead == pid) {
@@ -157,7 +185,10 @@ impl Edge {
             return;
         }
         if self.pids.contains_key(&pid) || !process::is_child(pid) {
-            log::error!("[pool {}] the preloader names process {pid}, which is no new child", self.generation_name(id));
+            log::error!(
+                "[pool {}] the preloader names process {pid}, which is no new child",
+                self.generation_name(id)
+            );
             self.fork_failed(worker);
             return;
         }
@@ -172,8 +203,17 @@ fn describe(entry: &census::Entry) -> Option<String> {
         Stage::ReadingHeaders => Some(", while reading a request".into()),
         Stage::Info | Stage::Executing | Stage::End => {
             let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-            let query = if entry.texts[2].is_empty() { String::new() } else { format!("?{}", text(2)) };
-            Some(format!(", while serving \"{} {}{query}\" (script '{}')", text(0), text(1), text(3)))
+            let query = if entry.texts[2].is_empty() {
+                String::new()
+            } else {
+                format!("?{}", text(2))
+            };
+            Some(format!(
+                ", while serving \"{} {}{query}\" (script '{}')",
+                text(0),
+                text(1),
+                text(3)
+            ))
         }
     }
 }

@@ -45,9 +45,13 @@ impl Edge {
         }
     }
 
-    fn child_accept(&mut self, id: GenerationId) {
-        let Some(generation) = self.generations.get(&id) else { return };
-        let Some(resources) = &generation.resources else { return };
+    pub(super) fn child_accept(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let Some(resources) = &generation.resources else {
+            return;
+        };
         let mut buffer = [0; 4096];
         let mut up = Vec::new();
         let mut told = false;
@@ -81,9 +85,13 @@ impl Edge {
     }
 
     fn read_messages(&mut self, id: GenerationId) -> bool {
-        let Some(generation) = self.generations.get_mut(&id) else { return false };
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return false;
+        };
         let name = generation.settings.pool.name.clone();
-        let Some(resources) = generation.resources.as_mut() else { return false };
+        let Some(resources) = generation.resources.as_mut() else {
+            return false;
+        };
         let log = self.log;
         let look = resources.messages.read(|line| write_message(log, &name, line));
         look == Look::More
@@ -95,11 +103,23 @@ impl Edge {
     }
 
     fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
-        let Some(worker) = self.workers.get_mut(&id) else { return false };
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return false;
+        };
         let (generation, pid) = (worker.generation, worker.pid.unwrap_or_default());
-        let Some(settings) = self.generations.get(&generation).map(|g| &g.settings.pool) else { return false };
-        let Some((lines, stream)) = worker.output.get_mut(index) else { return false };
-        let look = log_output(&settings.name, pid, stream, settings.decorate_workers_output, lines);
+        let Some(settings) = self.generations.get(&generation).map(|g| &g.settings.pool) else {
+            return false;
+        };
+        let Some((lines, stream)) = worker.output.get_mut(index) else {
+            return false;
+        };
+        let look = log_output(
+            &settings.name,
+            pid,
+            stream,
+            settings.decorate_workers_output,
+            lines,
+        );
         if look == Look::Ended {
             self.sources.forget(&self.registry, lines.pipe());
         }
@@ -107,15 +127,23 @@ impl Edge {
     }
 
     pub(super) fn decorates(&self, generation: GenerationId) -> bool {
-        self.generations.get(&generation).is_none_or(|g| g.settings.pool.decorate_workers_output)
+        self.generations
+            .get(&generation)
+            .is_none_or(|g| g.settings.pool.decorate_workers_output)
     }
 
     pub(super) fn read_preloader_output(&mut self, id: GenerationId) -> bool {
-        let Some(generation) = self.generations.get_mut(&id) else { return false };
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return false;
+        };
         let name = &generation.settings.pool.name;
-        let Some(preloader) = generation.resources.as_mut().and_then(|r| r.preloader.as_mut()) else { return false };
+        let Some(preloader) = generation.resources.as_mut().and_then(|r| r.preloader.as_mut()) else {
+            return false;
+        };
         let (last_words, pid) = (&mut preloader.last_words, preloader.pid);
-        let Some(output) = preloader.output.as_mut() else { return false };
+        let Some(output) = preloader.output.as_mut() else {
+            return false;
+        };
         let look = output.read(|line| {
             let text = String::from_utf8_lossy(line).into_owned();
             log::warn!("[pool {name}] preloader {pid} said: \"{text}\"");
@@ -137,20 +165,41 @@ impl Edge {
     }
 
     pub(super) fn name_worker(&self, id: WorkerId) -> (&str, i32) {
-        self.workers
-            .get(&id)
-            .map_or(("?", 0), |worker| (self.generation_name(worker.generation), worker.pid.unwrap_or_default()))
+        self.workers.get(&id).map_or(("?", 0), |worker| {
+            (
+                self.generation_name(worker.generation),
+                worker.pid.unwrap_or_default(),
+            )
+        })
     }
 
     /// `, script '/x.php' (request: "GET /x.php")`, as the worker's slot has it.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
-        let Some(worker) = self.workers.get(&id) else { return String::new() };
-        let Some(generation) = self.generations.get(&worker.generation) else { return String::new() };
-        let page = generation.resources.as_ref().and_then(|r| r.board.slot(worker.slot as usize));
-        let Some(entry) = page.map(crate::scoreboard::census::read) else { return String::new() };
+        let Some(worker) = self.workers.get(&id) else {
+            return String::new();
+        };
+        let Some(generation) = self.generations.get(&worker.generation) else {
+            return String::new();
+        };
+        let page = generation
+            .resources
+            .as_ref()
+            .and_then(|r| r.board.slot(worker.slot as usize));
+        let Some(entry) = page.map(crate::scoreboard::census::read) else {
+            return String::new();
+        };
         let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
-        let query = if entry.texts[2].is_empty() { String::new() } else { format!("?{}", text(2)) };
-        format!(", script '{}' (request: \"{} {}{query}\")", text(3), text(0), text(1))
+        let query = if entry.texts[2].is_empty() {
+            String::new()
+        } else {
+            format!("?{}", text(2))
+        };
+        format!(
+            ", script '{}' (request: \"{} {}{query}\")",
+            text(3),
+            text(0),
+            text(1)
+        )
     }
 }
 

@@ -38,7 +38,13 @@ pub(super) struct Resources {
 impl Generation {
     /// A generation without resources.
     pub(super) fn new(pool: PoolId, settings: Settings) -> Generation {
-        Generation { pool, settings, resources: None, notify: Notify::default(), seats: HashMap::new() }
+        Generation {
+            pool,
+            settings,
+            resources: None,
+            notify: Notify::default(),
+            seats: HashMap::new(),
+        }
     }
 
     /// Brings the scoreboard and the pipes into being.
@@ -52,7 +58,13 @@ impl Generation {
         // A socket pair keeps messages of several workers apart and never blocks them.
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
         let messages = Lines::new(messages);
-        self.resources = Some(Resources { board, child_accept, messages, messages_in, preloader: None });
+        self.resources = Some(Resources {
+            board,
+            child_accept,
+            messages,
+            messages_in,
+            preloader: None,
+        });
         self.set_notify(self.notify);
         Ok(())
     }
@@ -61,7 +73,10 @@ impl Generation {
     pub(super) fn set_notify(&mut self, notify: Notify) {
         self.notify = notify;
         if let Some(resources) = &self.resources {
-            let value = header::Notify { always: notify.always, idle_below: notify.idle_below };
+            let value = header::Notify {
+                always: notify.always,
+                idle_below: notify.idle_below,
+            };
             header::set_notify(resources.board.header(), value);
         }
     }
@@ -69,9 +84,17 @@ impl Generation {
     /// What a new process of this generation gets: copies of the descriptors.
     pub(super) fn kit(&self, listener: &OwnedFd, queue: &(OwnedFd, OwnedFd)) -> Result<Kit, Error> {
         let Some(resources) = &self.resources else {
-            return Err(Error::new("kit", self.settings.pool.name.as_str(), nix::errno::Errno::EINVAL));
+            return Err(Error::new(
+                "kit",
+                self.settings.pool.name.as_str(),
+                nix::errno::Errno::EINVAL,
+            ));
         };
-        let copy = |fd: &OwnedFd| fd.as_fd().try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
+        let copy = |fd: &OwnedFd| {
+            fd.as_fd()
+                .try_clone_to_owned()
+                .map_err(|e| Error::from_io("dup", "", &e))
+        };
         let memory = resources.board.memory();
         Ok(Kit {
             settings: self.settings.clone(),
@@ -103,7 +126,11 @@ impl Generation {
         if let Some(page) = resources.board.slot(index) {
             let entry = crate::scoreboard::census::read(page);
             header::add(words, word::PAST_REQUESTS, entry.requests);
-            header::raise(words, word::PAST_MAX_ACTIVE, entry.max_active.min(u64::from(self.settings.slots)));
+            header::raise(
+                words,
+                word::PAST_MAX_ACTIVE,
+                entry.max_active.min(u64::from(self.settings.slots)),
+            );
         }
         header::set_used(words, index, false);
         header::set_retire(words, index, false);

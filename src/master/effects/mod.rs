@@ -123,7 +123,11 @@ impl Edge {
             Action::Retire(worker) => self.retire(worker),
             Action::Kill(worker, force) => self.kill(worker, force),
             Action::Publish(generation, figures) => {
-                if let Some(resources) = self.generations.get(&generation).and_then(|g| g.resources.as_ref()) {
+                if let Some(resources) = self
+                    .generations
+                    .get(&generation)
+                    .and_then(|g| g.resources.as_ref())
+                {
                     let counter = crate::scoreboard::layout::header::MAX_CHILDREN_REACHED;
                     header::raise(resources.board.header(), counter, figures.max_children_reached);
                 }
@@ -136,11 +140,15 @@ impl Edge {
     }
 
     fn take_census(&mut self, id: GenerationId) {
-        let Some(generation) = self.generations.get(&id) else { return };
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
         let mut rows = Vec::new();
         if let Some(resources) = &generation.resources {
             for (&slot, &worker) in &generation.seats {
-                let Some(page) = resources.board.slot(slot as usize) else { continue };
+                let Some(page) = resources.board.slot(slot as usize) else {
+                    continue;
+                };
                 rows.push(row(worker, page));
             }
         }
@@ -149,15 +157,23 @@ impl Edge {
     }
 
     fn retire(&mut self, id: WorkerId) {
-        let Some(worker) = self.workers.get_mut(&id) else { return };
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
         worker.retire = None;
-        if let Some(resources) = self.generations.get(&worker.generation).and_then(|g| g.resources.as_ref()) {
+        if let Some(resources) = self
+            .generations
+            .get(&worker.generation)
+            .and_then(|g| g.resources.as_ref())
+        {
             header::set_retire(resources.board.header(), worker.slot as usize, true);
         }
     }
 
     fn kill(&mut self, id: WorkerId, force: Force) {
-        let Some(worker) = self.workers.get_mut(&id) else { return };
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
         let signal = match force {
             Force::Ask => {
                 worker.retire = None;
@@ -175,7 +191,9 @@ impl Edge {
     }
 
     fn drop_generation(&mut self, id: GenerationId) {
-        let Some(generation) = self.generations.remove(&id) else { return };
+        let Some(generation) = self.generations.remove(&id) else {
+            return;
+        };
         if let Some(mut resources) = generation.resources {
             self.sources.forget(&self.registry, &resources.child_accept.0);
             self.drain_messages(&generation.settings.pool.name, &mut resources.messages);
@@ -188,7 +206,9 @@ impl Edge {
     }
 
     fn generation_name(&self, generation: GenerationId) -> &str {
-        self.generations.get(&generation).map_or("?", |g| g.settings.pool.name.as_str())
+        self.generations
+            .get(&generation)
+            .map_or("?", |g| g.settings.pool.name.as_str())
     }
 }
 
@@ -200,7 +220,10 @@ fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64]) -> Row {
         worker,
         idle: stage == Stage::Accepting,
         since: crate::tick::Tick::from_nanos(census::word(page, slot::SINCE)),
-        running: matches!(stage, Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::End),
+        running: matches!(
+            stage,
+            Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::End
+        ),
         kept: u32::try_from(census::word(page, slot::KEPT)).unwrap_or(u32::MAX),
     }
 }

@@ -31,7 +31,10 @@ pub(super) enum Look {
 impl Lines {
     /// Reads from the read end of a non-blocking pipe or socket.
     pub(super) fn new(pipe: OwnedFd) -> Lines {
-        Lines { pipe, partial: Vec::new() }
+        Lines {
+            pipe,
+            partial: Vec::new(),
+        }
     }
 
     /// The pipe.

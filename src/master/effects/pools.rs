@@ -59,7 +59,10 @@ impl fmt::Display for ApplyError {
                 path.display()
             ),
             ApplyError::Handler(pool) => {
-                write!(f, "[pool {pool}] runtime = \"rust\": this program has no handler of that pool's name")
+                write!(
+                    f,
+                    "[pool {pool}] runtime = \"rust\": this program has no handler of that pool's name"
+                )
             }
         }
     }
@@ -91,7 +94,10 @@ impl Edge {
             match listener.transpose() {
                 Ok(listener) => opened.push((known, listener)),
                 Err(error) => {
-                    opened.iter().filter_map(|(_, listener)| listener.as_ref()).for_each(Listener::remove_file);
+                    opened
+                        .iter()
+                        .filter_map(|(_, listener)| listener.as_ref())
+                        .for_each(Listener::remove_file);
                     return Err(error);
                 }
             }
@@ -106,8 +112,13 @@ impl Edge {
             self.next_generation += 1;
             let generation = GenerationId(self.next_generation);
             let policy = policy(&settings.pool);
-            self.generations.insert(generation, Generation::new(pool, settings));
-            wanted.push(WantedPool { pool, generation, policy });
+            self.generations
+                .insert(generation, Generation::new(pool, settings));
+            wanted.push(WantedPool {
+                pool,
+                generation,
+                policy,
+            });
         }
         let global = &config.global;
         let wanted = Wanted {
@@ -151,22 +162,33 @@ impl Edge {
 
     /// The pool of this name, if its socket is the one that is wanted.
     fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
-        let same = self.pools.iter().find(|(_, pool)| {
-            pool.name == wanted.name && pool.listener.address == wanted.listen.address
-        });
+        let same = self
+            .pools
+            .iter()
+            .find(|(_, pool)| pool.name == wanted.name && pool.listener.address == wanted.listen.address);
         same.map(|(id, _)| *id)
     }
 
     fn add_pool(&mut self, name: &str, listener: Listener) -> PoolId {
         self.next_pool += 1;
         let id = PoolId(self.next_pool);
-        self.pools.insert(id, PoolEdge { name: name.to_owned(), listener, queue: None, watched: false });
+        self.pools.insert(
+            id,
+            PoolEdge {
+                name: name.to_owned(),
+                listener,
+                queue: None,
+                watched: false,
+            },
+        );
         id
     }
 
     /// Makes a pool's hand-over queue.
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(pool) = self.pools.get_mut(&id) else { return Ok(()) };
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return Ok(());
+        };
         if pool.queue.is_some() {
             return Ok(());
         }
@@ -179,7 +201,9 @@ impl Edge {
     }
 
     pub(super) fn watch(&mut self, id: PoolId) {
-        let Some(pool) = self.pools.get_mut(&id) else { return };
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return;
+        };
         if pool.watched {
             return;
         }
@@ -193,7 +217,9 @@ impl Edge {
     }
 
     pub(super) fn unwatch(&mut self, id: PoolId) {
-        let Some(pool) = self.pools.get_mut(&id) else { return };
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return;
+        };
         pool.watched = false;
         self.sources.forget(&self.registry, &pool.listener.socket);
         if let Some((out, _)) = &pool.queue {
@@ -227,5 +253,9 @@ fn policy(pool: &Pool) -> Policy {
         }),
         Application::Rust => None,
     };
-    Policy { pm: pool.pm, terminate_timeout: pool.request_terminate_timeout, preloader }
+    Policy {
+        pm: pool.pm,
+        terminate_timeout: pool.request_terminate_timeout,
+        preloader,
+    }
 }

@@ -1,8 +1,8 @@
 //! The channel to a preloader: JSON lines out, with descriptors, and JSON lines back, which are untrusted.
 
 use super::output::Lines;
-use crate::sys::fd::{receive_with, send_with};
 use crate::runtime::php::protocol::{self, Answer};
+use crate::sys::fd::{receive_with, send_with};
 use crate::worker::Settings;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};

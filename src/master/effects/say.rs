@@ -58,7 +58,10 @@ impl Edge {
             }
             Notice::RetireTimedOut(worker, force) => {
                 let (pool, pid) = self.name_worker(*worker);
-                log::warn!("[pool {pool}] child {pid}{} was told to go and has not, {force}", self.request_of(*worker));
+                log::warn!(
+                    "[pool {pool}] child {pid}{} was told to go and has not, {force}",
+                    self.request_of(*worker)
+                );
             }
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
                 "[pool {}] the preloader did not answer within {}, killing",
@@ -78,14 +81,23 @@ impl Edge {
                 seconds(*wait)
             ),
             Notice::GenerationServes(generation) => {
-                log::info!("[pool {}] the new workers serve, the old ones finish", self.generation_name(*generation));
+                log::info!(
+                    "[pool {}] the new workers serve, the old ones finish",
+                    self.generation_name(*generation)
+                );
             }
         }
     }
 }
 
 fn say_death(death: &Death, exit: Exit, expected: bool) {
-    let Death { pid, pool, uptime, doing, .. } = death;
+    let Death {
+        pid,
+        pool,
+        uptime,
+        doing,
+        ..
+    } = death;
     let text = format!(
         "[pool {pool}] child {pid} exited {} after {}.{:06} seconds from start{doing}",
         how(exit),

@@ -29,7 +29,7 @@ pub fn directory() -> tempfile::TempDir {
 
 /// A PHP pool named `www` that listens on `www.sock`; `settings` are lines of its table.
 pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
-    pool(dir, "www", settings, &format!("runtime = \"php\"\n{application}"))
+    pool(dir, "www", settings, &format!("runtime = \"php\"\nversion = \"8.2\"\n{application}"))
 }
 
 /// A pool that listens on `NAME.sock`.
@@ -46,7 +46,29 @@ pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String
     text
 }
 
+/// Lets workers of any user write into a directory.
+pub fn make_writable(dir: &Path) {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("chmod");
+}
+
 impl Daemon {
+    /// As [`Daemon::start`], with the log in a file of this name.
+    pub fn start_logged(configure: impl FnOnce(&Path) -> String, file: &str) -> Daemon {
+        let dir = directory();
+        let path = dir.path().to_owned();
+        let log = path.join(file);
+        let text = format!("[global]\nerror_log = \"{}\"\n{}", log.display(), configure(&path));
+        fs::write(path.join("forkyard.toml"), text).expect("configuration");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+        let mut daemon = Daemon::launch(&path, command);
+        daemon._dir = Some(dir);
+        until("the daemon's log", || {
+            fs::read_to_string(&log).ok()?.contains("ready to handle connections").then_some(())
+        });
+        daemon
+    }
+
     /// Starts `forkyard run` on what `configure` writes, and waits until it is ready.
     pub fn start(configure: impl FnOnce(&Path) -> String) -> Daemon {
         let dir = directory();

@@ -23,7 +23,7 @@ pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A moment for the processes under test.
-fn pause() {
+pub fn pause() {
     let mut nothing = [];
     let _ = nix::poll::poll(&mut nothing, 10_u8);
 }

@@ -1,0 +1,108 @@
+//! Scripts that misbehave hurt their own request only.
+
+use crate::support::daemon::{Daemon, php_pool};
+use crate::support::until;
+
+fn daemon(settings: &str) -> Daemon {
+    let daemon = Daemon::start(|dir| php_pool(dir, &format!("pm = \"static\"\nmax_children = 2\n{settings}"), ""));
+    daemon.wait_for_workers("www", 2);
+    daemon.write("ok.php", "<?php echo 'fine';");
+    daemon
+}
+
+fn assert_well(daemon: &Daemon) {
+    daemon.wait_for_workers("www", 2);
+    for _ in 0..4 {
+        assert_eq!(daemon.get("www", "ok.php").body(), "fine");
+    }
+}
+
+#[test]
+fn a_script_that_kills_itself() {
+    let daemon = daemon("");
+    daemon.write("kill.php", "<?php posix_kill(getmypid(), 9); sleep(5);");
+    assert!(!daemon.get("www", "kill.php").ended);
+    daemon.wait_for("exited on signal 9 (SIGKILL)");
+    daemon.wait_for("while serving \"GET /kill.php\"");
+    assert_well(&daemon);
+}
+
+#[test]
+fn a_script_that_segfaults() {
+    let daemon = daemon("");
+    daemon.write("crash.php", "<?php posix_kill(getmypid(), 11); sleep(5);");
+    assert!(!daemon.get("www", "crash.php").ended);
+    daemon.wait_for("exited on signal 11 (SIGSEGV");
+    assert_well(&daemon);
+}
+
+#[test]
+fn a_script_that_recurses_for_ever() {
+    let daemon = daemon("");
+    daemon.write(
+        "deep.php",
+        "<?php class A { function __toString(): string { return \"x$this\"; } } echo new A;",
+    );
+    let _ = daemon.get("www", "deep.php");
+    assert_well(&daemon);
+}
+
+#[test]
+fn a_script_that_runs_out_of_memory() {
+    let daemon = daemon("");
+    daemon.write("memory.php", "<?php ini_set('memory_limit', '8M'); $a = []; while (true) { $a[] = str_repeat('x', 10000); }");
+    let answer = daemon.get("www", "memory.php");
+    assert!(answer.text().starts_with("Status: 500"), "{}", answer.text());
+    assert!(answer.error_text().contains("Allowed memory size"), "{}", answer.error_text());
+    assert_well(&daemon);
+}
+
+#[test]
+fn a_script_that_never_ends_is_terminated() {
+    let daemon = daemon("request_terminate_timeout = \"1s\"\n");
+    daemon.write("loop.php", "<?php set_time_limit(0); while (true) {}");
+    assert!(!daemon.get("www", "loop.php").ended);
+    daemon.wait_for("script '");
+    let line = daemon.wait_for("execution timed out");
+    assert!(line.contains("GET /loop.php"), "{line}");
+    assert_well(&daemon);
+}
+
+#[test]
+fn a_script_that_ignores_term_is_killed() {
+    let daemon = daemon("request_terminate_timeout = \"1s\"\n");
+    if !std::process::Command::new("php8.2").args(["-m"]).output().is_ok_and(|o| o.status.success()) {
+        return;
+    }
+    daemon.write(
+        "stubborn.php",
+        "<?php set_time_limit(0); if (function_exists('pcntl_signal')) { pcntl_signal(SIGTERM, SIG_IGN); } while (true) { usleep(1000); }",
+    );
+    assert!(!daemon.get("www", "stubborn.php").ended);
+    assert_well(&daemon);
+}
+
+#[test]
+fn the_preloader_can_be_killed() {
+    let daemon = daemon("");
+    let preloader = daemon.preloaders("www")[0];
+    crate::support::process::signal(preloader, nix::sys::signal::Signal::SIGKILL);
+    daemon.wait_for("[pool www] the preloader exited on signal 9");
+    assert_eq!(daemon.get("www", "ok.php").body(), "fine", "its workers go on");
+    let worker = daemon.workers("www")[0];
+    crate::support::process::signal(worker, nix::sys::signal::Signal::SIGKILL);
+    until("a worker from a new preloader", || {
+        let now = daemon.workers("www");
+        (now.len() == 2 && !now.contains(&worker)).then_some(())
+    });
+    assert_well(&daemon);
+}
+
+#[test]
+fn output_of_workers_is_caught() {
+    let daemon = daemon("catch_workers_output = true\n");
+    daemon.write("say.php", "<?php file_put_contents('php://stderr', \"to \\x1b the log\\n\"); echo 'said';");
+    assert_eq!(daemon.get("www", "say.php").body(), "said");
+    let line = daemon.wait_for("said into stderr: \"to ");
+    assert!(line.contains("WARNING: [pool www] child ") && line.contains("\\x1b"), "{line}");
+}

@@ -1,0 +1,93 @@
+//! Kept connections never pin a worker.
+
+use crate::support::daemon::{Daemon, php_pool};
+use crate::support::fcgi::{Client, Params};
+use std::time::{Duration, Instant};
+
+fn daemon(workers: u32) -> Daemon {
+    let settings = format!("pm = \"static\"\nmax_children = {workers}\n");
+    let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
+    daemon.wait_for_workers("www", workers as usize);
+    daemon.write("pid.php", "<?php echo getmypid();");
+    daemon.write("hold.php", "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';");
+    daemon
+}
+
+#[test]
+fn more_kept_connections_than_workers_are_all_served() {
+    let daemon = daemon(2);
+    let params = Params::get(&daemon.dir, "pid.php", "");
+    let mut clients: Vec<Client> = (0..12).map(|_| daemon.client("www").kept()).collect();
+    for _ in 0..5 {
+        for client in &mut clients {
+            let answer = client.request(&params, b"").expect("answer");
+            assert!(answer.ended && answer.body().parse::<u32>().is_ok());
+        }
+    }
+    assert!(daemon.get("www", "pid.php").ended, "a new connection is served beside them");
+}
+
+#[test]
+fn a_slow_request_does_not_hold_the_workers_other_connections() {
+    let daemon = daemon(2);
+    let params = Params::get(&daemon.dir, "pid.php", "");
+    let mut clients: Vec<Client> = (0..8).map(|_| daemon.client("www").kept()).collect();
+    for client in &mut clients {
+        client.request(&params, b"").expect("answer");
+    }
+    let go = daemon.dir.join("go");
+    let hold = Params::get(&daemon.dir, "hold.php", &format!("until={}", go.display()));
+    // Whoever holds connections is now busy for as long as this test wants.
+    let mut slow = clients.pop().expect("a client");
+    slow.send(&hold, b"").expect("send");
+    let begun = Instant::now();
+    for _ in 0..3 {
+        for client in &mut clients {
+            assert!(client.request(&params, b"").expect("answer").ended);
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    std::fs::write(&go, "").expect("go");
+    assert_eq!(slow.answer().expect("answer").body(), "held");
+    assert!(slow.request(&params, b"").expect("answer").ended, "the connection was kept");
+}
+
+#[test]
+fn a_worn_out_worker_hands_its_connections_on() {
+    let settings = "pm = \"static\"\nmax_children = 2\nmax_requests = 5\n";
+    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
+    daemon.write("pid.php", "<?php echo getmypid();");
+    let params = Params::get(&daemon.dir, "pid.php", "");
+    let mut client = daemon.client("www").kept();
+    let mut pids = std::collections::BTreeSet::new();
+    for _ in 0..40 {
+        let answer = client.request(&params, b"").expect("answer");
+        assert!(answer.ended);
+        pids.insert(answer.body());
+    }
+    assert!(pids.len() >= 8, "{pids:?}");
+}
+
+#[test]
+fn silent_connections_hold_no_worker() {
+    let daemon = daemon(2);
+    let silent: Vec<Client> = (0..10).map(|_| daemon.client("www")).collect();
+    for _ in 0..4 {
+        assert!(daemon.get("www", "pid.php").ended);
+    }
+    drop(silent);
+    assert!(daemon.get("www", "pid.php").ended);
+}
+
+#[test]
+fn requests_sent_ahead_are_answered_in_turn() {
+    let daemon = daemon(1);
+    let params = Params::get(&daemon.dir, "pid.php", "");
+    let mut client = daemon.client("www").kept();
+    for _ in 0..5 {
+        client.send(&params, b"").expect("send");
+    }
+    for _ in 0..5 {
+        assert!(client.answer().expect("answer").ended);
+    }
+}

@@ -1,0 +1,10 @@
+//! End-to-end tests: the real daemon, real front ends, real PHP.
+
+mod faults;
+mod kept;
+mod processes;
+mod protocol;
+mod reload;
+mod scoreboard;
+mod signals;
+mod support;

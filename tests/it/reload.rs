@@ -1,0 +1,132 @@
+//! Reload: nobody notices, and a wrong configuration changes nothing.
+
+use crate::support::daemon::{Daemon, php_pool};
+use crate::support::fcgi::Params;
+use crate::support::until;
+use nix::sys::signal::Signal;
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+fn configure(dir: &std::path::Path, value: &str) -> String {
+    let application = format!("php_value = {{ date.timezone = \"{value}\" }}\n");
+    php_pool(dir, "pm = \"static\"\nmax_children = 3\n", &application)
+}
+
+const ZONE: &str = "<?php echo date_default_timezone_get();";
+
+#[test]
+fn new_workers_serve_while_an_old_one_finishes() {
+    let daemon = Daemon::start(|dir| configure(dir, "Europe/Paris"));
+    let old = daemon.wait_for_workers("www", 3);
+    daemon.write("zone.php", ZONE);
+    daemon.write(
+        "hold.php",
+        "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo date_default_timezone_get();",
+    );
+    assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
+    let go = daemon.dir.join("go");
+    let mut slow = daemon.client("www");
+    slow.send(&Params::get(&daemon.dir, "hold.php", &format!("until={}", go.display())), b"").expect("send");
+    fs::write(daemon.dir.join("forkyard.toml"), configure(&daemon.dir, "Asia/Tokyo")).expect("configuration");
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("the new workers serve");
+    until("the old idle workers to leave", || {
+        let left = daemon.workers("www").iter().filter(|pid| old.contains(pid)).count();
+        (left <= 1).then_some(())
+    });
+    assert_eq!(daemon.get("www", "zone.php").body(), "Asia/Tokyo");
+    fs::write(&go, "").expect("go");
+    assert_eq!(slow.answer().expect("answer").body(), "Europe/Paris");
+    until("the last old worker to leave", || {
+        let now = daemon.workers("www");
+        (now.len() == 3 && now.iter().all(|pid| !old.contains(pid))).then_some(())
+    });
+    until("the old preloader to leave", || (daemon.preloaders("www").len() == 1).then_some(()));
+}
+
+#[test]
+fn a_wrong_configuration_is_told_and_changes_nothing() {
+    let daemon = Daemon::start(|dir| configure(dir, "Europe/Paris"));
+    let before = daemon.wait_for_workers("www", 3);
+    daemon.write("zone.php", ZONE);
+    fs::write(daemon.dir.join("forkyard.toml"), "[pool.www]\nmax_childern = 1\n").expect("configuration");
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("the old one stays in force");
+    daemon.wait_for("max_childern");
+    daemon.wait_for("max_children");
+    assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
+    assert_eq!(daemon.workers("www"), before);
+}
+
+#[test]
+fn a_pool_that_cannot_start_keeps_its_old_workers() {
+    let daemon = Daemon::start(|dir| configure(dir, "Europe/Paris"));
+    let before = daemon.wait_for_workers("www", 3);
+    daemon.write("zone.php", ZONE);
+    daemon.write("preload.php", "<?php throw new Exception('no');");
+    let broken = format!("php_admin_value = {{ opcache.preload = \"{}/preload.php\" }}\n", daemon.dir.display());
+    let text = php_pool(&daemon.dir, "pm = \"static\"\nmax_children = 3\n", &broken);
+    fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("[pool www] the preloader exited");
+    assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
+    assert_eq!(daemon.workers("www"), before);
+    // Mended, it is taken up.
+    fs::write(daemon.dir.join("forkyard.toml"), configure(&daemon.dir, "Asia/Tokyo")).expect("configuration");
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("the new workers serve");
+    until("the new configuration", || (daemon.get("www", "zone.php").body() == "Asia/Tokyo").then_some(()));
+}
+
+#[test]
+fn pools_come_and_go() {
+    let one = |dir: &std::path::Path, name: &str| {
+        let settings = "pm = \"static\"\nmax_children = 1\n";
+        crate::support::daemon::pool(dir, name, settings, "runtime = \"php\"\nversion = \"8.2\"\n")
+    };
+    let daemon = Daemon::start(|dir| one(dir, "a") + &one(dir, "b"));
+    daemon.write("pid.php", "<?php echo getmypid();");
+    assert!(daemon.get("b", "pid.php").ended);
+    let text = one(&daemon.dir, "a") + &one(&daemon.dir, "c");
+    fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
+    daemon.signal(Signal::SIGUSR2);
+    until("the new pool", || daemon.socket("c").exists().then_some(()));
+    assert!(daemon.get("c", "pid.php").ended && daemon.get("a", "pid.php").ended);
+    until("the old pool to close", || (!daemon.socket("b").exists()).then_some(()));
+    daemon.wait_for_workers("b", 0);
+}
+
+#[test]
+fn no_request_is_lost_over_many_reloads() {
+    let settings = "pm = \"dynamic\"\nmax_children = 6\nstart_servers = 3\nmin_spare_servers = 2\nmax_spare_servers = 4\n";
+    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
+    daemon.write("pid.php", "<?php usleep(1000); echo getmypid();");
+    let params = Params::get(&daemon.dir, "pid.php", "");
+    let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for keep in [false, false, true] {
+            let (daemon, params, stop, served) = (&daemon, &params, &stop, &served);
+            scope.spawn(move || {
+                let mut kept = None;
+                while !stop.load(Ordering::Relaxed) {
+                    let mut client = kept.take().unwrap_or_else(|| daemon.client("www"));
+                    client.keep = keep;
+                    let answer = client.request(params, b"").expect("answer");
+                    assert!(answer.ended && answer.body().parse::<u32>().is_ok(), "{answer:?}");
+                    served.fetch_add(1, Ordering::Relaxed);
+                    if keep {
+                        kept = Some(client);
+                    }
+                }
+            });
+        }
+        for round in 1..=10 {
+            daemon.signal(Signal::SIGUSR2);
+            daemon.wait_for_count("the new workers serve", round);
+            let so_far = served.load(Ordering::Relaxed);
+            until("some requests", || (served.load(Ordering::Relaxed) > so_far + 20).then_some(()));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(served.load(Ordering::Relaxed) > 200);
+}

@@ -1,0 +1,91 @@
+//! The status page, and slots whose workers lie.
+
+use crate::support::daemon::{Daemon, php_pool};
+use crate::support::fcgi::Params;
+use std::os::unix::fs::FileExt;
+
+const SETTINGS: &str = "pm = \"static\"\nmax_children = 4\nstatus_path = \"/status\"\nping.path = \"/ping\"\n";
+
+fn status(daemon: &Daemon, query: &str) -> String {
+    let params = Params::get(&daemon.dir, "status", query);
+    daemon.client("www").request(&params, b"").expect("answer").body()
+}
+
+fn json(daemon: &Daemon) -> serde_json::Value {
+    serde_json::from_str(&status(daemon, "json&full")).expect("JSON")
+}
+
+#[test]
+fn status_and_ping_answer_and_count() {
+    let daemon = Daemon::start(|dir| php_pool(dir, SETTINGS, ""));
+    daemon.wait_for_workers("www", 4);
+    daemon.write("pid.php", "<?php echo getmypid();");
+    for _ in 0..5 {
+        assert!(daemon.get("www", "pid.php").ended);
+    }
+    assert_eq!(daemon.get("www", "ping").body(), "pong");
+    let page = json(&daemon);
+    assert_eq!(page["pool"], "www");
+    assert_eq!(page["process manager"], "static");
+    assert_eq!(page["accepted conn"], 7);
+    assert_eq!(page["total processes"], 4);
+    assert_eq!(page["active processes"], 1);
+    assert_eq!(page["processes"].as_array().expect("processes").len(), 4);
+    let text = status(&daemon, "");
+    assert!(text.starts_with("pool:                 www\nprocess manager:      static\n"), "{text}");
+    let own = page["processes"].as_array().expect("list").iter().find(|p| p["state"] == "Running").expect("own");
+    assert_eq!(own["request uri"], "/status?json&full");
+}
+
+#[test]
+fn the_listen_queue_of_a_unix_socket_is_seen() {
+    let daemon = Daemon::start(|dir| php_pool(dir, SETTINGS, ""));
+    daemon.wait_for_workers("www", 4);
+    let page = json(&daemon);
+    assert!(page["listen queue len"].as_u64().expect("number") > 0);
+}
+
+/// Every page of the scoreboard is overwritten with noise over and over, as hostile workers could, each its own.
+#[test]
+fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
+    let daemon = Daemon::start(|dir| php_pool(dir, SETTINGS, ""));
+    let workers = daemon.wait_for_workers("www", 4);
+    daemon.write("pid.php", "<?php echo getmypid();");
+    let board = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid()))
+        .expect("the master's descriptors")
+        .filter_map(Result::ok)
+        .find(|fd| {
+            let name = std::fs::read_link(fd.path()).unwrap_or_default();
+            name.to_string_lossy().contains("memfd:forkyard www")
+                && std::fs::OpenOptions::new().write(true).open(fd.path()).is_ok()
+        })
+        .expect("the scoreboard");
+    let board = std::fs::OpenOptions::new().write(true).open(board.path()).expect("open");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut state = 7_u64;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                for slot in 1..=4_u64 {
+                    let noise: Vec<u8> = (0..512)
+                        .flat_map(|_| {
+                            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                            (state >> 13).to_ne_bytes()
+                        })
+                        .collect();
+                    board.write_all_at(&noise, slot * 4096).expect("write");
+                }
+            }
+        });
+        for round in 0..200 {
+            let answer = daemon.get("www", "pid.php");
+            assert!(answer.body().parse::<u32>().is_ok(), "round {round}: {answer:?}");
+            if round % 20 == 0 {
+                let text = status(&daemon, ["full", "json&full", "xml&full", "html&full"][round / 20 % 4]);
+                assert!(text.contains("www"), "{text}");
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(daemon.workers("www"), workers, "nobody was killed or replaced");
+}

@@ -1,0 +1,138 @@
+//! Stopping, log rotation, and the death of the master.
+
+use crate::support::daemon::{Daemon, php_pool};
+use crate::support::fcgi::Params;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
+const SLEEP: &str = "<?php touch($_GET['mark']); $left = usleep(400000); echo 'slept';";
+
+/// Starts a request that sleeps and waits until it runs.
+fn sleeping(daemon: &Daemon) -> crate::support::fcgi::Client {
+    let mark = daemon.dir.join("mark");
+    let _ = fs::remove_file(&mark);
+    crate::support::daemon::make_writable(&daemon.dir);
+    daemon.write("sleep.php", SLEEP);
+    let mut client = daemon.client("www");
+    let query = format!("mark={}", mark.display());
+    client.send(&Params::get(&daemon.dir, "sleep.php", &query), b"").expect("send");
+    until("the request to run", || mark.exists().then_some(()));
+    client
+}
+
+#[test]
+fn quit_lets_requests_finish() {
+    let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));
+    daemon.wait_for_workers("www", 2);
+    let mut client = sleeping(&daemon);
+    let before = std::time::Instant::now();
+    daemon.signal(Signal::SIGQUIT);
+    assert_eq!(client.answer().expect("answer").body(), "slept");
+    assert!(daemon.wait().success());
+    assert!(before.elapsed().as_millis() >= 200, "the script's sleep was cut short");
+    assert!(!daemon.socket("www").exists(), "the socket's file is removed");
+}
+
+#[test]
+fn term_stops_at_once() {
+    let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));
+    let workers = daemon.wait_for_workers("www", 2);
+    daemon.write("long.php", "<?php sleep(60);");
+    let mut client = daemon.client("www");
+    client.send(&Params::get(&daemon.dir, "long.php", ""), b"").expect("send");
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert!(workers.iter().all(|pid| !process::runs(*pid)));
+    assert!(!client.answer().is_ok_and(|answer| answer.ended));
+}
+
+#[test]
+fn usr1_opens_the_log_again() {
+    let daemon = Daemon::start_logged(|dir| php_pool(dir, STATIC, ""), "error.log");
+    let log = daemon.dir.join("error.log");
+    fs::rename(&log, daemon.dir.join("error.log.1")).expect("rename");
+    daemon.signal(Signal::SIGUSR1);
+    until("the new log", || fs::read_to_string(&log).ok()?.contains("error log file re-opened").then_some(()));
+}
+
+#[test]
+fn a_killed_master_takes_its_workers_along_after_their_requests_and_can_be_replaced() {
+    let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));
+    let workers = daemon.wait_for_workers("www", 2);
+    let preloaders = daemon.preloaders("www");
+    let mut client = sleeping(&daemon);
+    daemon.signal(Signal::SIGKILL);
+    daemon.wait();
+    // The orphan still serves its request and holds the socket; the address can be used all the same.
+    let next = Daemon::start_in(&daemon.dir);
+    next.write("pid.php", "<?php echo getmypid();");
+    let pid: u32 = next.get("www", "pid.php").body().parse().expect("a pid");
+    assert!(!workers.contains(&pid));
+    assert_eq!(client.answer().expect("answer").body(), "slept");
+    for orphan in workers.into_iter().chain(preloaders) {
+        until("the orphans to leave", || (!process::runs(orphan)).then_some(()));
+    }
+}
+
+#[test]
+fn a_live_socket_is_refused_and_a_stale_one_replaced() {
+    let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));
+    let second = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["run", "-c"])
+        .arg(daemon.dir.join("forkyard.toml"))
+        .output()
+        .expect("forkyard");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(78), "{said}");
+    assert!(said.contains(&format!("pid {}", daemon.pid())) && said.contains("already listens on"), "{said}");
+    daemon.write("pid.php", "<?php echo getmypid();");
+    assert!(daemon.get("www", "pid.php").ended, "the first daemon is not disturbed");
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+}
+
+#[test]
+fn a_tcp_pool_serves() {
+    let port = crate::support::nginx::free_port();
+    let settings = format!("{STATIC}listen = \"127.0.0.1:{port}\"\nallowed_clients_test = 1\n");
+    let settings = settings.replace("allowed_clients_test = 1\n", "");
+    let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
+    daemon.write("pid.php", "<?php echo getmypid();");
+    let mut client = crate::support::fcgi::Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
+    let answer = client.request(&Params::get(&daemon.dir, "pid.php", ""), b"").expect("answer");
+    assert!(answer.body().parse::<u32>().is_ok());
+}
+
+#[test]
+fn a_peer_that_is_not_allowed_is_dropped_with_a_line() {
+    let port = crate::support::nginx::free_port();
+    let settings =
+        format!("{STATIC}listen = {{ address = \"127.0.0.1:{port}\", allowed_clients = [\"192.0.2.1\"] }}\n");
+    let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
+    daemon.write("pid.php", "<?php echo getmypid();");
+    let mut client = crate::support::fcgi::Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
+    let _ = client.send(&Params::get(&daemon.dir, "pid.php", ""), b"");
+    assert!(!client.answer().is_ok_and(|answer| answer.ended));
+    daemon.wait_for("Connection disallowed: IP address '127.0.0.1' has been dropped.");
+}
+
+#[test]
+fn daemonize_returns_when_it_is_ready_and_writes_its_pid() {
+    let dir = crate::support::daemon::directory();
+    let path = dir.path();
+    let global = format!("[global]\npid = \"{0}/pid\"\nerror_log = \"{0}/log\"\n", path.display());
+    fs::write(path.join("forkyard.toml"), global + &php_pool(path, STATIC, "")).expect("configuration");
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["run", "-D", "-c"])
+        .arg(path.join("forkyard.toml"))
+        .status()
+        .expect("forkyard");
+    assert!(status.success());
+    let pid: u32 = fs::read_to_string(path.join("pid")).expect("pid file").parse().expect("a pid");
+    assert!(process::runs(pid));
+    process::signal(pid, Signal::SIGQUIT);
+    until("the daemon to end", || (!process::runs(pid)).then_some(()));
+    assert!(!path.join("pid").exists());
+}
