@@ -90,6 +90,14 @@ fn sapi_functions_and_settings() {
 }
 
 #[test]
+fn status_of_the_pool() {
+    let pair = pair();
+    pair.get("/status.php?a=1");
+    let request = Request::get(&scripts(), "/status.php?b=%22").with("HTTP_AUTHORIZATION", "Basic dXNlcjpw");
+    assert!(pair.same(&request).body().contains("\"user\""));
+}
+
+#[test]
 fn module_information() {
     let pair = pair();
     let uri = "/info.php";

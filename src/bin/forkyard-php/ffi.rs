@@ -49,7 +49,7 @@ pub(crate) struct Facts {
 #[repr(C)]
 pub(crate) struct Worker {
     pub(crate) api: *const c_void,
-    pub(crate) status: Option<extern "C" fn(*mut c_char, usize) -> usize>,
+    pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
     pub(crate) log_limit: u32,
     pub(crate) stderr_caught: u8,
 }

@@ -5,10 +5,11 @@ use forkyard::abi;
 use forkyard::config::{Application, Pool};
 use forkyard::fastcgi::Params;
 use forkyard::runtime::php::script::{self, FileSystem, Rules, Script};
+use forkyard::runtime::php::status;
 use forkyard::scoreboard::stamp;
 use forkyard::sys::process::exit_now;
 use forkyard::worker::{Request, Runtime};
-use std::ffi::{CStr, CString, OsStr, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 /// The exit code of a worker whose PHP can't go on (EX_SOFTWARE, sysexits.h).
@@ -34,7 +35,7 @@ impl<'p> PhpRuntime<'p> {
     pub(crate) fn begin(php: &'p Php, pool: &Pool, stderr_caught: bool) -> PhpRuntime<'p> {
         let facts = php.begin_worker(&Worker {
             api: abi::forkyard_api_v1().cast(),
-            status: None,
+            status: write_status,
             log_limit: LOG_LIMIT_BYTES,
             stderr_caught: u8::from(stderr_caught),
         });
@@ -141,6 +142,27 @@ fn describe(params: &Params, script: Script, limit_extensions: &[String]) -> Des
         },
         denied: u8::from(path.is_some_and(|path| !script::is_allowed(path, limit_extensions))),
     }
+}
+
+/// Writes what `fpm_get_status()` gives; the shim's `status`.
+///
+/// # Safety
+/// `request` is the handle of a request that is being served, `buffer` has room for `size` bytes.
+unsafe extern "C" fn write_status(request: *const c_void, buffer: *mut c_char, size: usize) -> usize {
+    // SAFETY: the handle was made of a request that lives until PHP is done with it, and PHP calls from where it was
+    // called, so nothing else uses the request now.
+    let request = unsafe { &*request.cast::<Request<'_>>() };
+    let json = status::fpm_get_status(&request.pool_status()).into_bytes();
+    if json.len() > size {
+        return 0;
+    }
+    // SAFETY: there is room, and a buffer of PHP's does not overlap with ours.
+    unsafe {
+        buffer
+            .cast::<u8>()
+            .copy_from_nonoverlapping(json.as_ptr(), json.len())
+    };
+    json.len()
 }
 
 /// A number as C's atol reads it.

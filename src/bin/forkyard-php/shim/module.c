@@ -83,19 +83,23 @@ static PHP_FUNCTION(apache_request_headers)
     }
 }
 
+/* Room for a pool of several thousand workers. */
+#define STATUS_SIZE ((size_t)4 << 20)
+/* Object, list of workers, worker. */
+#define STATUS_DEPTH 4
+
 static PHP_FUNCTION(fpm_get_status)
 {
     ZEND_PARSE_PARAMETERS_NONE();
-    const size_t size = 1 << 20;
-    char *buffer = worker.status ? emalloc(size) : NULL;
-    size_t length = buffer ? worker.status(buffer, size) : 0;
-    if (length == 0 || length > size || php_json_decode(return_value, buffer, length, true, 16) == FAILURE) {
-        zend_clear_exception();
+    if (!REQUEST()) {
+        RETURN_FALSE;
+    }
+    char *buffer = emalloc(STATUS_SIZE);
+    size_t length = worker.status(REQUEST(), buffer, STATUS_SIZE);
+    if (length == 0 || php_json_decode(return_value, buffer, length, true, STATUS_DEPTH) == FAILURE) {
         RETVAL_FALSE;
     }
-    if (buffer) {
-        efree(buffer);
-    }
+    efree(buffer);
 }
 
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_bool, 0, 0, _IS_BOOL, 0)

@@ -38,8 +38,8 @@ struct forkyard_shim_facts {
 
 struct forkyard_shim_worker {
     const struct forkyard_api *api;
-    /* Writes the pool's status as JSON and returns its length, 0 if there is none. NULL: fpm_get_status() is false. */
-    size_t (*status)(char *buffer, size_t size);
+    /* Writes what fpm_get_status() gives as JSON and returns its length, 0 if it does not fit. */
+    size_t (*status)(const forkyard_request *request, char *buffer, size_t size);
     uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */
     uint8_t stderr_caught; /* messages also go to standard error */
 };
