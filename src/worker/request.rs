@@ -99,6 +99,11 @@ impl<'w> Request<'w> {
         builtin::answer(self, uri, extra_headers)
     }
 
+    /// The pool as its scoreboard shows it now.
+    pub fn pool_status(&self) -> crate::status::Snapshot {
+        builtin::snapshot(self.service)
+    }
+
     /// Reads the next bytes of the body; 0 at its end.
     pub fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, ClientGone> {
         self.service.read_body(buffer)
