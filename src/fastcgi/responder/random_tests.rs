@@ -193,7 +193,8 @@ fn heard_in_pieces(input: &[u8], answers_early: bool, random: &mut Random) -> Li
     while !rest.is_empty() {
         let (piece, later) = rest.split_at(rest.len().min(random.below(most + 1)));
         // Pieces live in memory of their own: reading beyond them would be noticed.
-        listener.hear(&piece.to_vec());
+        let alone = Vec::from(piece);
+        listener.hear(&alone);
         rest = later;
     }
     listener
