@@ -65,7 +65,8 @@ fn log_failure(pool: &str, result: Result<(), Error>) {
 pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let pool = &settings.pool;
     let mut environment = if pool.clear_env { Vec::new() } else { inherited };
-    let mut set = |name: &str, value: OsString| match environment.iter_mut().find(|(known, _)| known == name) {
+    let mut set = |name: &str, value: OsString| match environment.iter_mut().find(|(known, _)| known == name)
+    {
         Some(variable) => variable.1 = value,
         None => environment.push((name.into(), value)),
     };
@@ -73,8 +74,12 @@ pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) ->
         set(name, value.into());
     }
     let identity = settings.identity.as_ref();
-    let user = identity.and_then(|identity| identity.name.clone()).map(OsString::from);
-    let home = identity.and_then(|identity| identity.home.clone()).map(OsString::from);
+    let user = identity
+        .and_then(|identity| identity.name.clone())
+        .map(OsString::from);
+    let home = identity
+        .and_then(|identity| identity.home.clone())
+        .map(OsString::from);
     for (name, value) in [("USER", user), ("HOME", home)] {
         if let (Some(value), false) = (value, pool.env.iter().any(|(known, _)| known == name)) {
             set(name, value);

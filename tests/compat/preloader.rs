@@ -69,11 +69,15 @@ fn preloaded_code_is_there_and_never_ran_as_root() {
     let path = scripts().join("preloaded.inc").display().to_string();
     let server = Alone::start(&Setup::new().admin_value("opcache.preload", &path));
     let reply = Request::get(&scripts(), "/preload.php").send(&server.socket);
-    assert!(reply.body().starts_with("preloaded by ") && !reply.body().ends_with(" 0"), "{reply:?}");
+    assert!(
+        reply.body().starts_with("preloaded by ") && !reply.body().ends_with(" 0"),
+        "{reply:?}"
+    );
 }
 
 #[test]
 fn preloaded_code_that_is_not_there_is_told() {
-    let error = Alone::preload(&Setup::new().admin_value("opcache.preload", "/nowhere.php")).expect_err("no file");
+    let error =
+        Alone::preload(&Setup::new().admin_value("opcache.preload", "/nowhere.php")).expect_err("no file");
     assert_eq!(error, "PHP's module start-up failed");
 }
