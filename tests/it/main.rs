@@ -1,5 +1,7 @@
 //! End-to-end tests: the real daemon, real front ends, real PHP.
 
+#![allow(unreachable_pub, reason = "a test program has no public interface")]
+
 mod faults;
 mod kept;
 mod processes;
