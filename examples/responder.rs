@@ -2,7 +2,7 @@
 //! has a pool named `hello` with `runtime = "rust"`.
 
 use forkyard::config;
-use forkyard::master::{self, Handlers};
+use forkyard::master::{self, Handlers, Persona};
 use forkyard::worker::Request;
 use std::io::Write;
 use std::path::Path;
@@ -25,6 +25,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let loaded = config::load(Path::new(&file))?;
     let mut handlers = Handlers::new();
     handlers.insert("hello".into(), Box::new(hello));
-    master::run(loaded.config, handlers, Path::new("/nonexistent"), || {})?;
+    master::run(
+        loaded.config,
+        handlers,
+        Persona::forkyard(file.into()),
+        Path::new("/nonexistent"),
+        || {},
+    )?;
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! The command line of `forkyard`.
+//! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
-use crate::config;
+pub mod fpm;
+
+use crate::config::{self, Config};
 use crate::logs::Log;
-use crate::master::{self, Handlers};
+use crate::master::{self, Handlers, Persona};
 use crate::sys::{process, title};
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
@@ -89,8 +91,14 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
     for warning in &loaded.warnings {
         log::warn!("{warning}");
     }
-    let config = loaded.config;
-    let launcher = if background.unwrap_or(config.global.daemonize) {
+    let persona = Persona::forkyard(path.to_owned());
+    let background = background.unwrap_or(loaded.config.global.daemonize);
+    start(loaded.config, persona, background)
+}
+
+/// Becomes the daemon.
+fn start(config: Config, persona: Persona, background: bool) -> ExitCode {
+    let launcher = if background {
         match process::daemonize(i32::from(EXIT_SOFTWARE)) {
             Ok(launcher) => Some(launcher),
             Err(error) => {
@@ -106,7 +114,7 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
             launcher.report(0);
         }
     };
-    match master::run(config, Handlers::new(), &program_directory(), ready) {
+    match master::run(config, Handlers::new(), persona, &program_directory(), ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error!("{error}");

@@ -9,6 +9,7 @@ mod check;
 mod draft;
 mod effects;
 mod error;
+pub mod fpm;
 mod glob;
 mod known;
 mod leaves;

@@ -77,6 +77,8 @@ pub enum CoreLimit {
 pub struct Pool {
     /// The pool's name, unique, non-empty, without control characters.
     pub name: String,
+    /// The word before the colon in the titles of its processes.
+    pub title: String,
     /// The listening socket.
     pub listen: Listen,
     /// User the workers run as (name or decimal id); `None`: the master's user. Only used by a root master.
@@ -123,6 +125,8 @@ pub struct Pool {
     pub catch_workers_output: bool,
     /// Put pool, pid and stream before caught output.
     pub decorate_workers_output: bool,
+    /// Settings that were written and that nothing follows from yet.
+    pub without_effect: Vec<String>,
     /// What the workers run.
     pub application: Application,
 }
@@ -234,6 +238,10 @@ pub struct Php {
     pub library: Option<PathBuf>,
     /// php.ini or the directory it is in; `None`: `/etc/php/X.Y/fpm`, else `/etc/php/X.Y/embed`.
     pub php_ini: Option<PathBuf>,
+    /// Start without php.ini and the files that are read after it.
+    pub no_php_ini: bool,
+    /// php.ini settings that stand over those of php.ini; a value is written as in php.ini.
+    pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.
     pub limit_extensions: Vec<String>,
     /// php.ini settings that scripts may change; applied in order.

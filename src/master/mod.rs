@@ -38,4 +38,4 @@ mod run;
 
 pub use effects::{ApplyError, Handlers};
 pub use manager::{Headcount, Manager};
-pub use run::{RunError, run};
+pub use run::{Persona, RunError, run};

@@ -68,10 +68,54 @@ fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System(sys::Error::from_io(call, "", &error))
 }
 
+/// What is the daemon's own when the same master runs under different names.
+pub struct Persona {
+    /// Its name in the log.
+    pub name: &'static str,
+    /// The word before the colon in process titles.
+    pub title: &'static str,
+    /// Reads the configuration anew. `None`: it can't be used, which is said in the log.
+    pub reload: Box<dyn FnMut() -> Option<Config>>,
+}
+
+impl Persona {
+    /// forkyard itself, with the configuration file that it reads anew.
+    pub fn forkyard(path: PathBuf) -> Persona {
+        Persona {
+            name: "forkyard",
+            title: "forkyard",
+            reload: Box::new(move || reload(&path)),
+        }
+    }
+}
+
+fn reload(path: &Path) -> Option<Config> {
+    match config::load(path) {
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                log::warn!("{warning}");
+            }
+            Some(loaded.config)
+        }
+        Err(errors) => {
+            for line in errors.to_string().lines() {
+                log::error!("{line}");
+            }
+            None
+        }
+    }
+}
+
 /// Runs the daemon until it is told to stop.
 ///
 /// `ready` is called once every socket listens and the first workers have been asked for.
-pub fn run(config: Config, handlers: Handlers, libexec: &Path, ready: impl FnOnce()) -> Result<(), RunError> {
+pub fn run(
+    config: Config,
+    handlers: Handlers,
+    persona: Persona,
+    libexec: &Path,
+    ready: impl FnOnce(),
+) -> Result<(), RunError> {
     let log = Log::install();
     log.direct(&config.global.error_log, config.global.log_level)
         .map_err(RunError::Log)?;
@@ -87,19 +131,20 @@ pub fn run(config: Config, handlers: Handlers, libexec: &Path, ready: impl FnOnc
         .map_err(system("epoll_ctl"))?;
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
-    let title = format!("forkyard: master process ({})", config.path.display());
+    let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
     let wanted = edge.prepare(config).map_err(RunError::Apply)?;
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
     }
     title::set(&title);
-    log::info!("forkyard is running, pid {}", std::process::id());
+    log::info!("{} is running, pid {}", persona.name, std::process::id());
     let mut master = Master {
         poll,
         signals,
         edge,
         manager: Manager::default(),
+        reload: persona.reload,
         actions: Vec::new(),
     };
     master.tell(Event::Apply(wanted));
@@ -147,6 +192,7 @@ struct Master {
     signals: Signals,
     edge: Edge,
     manager: Manager,
+    reload: Box<dyn FnMut() -> Option<Config>>,
     actions: Vec<super::action::Action>,
 }
 
@@ -253,22 +299,12 @@ impl Master {
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on.
     fn reload(&mut self) {
         log::info!("Reloading in progress ...");
-        let path = self.edge.config().path.clone();
-        let loaded = match config::load(&path) {
-            Ok(loaded) => loaded,
-            Err(errors) => {
-                log::error!("the configuration is not reloaded, the old one stays in force:");
-                for line in errors.to_string().lines() {
-                    log::error!("{line}");
-                }
-                return;
-            }
+        let Some(config) = (self.reload)() else {
+            log::error!("the configuration is not reloaded, the old one stays in force");
+            return;
         };
-        for warning in &loaded.warnings {
-            log::warn!("{warning}");
-        }
-        let global = loaded.config.global.clone();
-        match self.edge.prepare(loaded.config) {
+        let global = config.global.clone();
+        match self.edge.prepare(config) {
             Ok(wanted) => {
                 if let Err(error) = Log::install().direct(&global.error_log, global.log_level) {
                     log::error!("the old log is written on: {error}");

@@ -141,7 +141,10 @@ impl Preloader {
         let Application::Php(config) = &kit.settings.pool.application else {
             return Err(Error::NotPhp);
         };
-        title::set(&format!("forkyard: preloader {}", kit.settings.pool.name));
+        title::set(&format!(
+            "{}: preloader {}",
+            kit.settings.pool.title, kit.settings.pool.name
+        ));
         Log::install().send_to_master(duplicate(&kit.messages)?);
 
         // No PHP code, such as opcache.preload, runs as root. A chroot has to wait until everything is loaded.
@@ -189,7 +192,10 @@ impl Preloader {
         // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
         signal::reset_in_child();
         let Preloader { kit, php } = self;
-        title::set(&format!("forkyard: pool {}", kit.settings.pool.name));
+        title::set(&format!(
+            "{}: pool {}",
+            kit.settings.pool.title, kit.settings.pool.name
+        ));
         if let Err(error) = worker::settle_output(&seat) {
             log::error!("worker failed to initialize: {error}");
             exit_now(EXIT_START_FAILED);

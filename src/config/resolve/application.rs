@@ -106,6 +106,8 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         .map_or(DEFAULT_PRELOADER_IDLE_TIMEOUT, |written| written.value.0);
     Some(Php {
         library: file(&draft.library, world, report),
+        no_php_ini: false,
+        defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
         php_value: settings(&draft.php_value, &draft.php_flag, report),

@@ -15,6 +15,8 @@ use crate::config::report::Report;
 use crate::config::units::{Text, Time};
 use crate::config::value::quoted;
 
+/// The word before the colon in process titles.
+const TITLE: &str = "forkyard";
 const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 const DEFAULT_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 const DEFAULT_PARAMS_BYTES: usize = 1 << 20;
@@ -64,6 +66,7 @@ pub(super) fn resolve(
     };
     Some(Pool {
         name: text.name.clone(),
+        title: TITLE.to_owned(),
         user,
         group,
         max_requests: (report.range(&draft.max_requests, 0, i64::MAX))
@@ -89,6 +92,7 @@ pub(super) fn resolve(
         ping_response: ping_response(draft, report),
         catch_workers_output: flag(&draft.catch_workers_output, false),
         decorate_workers_output: flag(&draft.decorate_workers_output, true),
+        without_effect: Vec::new(),
         application: application::resolve(text, world, report)?,
         listen: listen?,
         pm: pm?,

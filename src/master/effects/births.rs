@@ -218,7 +218,7 @@ impl Edge {
             path: c_string(path.as_os_str().as_bytes()),
             // Room for the process title.
             arguments: vec![
-                c_string(format!("forkyard: preloader {name}").as_bytes()),
+                c_string(format!("{}: preloader {name}", kit.settings.pool.title).as_bytes()),
                 c_string(&[b' '; 96]),
             ],
             environment: worker::environment(&kit.settings, std::env::vars_os().collect())
@@ -310,7 +310,10 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     unsafe {
         close_all_but(&keep);
     }
-    title::set(&format!("forkyard: pool {}", kit.settings.pool.name));
+    title::set(&format!(
+        "{}: pool {}",
+        kit.settings.pool.title, kit.settings.pool.name
+    ));
     let result = worker::settle(&kit.settings).and_then(|()| worker::settle_output(&seat));
     worker::settle_environment(&kit.settings);
     match result {

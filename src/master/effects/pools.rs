@@ -238,11 +238,6 @@ impl Edge {
     pub(in crate::master) fn remove_socket_files(&self) {
         self.pools.values().for_each(|pool| pool.listener.remove_file());
     }
-
-    /// The configuration in force.
-    pub(in crate::master) fn config(&self) -> &Config {
-        &self.config
-    }
 }
 
 fn policy(pool: &Pool) -> Policy {

@@ -16,6 +16,9 @@ pub fn php_ini_directories(php: &Php) -> [PathBuf; 2] {
 /// The name of a setting whose value can't be written as a line.
 pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
     let mut lines = String::new();
+    for (name, value) in &php.defines {
+        lines.push_str(&format!("{name}={value}\n"));
+    }
     for (name, value) in php.php_value.iter().chain(&php.php_admin_value) {
         if is_start_setting(name) {
             let quoted = quote(value).ok_or_else(|| name.clone())?;
@@ -67,6 +70,8 @@ mod tests {
             version: "8.2".into(),
             library: None,
             php_ini: None,
+            no_php_ini: false,
+            defines: vec![],
             limit_extensions: vec![],
             php_value: own(php_value),
             php_admin_value: own(php_admin_value),

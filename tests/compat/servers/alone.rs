@@ -176,6 +176,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         version: "8.2".into(),
         library: None,
         php_ini: Some(php_ini),
+        no_php_ini: false,
+        defines: vec![],
         limit_extensions: setup
             .limit_extensions
             .clone()
@@ -186,6 +188,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         start_timeout: Duration::from_secs(60),
     };
     let pool = Pool {
+        title: "forkyard".to_owned(),
+        without_effect: vec![],
         name: "www".into(),
         listen: Listen {
             address: Address::Unix(socket.to_owned()),

@@ -1,0 +1,206 @@
+//! The command line of `forkyard-fpm`, which is php-fpm's.
+
+mod arguments;
+mod usage;
+
+use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start};
+use crate::config::fpm::{self, Journal, Line, Options};
+use crate::config::{Config, Host, LogLevel, LogTarget};
+use crate::logs::Log;
+use crate::master::Persona;
+use crate::sys::title;
+use arguments::Met;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// sysexits.h, EX_USAGE.
+const EXIT_USAGE: u8 = 64;
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+enum Task {
+    Run,
+    Test {
+        shows: bool,
+    },
+    Help,
+    Wrong,
+    /// What forkyard-php is to say of PHP.
+    Report(&'static str),
+}
+
+/// Runs `forkyard-fpm` with the arguments of this process.
+pub fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    let program = program_name(arguments.next());
+    let (task, options) = read(arguments::parse(arguments));
+    title::prepare();
+    match task {
+        Task::Help | Task::Wrong => {
+            print!("{}", usage::text(&program, fpm::PREFIX));
+            ExitCode::from(if task == Task::Help { 0 } else { EXIT_USAGE })
+        }
+        Task::Report(what) => report(what, &options),
+        Task::Test { shows } => {
+            let (is_fine, journal) = fpm::test(&options, shows, &Host);
+            tell(&journal, true);
+            ExitCode::from(if is_fine { 0 } else { EXIT_CONFIG })
+        }
+        Task::Run => run(options),
+    }
+}
+
+fn program_name(argument: Option<OsString>) -> String {
+    let text = argument.unwrap_or_default().to_string_lossy().into_owned();
+    match text.rsplit_once('/') {
+        Some((_, name)) => name.to_owned(),
+        None => "php".to_owned(),
+    }
+}
+
+fn read(met: Vec<Met>) -> (Task, Options) {
+    let mut options = Options {
+        log_to_stderr: std::io::stderr().is_terminal(),
+        ..Options::default()
+    };
+    let (mut tests, mut is_info) = (0, false);
+    for option in met {
+        match option {
+            Met::Flag('m') => return (Task::Report("modules"), options),
+            Met::Flag('v') => return (Task::Report("version"), options),
+            Met::Flag('h' | '?') => return (Task::Help, options),
+            Met::Wrong => return (Task::Wrong, options),
+            Met::Flag('i') => is_info = true,
+            Met::Flag('t') => tests += 1,
+            Met::Flag('n') => options.no_php_ini = true,
+            Met::Flag('e') => {
+                eprintln!("-e has no effect yet");
+            }
+            Met::Flag('R') => options.allow_root = true,
+            Met::Flag('D') => options.daemonize = Some(true),
+            Met::Flag('F') => options.daemonize = Some(false),
+            Met::Flag('O') => options.log_to_stderr = true,
+            Met::Flag(_) => {}
+            Met::With('c', value) => options.php_ini = Some(PathBuf::from(value)),
+            Met::With('d', value) => options.defines.extend(define(&value.to_string_lossy())),
+            // An empty name is as good as none.
+            Met::With('y', value) => options.config = text(value),
+            Met::With('p', value) => options.prefix = text(value),
+            Met::With('g', value) => options.pid = text(value),
+            Met::With(_, _) => {}
+        }
+    }
+    let task = match (is_info, tests) {
+        (true, _) => Task::Report("info"),
+        (false, 0) => Task::Run,
+        (false, tests) => Task::Test { shows: tests > 1 },
+    };
+    (task, options)
+}
+
+fn text(value: OsString) -> Option<String> {
+    Some(value.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
+}
+
+/// `name=value` as a line of php.ini. What php.ini's grammar could take for something else is quoted.
+fn define(text: &str) -> Option<(String, String)> {
+    let (name, value) = text.split_once('=').unwrap_or((text, "1"));
+    if name.is_empty() || text.contains(['\n', '\0']) {
+        return None;
+    }
+    let is_plain = value
+        .chars()
+        .next()
+        .is_none_or(|first| first.is_ascii_alphanumeric() || first == '"' || first == '\'');
+    let value = if is_plain {
+        value.to_owned()
+    } else {
+        format!("\"{value}\"")
+    };
+    Some((name.to_owned(), value))
+}
+
+fn run(options: Options) -> ExitCode {
+    let (config, journal) = fpm::load(&options, &Host);
+    tell(&journal, true);
+    let Some(config) = config else {
+        return ExitCode::from(EXIT_CONFIG);
+    };
+    let background = config.global.daemonize;
+    let persona = Persona {
+        name: "fpm",
+        title: "php-fpm",
+        reload: Box::new(move || reload(&options)),
+    };
+    start(config, persona, background)
+}
+
+fn reload(options: &Options) -> Option<Config> {
+    let (config, journal) = fpm::load(options, &Host);
+    tell(&journal, false);
+    config
+}
+
+/// Writes what was said: before the start to standard error and, once it was opened, to the error log; later to where
+/// the log goes.
+fn tell(journal: &Journal, is_start: bool) {
+    let log = Log::install();
+    write(&journal.lines, log, is_start);
+    let Some((path, at)) = journal.opened.as_ref().filter(|_| is_start) else {
+        return;
+    };
+    let later = &journal.lines[*at..];
+    let is_terminal = matches!(path.to_str(), Some("/dev/stderr" | "/proc/self/fd/2"));
+    if !later.is_empty() && !is_terminal {
+        let file = LogTarget::File(path.clone());
+        if log.direct(&file, LogLevel::Debug).is_ok() {
+            write(later, log, false);
+        }
+        // Nothing is opened for standard error, so nothing can fail.
+        let _ = log.direct(&LogTarget::Stderr, LogLevel::Notice);
+    }
+}
+
+fn write(lines: &[Line], log: &Log, is_stderr: bool) {
+    for line in lines {
+        match line {
+            Line::Log(level, text) => {
+                log.write(*level, text.trim_end_matches('\n'));
+                if is_stderr && text.ends_with('\n') {
+                    eprintln!();
+                }
+            }
+            Line::Php(text) if is_stderr => eprintln!("{text}"),
+            Line::Php(text) => log.write(LogLevel::Error, text),
+        }
+    }
+}
+
+/// Lets forkyard-php, which knows libphp, say what PHP is.
+fn report(what: &str, options: &Options) -> ExitCode {
+    let mut command = Command::new(program_directory().join("forkyard-php"));
+    command.arg(format!("--{what}"));
+    if options.no_php_ini {
+        command.arg("-n");
+    }
+    if let Some(path) = &options.php_ini {
+        command.arg("-c").arg(Path::new(path));
+    }
+    for (name, value) in &options.defines {
+        command.arg("-d").arg(format!("{name}={value}"));
+    }
+    match command.status() {
+        Ok(status) => ExitCode::from(
+            status
+                .code()
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(EXIT_SOFTWARE),
+        ),
+        Err(error) => {
+            eprintln!("can't run forkyard-php, which knows PHP: {error}");
+            ExitCode::from(EXIT_SOFTWARE)
+        }
+    }
+}

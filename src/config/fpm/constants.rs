@@ -1,0 +1,40 @@
+//! The constants of PHP that a configuration may name.
+
+/// The value of a constant, as text. A word that is not here stands for itself.
+pub(super) fn value(name: &str) -> Option<&'static str> {
+    let found = CONSTANTS.iter().find(|(constant, _)| *constant == name);
+    found.map(|(_, value)| *value)
+}
+
+/// The version that is said where only PHP itself knows it.
+pub(super) const PHP_VERSION: &str = "8.2.35";
+
+const CONSTANTS: &[(&str, &str)] = &[
+    ("E_ERROR", "1"),
+    ("E_WARNING", "2"),
+    ("E_PARSE", "4"),
+    ("E_NOTICE", "8"),
+    ("E_CORE_ERROR", "16"),
+    ("E_CORE_WARNING", "32"),
+    ("E_COMPILE_ERROR", "64"),
+    ("E_COMPILE_WARNING", "128"),
+    ("E_USER_ERROR", "256"),
+    ("E_USER_WARNING", "512"),
+    ("E_USER_NOTICE", "1024"),
+    ("E_STRICT", "2048"),
+    ("E_RECOVERABLE_ERROR", "4096"),
+    ("E_DEPRECATED", "8192"),
+    ("E_USER_DEPRECATED", "16384"),
+    ("E_ALL", "32767"),
+    ("PHP_VERSION", PHP_VERSION),
+    ("PHP_MAJOR_VERSION", "8"),
+    ("PHP_MINOR_VERSION", "2"),
+    ("PHP_OS", "Linux"),
+    ("PHP_OS_FAMILY", "Linux"),
+    ("PHP_SAPI", "fpm-fcgi"),
+    ("PHP_INT_MAX", "9223372036854775807"),
+    ("PHP_INT_SIZE", "8"),
+    ("DIRECTORY_SEPARATOR", "/"),
+    ("PATH_SEPARATOR", ":"),
+    ("M_PI", "3.1415926535898"),
+];

@@ -1,0 +1,56 @@
+//! The real machine.
+
+use super::machine::{Machine, OsFailure};
+use crate::config::{Host, World};
+use nix::errno::Errno;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path, PathBuf};
+
+/// GLOB_ABORTED of glob(3): a directory could not be read.
+const ABORTED: i32 = 2;
+
+impl Machine for Host {
+    fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure> {
+        // php-fpm opens a directory and finds nothing in it.
+        match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(Vec::new()),
+            read => read.map_err(|error| failure(&error)),
+        }
+    }
+
+    fn touch(&self, path: &Path) -> Result<(), OsFailure> {
+        let opened = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path);
+        opened.map(drop).map_err(|error| failure(&error))
+    }
+
+    fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32> {
+        let directory = literal_part(Path::new(pattern));
+        if directory.as_os_str() != pattern && fs::read_dir(&directory).is_err() {
+            return Err(ABORTED);
+        }
+        self.files(Path::new(pattern)).map_err(|_| ABORTED)
+    }
+}
+
+fn failure(error: &io::Error) -> OsFailure {
+    let code = error.raw_os_error().unwrap_or(0);
+    OsFailure {
+        text: Errno::from_raw(code).desc().to_owned(),
+        code,
+    }
+}
+
+/// The leading directories of a pattern that have no wildcard.
+fn literal_part(pattern: &Path) -> PathBuf {
+    let is_literal = |component: &Component<'_>| {
+        let part = component.as_os_str().to_string_lossy();
+        !part.contains(['*', '?', '['])
+    };
+    pattern.components().take_while(is_literal).collect()
+}

@@ -1,0 +1,132 @@
+//! php-fpm's own configuration: the INI files and command line options of php-fpm 8.2, with its rules and its words.
+//!
+//! [`scan`] and [`ini`] read PHP's INI language a line at a time, [`parse`] makes sections of files, [`validate`] and
+//! [`pool_rules`] apply php-fpm's rules, [`resolve`] gives the model. [`directives`] is the table behind all of them.
+//! Whatever is to be told goes into a [`Journal`].
+
+mod access_format;
+mod constants;
+pub mod directives;
+mod dump;
+mod effects;
+mod ini;
+mod journal;
+mod machine;
+mod parse;
+mod paths;
+mod pool_rules;
+mod resolve;
+mod scan;
+mod start;
+mod validate;
+mod values;
+
+pub use journal::{Journal, Line};
+pub use machine::{Machine, OsFailure};
+pub use paths::{CONFIG, PREFIX};
+
+use crate::config::Config;
+use std::path::{Path, PathBuf};
+use validate::Context;
+
+/// What the command line says about the configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `-y`: the file.
+    pub config: Option<String>,
+    /// `-p`: the prefix.
+    pub prefix: Option<String>,
+    /// `-g`: the pid file, unless the configuration names one.
+    pub pid: Option<String>,
+    /// `-R`: workers may be root.
+    pub allow_root: bool,
+    /// `-D` and `-F`.
+    pub daemonize: Option<bool>,
+    /// In the foreground, log to standard error whatever the file says.
+    pub log_to_stderr: bool,
+    /// `-c`: php.ini, or the directory that it is in.
+    pub php_ini: Option<PathBuf>,
+    /// `-n`: without php.ini.
+    pub no_php_ini: bool,
+    /// `-d`: settings of PHP, as lines of php.ini.
+    pub defines: Vec<(String, String)>,
+}
+
+impl Options {
+    /// The configuration file.
+    pub fn path(&self) -> String {
+        match (&self.config, &self.prefix) {
+            (Some(path), _) => path.clone(),
+            (None, Some(prefix)) => format!("{prefix}/etc/php-fpm.conf"),
+            (None, None) => CONFIG.to_owned(),
+        }
+    }
+}
+
+/// Reads the configuration for a start of the daemon. `None`: it can't be used; the journal says why.
+pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journal) {
+    let mut journal = Journal::new();
+    let path = options.path();
+    let config = read(options, machine, &mut journal).and_then(|written| {
+        let mut context = Context {
+            options,
+            machine,
+            journal: &mut journal,
+        };
+        start::settle_identities(&written, &mut context)?;
+        resolve::resolve(&written, &path, &mut context)
+    });
+    if config.is_err() {
+        journal.error("FPM initialization failed");
+    }
+    (config.ok(), journal)
+}
+
+/// Tests the configuration as `-t` does, and shows it if that is wanted. Says whether it can be used.
+pub fn test(options: &Options, shows: bool, machine: &dyn Machine) -> (bool, Journal) {
+    let mut journal = Journal::new();
+    let tested = read(options, machine, &mut journal).and_then(|written| {
+        let mut context = Context {
+            options,
+            machine,
+            journal: &mut journal,
+        };
+        start::test_identities(&written, &mut context)?;
+        if shows {
+            dump::dump(&written, &mut journal);
+        }
+        let path = options.path();
+        journal.notice(format!("configuration file {path} test is successful\n"));
+        Ok(())
+    });
+    if tested.is_err() {
+        journal.error("FPM initialization failed");
+    }
+    (tested.is_ok(), journal)
+}
+
+fn read(
+    options: &Options,
+    machine: &dyn Machine,
+    journal: &mut Journal,
+) -> Result<parse::Written, journal::Failed> {
+    if let Some(prefix) = options
+        .prefix
+        .as_deref()
+        .filter(|prefix| !machine.is_dir(Path::new(prefix)))
+    {
+        let text = format!("the global prefix '{prefix}' does not exist or is not a directory");
+        return Err(journal.error(text));
+    }
+    let path = options.path();
+    let mut written = parse::read(&path, options.prefix.as_deref(), machine, journal)
+        .map_err(|_| journal.error(format!("failed to load configuration file '{path}'")))?;
+    let mut context = Context {
+        options,
+        machine,
+        journal,
+    };
+    validate::validate(&mut written, &mut context)
+        .map_err(|_| journal.error("failed to post process the configuration"))?;
+    Ok(written)
+}

@@ -1,0 +1,233 @@
+//! Files to sections.
+
+use super::directives::Section;
+use super::ini::{self, Statement};
+use super::journal::{Failed, Journal};
+use super::machine::Machine;
+use super::paths;
+use super::values::{Values, expand_pool, flag};
+use std::path::Path;
+
+/// Files that may include each other.
+const MAX_NESTED: usize = 5;
+/// Pools beyond this are a mistake in a pattern.
+const MAX_POOLS: usize = 100_000;
+
+/// One pool, as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PoolText {
+    pub(super) name: String,
+    pub(super) values: Values,
+}
+
+/// A whole configuration, as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) global: Values,
+    pub(super) pools: Vec<PoolText>,
+}
+
+/// Reads the file and those that it includes.
+pub(super) fn read(
+    path: &str,
+    prefix: Option<&str>,
+    machine: &dyn Machine,
+    journal: &mut Journal,
+) -> Result<Written, Failed> {
+    let mut reader = Reader {
+        written: Written {
+            global: Values::new(Section::Global),
+            pools: Vec::new(),
+        },
+        current: None,
+        include: None,
+        prefix,
+        machine,
+        journal,
+        is_wrong: false,
+    };
+    reader.file(path, 0)?;
+    Ok(reader.written)
+}
+
+struct Reader<'r> {
+    written: Written,
+    /// The pool that lines are about; `None`: the global section.
+    current: Option<usize>,
+    /// What is to be included after the line that says so.
+    include: Option<String>,
+    prefix: Option<&'r str>,
+    machine: &'r dyn Machine,
+    journal: &'r mut Journal,
+    is_wrong: bool,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, path: &str, nested: usize) -> Result<(), Failed> {
+        if path.is_empty() {
+            return Err(self.journal.error("configuration filename is empty"));
+        }
+        let bytes = match self.machine.read_file(Path::new(path)) {
+            Ok(bytes) => bytes,
+            Err(failure) => {
+                let text = format!("failed to open configuration file '{path}': {failure}");
+                return Err(self.journal.error(text));
+            }
+        };
+        if nested >= MAX_NESTED {
+            let text = format!("failed to include more than {MAX_NESTED} files recursively");
+            return Err(self.journal.error(text));
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        for (at, line) in text.split_inclusive('\n').enumerate() {
+            self.line(line, path, at + 1)?;
+            if let Some(pattern) = self.include.take() {
+                self.included(&pattern, path, at + 1, nested)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str, path: &str, number: usize) -> Result<(), Failed> {
+        let machine = self.machine;
+        let lookup = |name: &str| machine.env(name);
+        let (statements, error) = ini::parse(line, &lookup);
+        self.is_wrong = false;
+        for statement in statements {
+            self.statement(statement, &format!("[{path}:{number}]"));
+        }
+        if let Some(error) = error {
+            self.journal.php(error.0);
+            return Err(Failed);
+        }
+        if self.is_wrong { Err(Failed) } else { Ok(()) }
+    }
+
+    fn wrong(&mut self, text: String) {
+        self.journal.error(text);
+        self.is_wrong = true;
+    }
+
+    fn statement(&mut self, statement: Statement, place: &str) {
+        match statement {
+            Statement::Section(name) => self.section(name, place),
+            Statement::Entry(_, None) => {
+                self.wrong(format!("{place} value is NULL for a ZEND_INI_PARSER_ENTRY"));
+            }
+            Statement::Entry(name, Some(value)) => self.entry(&name, &value, place),
+            Statement::Item(name, key, value) => {
+                if let Err(problem) = self.item(&name, &key, &value) {
+                    self.wrong(format!("{place} {problem}"));
+                }
+            }
+        }
+    }
+
+    fn section(&mut self, name: String, place: &str) {
+        if name.eq_ignore_ascii_case("global") {
+            self.current = None;
+            return;
+        }
+        let pools = &mut self.written.pools;
+        let known = pools
+            .iter()
+            .position(|pool| pool.name.eq_ignore_ascii_case(&name));
+        if known.is_none() && pools.len() >= MAX_POOLS {
+            return self.wrong(format!(
+                "{place} Unable to alloc a new WorkerPool for worker '{name}'"
+            ));
+        }
+        self.current = Some(known.unwrap_or_else(|| {
+            pools.push(PoolText {
+                name,
+                values: Values::new(Section::Pool),
+            });
+            pools.len() - 1
+        }));
+    }
+
+    fn entry(&mut self, name: &str, value: &str, place: &str) {
+        if name == "include" {
+            if self.include.is_some() {
+                return self.wrong(format!("{place} two includes at the same time !"));
+            }
+            self.include = Some(value.to_owned()).filter(|pattern| !pattern.is_empty());
+            return;
+        }
+        let outcome = match self.current.and_then(|at| self.written.pools.get_mut(at)) {
+            Some(pool) => pool.values.write(name, value, Some(&pool.name)),
+            None => self.written.global.write(name, value, None),
+        };
+        match outcome {
+            Some(Ok(())) => {}
+            Some(Err(tail)) => {
+                self.wrong(format!(
+                    "{place} unable to parse value for entry '{name}': {tail}"
+                ));
+            }
+            None => self.wrong(format!("{place} unknown entry '{name}'")),
+        }
+    }
+
+    fn item(&mut self, name: &str, key: &str, value: &str) -> Result<(), String> {
+        let Some(pool) = self.current.and_then(|at| self.written.pools.get_mut(at)) else {
+            return Err("Array are not allowed in the global section".to_owned());
+        };
+        if name == "access.suppress_path" {
+            if !key.is_empty() {
+                return Err(format!("Keys provided to field '{name}' are ignored"));
+            }
+            if !value.starts_with('/') {
+                return Err(format!("Values provided to field '{name}' must begin with '/'"));
+            }
+        } else if key.is_empty() {
+            return Err(format!("You must provide a key for field '{name}'"));
+        }
+        if value.is_empty() && !name.ends_with("flag") {
+            return Err("empty value".to_owned());
+        }
+        let flagged;
+        let (list, value) = match name {
+            "env" | "php_value" | "php_admin_value" | "access.suppress_path" => (name, value),
+            "php_flag" | "php_admin_flag" => {
+                let flag =
+                    flag(value).map_err(|tail| format!("error while parsing '{name}[{key}]' : {tail}"))?;
+                flagged = if flag { "1" } else { "0" };
+                let list = if name == "php_flag" {
+                    "php_value"
+                } else {
+                    "php_admin_value"
+                };
+                (list, flagged)
+            }
+            _ => return Err(format!("unknown directive '{name}'")),
+        };
+        let value = expand_pool(value, Some(&pool.name)).unwrap_or_default();
+        pool.values.add(list, key, &value);
+        Ok(())
+    }
+
+    fn included(&mut self, pattern: &str, path: &str, line: usize, nested: usize) -> Result<(), Failed> {
+        let pattern = paths::under(pattern, self.prefix.unwrap_or(paths::PREFIX));
+        let files = match self.machine.glob(&pattern) {
+            Ok(files) => files,
+            Err(number) => {
+                let text =
+                    format!("Unable to globalize '{pattern}' (ret={number}) from {path} at line {line}.");
+                return Err(self.journal.error(text));
+            }
+        };
+        if files.is_empty() {
+            let text = format!("Nothing matches the include pattern '{pattern}' from {path} at line {line}.");
+            self.journal.warn(text);
+        }
+        for file in files {
+            let file = file.to_string_lossy().into_owned();
+            if self.file(&file, nested + 1).is_err() {
+                let text = format!("Unable to include {file} from {path} at line {line}");
+                return Err(self.journal.error(text));
+            }
+        }
+        Ok(())
+    }
+}

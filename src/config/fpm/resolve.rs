@@ -1,0 +1,283 @@
+//! A valid php-fpm configuration as the model that the daemon runs.
+
+use super::directives::{Effect, NO_PRIORITY, Section, of};
+use super::journal::Failed;
+use super::parse::{PoolText, Written};
+use super::pool_rules::is_tcp;
+use super::validate::Context;
+use super::values::{Manager, Values};
+use crate::config::{
+    Address, Application, Config, CoreLimit, Global, Limits, Listen, LogLevel, LogTarget, Php, Pool,
+    ProcessManager,
+};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The word before the colon in process titles.
+const TITLE: &str = "php-fpm";
+/// The version whose place this program takes.
+const PHP: &str = "8.2";
+const DEFAULT_MODE: u32 = 0o660;
+/// php-fpm cuts off what runs unless it is told to wait; nobody misses that.
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
+/// What php-fpm has no settings for.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(75);
+const LIMITS: Limits = Limits {
+    params_bytes: 1 << 20,
+    params_count: 10_000,
+};
+const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// After how long a surplus worker of a dynamic pool ends.
+const SURPLUS_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) -> Result<Config, Failed> {
+    let mut pools = Vec::new();
+    for text in &written.pools {
+        pools.push(pool(text, context)?);
+    }
+    Ok(Config {
+        path: PathBuf::from(path),
+        global: global(&written.global, context),
+        pools,
+    })
+}
+
+fn global(values: &Values, context: &mut Context<'_>) -> Global {
+    let idle = without_effect(Section::Global, values);
+    if !idle.is_empty() {
+        context
+            .journal
+            .warn(format!("no effect yet: {}", idle.join(", ")));
+    }
+    let log = values.text("error_log").unwrap_or_default();
+    let is_shown = context.options.log_to_stderr && !values.flag("daemonize");
+    let error_log = if is_shown {
+        LogTarget::Stderr
+    } else if log.eq_ignore_ascii_case("syslog") {
+        let text = "error_log = syslog is not done yet: the log goes to standard error";
+        context.journal.warn(text);
+        LogTarget::Stderr
+    } else {
+        LogTarget::File(PathBuf::from(log))
+    };
+    if values.is_written("process.priority") && !context.machine.is_root() {
+        let text = "'process.priority' directive is ignored when FPM is not running as root";
+        context.journal.notice(text);
+    }
+    Global {
+        pid: values.full("pid").map(PathBuf::from),
+        error_log,
+        log_level: values.level().unwrap_or(LogLevel::Notice),
+        process_max: positive(values, "process.max"),
+        process_priority: priority(values, context),
+        process_control_timeout: if values.is_written("process_control_timeout") {
+            seconds(values, "process_control_timeout")
+        } else {
+            CONTROL_TIMEOUT
+        },
+        daemonize: values.flag("daemonize"),
+        rlimit_files: positive(values, "rlimit_files").map(u64::from),
+        rlimit_core: core(values),
+    }
+}
+
+/// The directives that were written and do nothing.
+fn without_effect(section: Section, values: &Values) -> Vec<String> {
+    of(section)
+        .filter(|directive| directive.effect == Effect::NoneYet && values.is_written(directive.name))
+        .map(|directive| directive.name.to_owned())
+        .collect()
+}
+
+fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
+    let values = &text.values;
+    let idle = without_effect(Section::Pool, values);
+    if !idle.is_empty() {
+        let text = format!("[pool {}] no effect yet: {}", text.name, idle.join(", "));
+        context.journal.warn(text);
+    }
+    let own = |name: &str| values.full(name).map(str::to_owned);
+    let is_root = context.machine.is_root();
+    let env = reversed(values.list("env"))
+        .map(|(name, value)| {
+            let value = match value.strip_prefix('$') {
+                Some(source) => context.machine.env(source).unwrap_or_default(),
+                None => value,
+            };
+            (name, value)
+        })
+        .collect();
+    Ok(Pool {
+        name: text.name.clone(),
+        title: TITLE.to_owned(),
+        listen: listen(text, context)?,
+        user: own("user").filter(|_| is_root),
+        group: own("group").filter(|_| is_root),
+        pm: manager(values),
+        max_requests: positive(values, "pm.max_requests").map(u64::from),
+        request_terminate_timeout: Some(seconds(values, "request_terminate_timeout"))
+            .filter(|timeout| !timeout.is_zero()),
+        client_timeout: CLIENT_TIMEOUT,
+        keepalive_timeout: KEEPALIVE_TIMEOUT,
+        limits: LIMITS,
+        chdir: values.full("chdir").map(PathBuf::from),
+        chroot: values.full("chroot").map(PathBuf::from).filter(|_| is_root),
+        clear_env: values.flag("clear_env"),
+        env,
+        rlimit_files: positive(values, "rlimit_files").map(u64::from),
+        rlimit_core: core(values),
+        process_priority: priority(values, context),
+        process_dumpable: values.flag("process.dumpable"),
+        no_new_privs: false,
+        status_path: own("pm.status_path"),
+        ping_path: own("ping.path"),
+        ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
+        catch_workers_output: values.flag("catch_workers_output"),
+        decorate_workers_output: values.flag("decorate_workers_output"),
+        without_effect: idle,
+        application: Application::Php(php(values, context)),
+    })
+}
+
+/// The first that was written is applied last, and wins.
+fn reversed(list: &[(String, String)]) -> impl Iterator<Item = (String, String)> + '_ {
+    list.iter().rev().cloned()
+}
+
+fn php(values: &Values, context: &Context<'_>) -> Php {
+    let options = context.options;
+    let endings = values.text("security.limit_extensions").unwrap_or_default();
+    Php {
+        version: PHP.to_owned(),
+        library: None,
+        php_ini: options.php_ini.clone(),
+        no_php_ini: options.no_php_ini,
+        defines: options.defines.clone(),
+        limit_extensions: endings
+            .split([' ', '\t'])
+            .filter(|e| !e.is_empty())
+            .map(str::to_owned)
+            .collect(),
+        php_value: reversed(values.list("php_value")).collect(),
+        php_admin_value: reversed(values.list("php_admin_value")).collect(),
+        preloader_idle_timeout: PRELOADER_IDLE_TIMEOUT,
+        start_timeout: START_TIMEOUT,
+    }
+}
+
+fn seconds(values: &Values, name: &str) -> Duration {
+    Duration::from_secs(u64::try_from(values.number(name)).unwrap_or(0))
+}
+
+fn positive(values: &Values, name: &str) -> Option<u32> {
+    u32::try_from(values.number(name))
+        .ok()
+        .filter(|number| *number > 0)
+}
+
+fn core(values: &Values) -> Option<CoreLimit> {
+    match values.number("rlimit_core") {
+        0 => None,
+        limit => Some(u64::try_from(limit).map_or(CoreLimit::Unlimited, CoreLimit::Bytes)),
+    }
+}
+
+fn priority(values: &Values, context: &Context<'_>) -> Option<i32> {
+    let number = values.number("process.priority");
+    (number != NO_PRIORITY && context.machine.is_root()).then_some(number)
+}
+
+fn manager(values: &Values) -> ProcessManager {
+    let number = |name| positive(values, name).unwrap_or(1);
+    let max_children = number("pm.max_children");
+    match values.manager() {
+        Some(Manager::Dynamic) => ProcessManager::Dynamic {
+            max_children,
+            start_servers: number("pm.start_servers"),
+            min_spare_servers: number("pm.min_spare_servers"),
+            max_spare_servers: number("pm.max_spare_servers"),
+            max_spawn_rate: number("pm.max_spawn_rate"),
+            process_idle_timeout: SURPLUS_IDLE_TIMEOUT,
+        },
+        Some(Manager::Ondemand) => ProcessManager::Ondemand {
+            max_children,
+            process_idle_timeout: seconds(values, "pm.process_idle_timeout"),
+        },
+        Some(Manager::Static) | None => ProcessManager::Static { max_children },
+    }
+}
+
+fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> {
+    let values = &text.values;
+    let own = |name: &str| values.full(name).map(str::to_owned);
+    let mode = values.full("listen.mode");
+    Ok(Listen {
+        address: address(values.text("listen").unwrap_or_default(), context)?,
+        backlog: values.number("listen.backlog"),
+        owner: own("listen.owner"),
+        group: own("listen.group"),
+        mode: mode.map_or(DEFAULT_MODE, octal),
+        allowed_clients: allowed_clients(values, context)?,
+    })
+}
+
+/// The octal digits at the start of a text, as strtoul(3) reads them.
+fn octal(text: &str) -> u32 {
+    let digits = text.bytes().take_while(|byte| (b'0'..=b'7').contains(byte));
+    digits.fold(0, |mode: u32, digit| {
+        mode.wrapping_mul(8).wrapping_add(u32::from(digit - b'0')) & 0o7777
+    })
+}
+
+fn address(text: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
+    if !is_tcp(text) {
+        return Ok(Address::Unix(PathBuf::from(text)));
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let Some(port) = port.parse::<u16>().ok().filter(|port| *port > 0) else {
+        return Err(context.journal.error(format!("invalid port value '{port}'")));
+    };
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    if host.is_empty() {
+        return Ok(Address::TcpAny(port));
+    }
+    let found = match host.parse::<IpAddr>() {
+        Ok(address) => vec![(address, port).into()],
+        Err(_) => context.machine.resolve(host, port),
+    };
+    let Some((first, others)) = found.split_first() else {
+        return Err(context.journal.error(format!("cannot resolve hostname '{host}'")));
+    };
+    for other in others.iter().filter(|other| *other != first) {
+        let text = format!("Found multiple addresses for {host}, {} ignored", other.ip());
+        context.journal.warn(text);
+    }
+    Ok(Address::Tcp(*first))
+}
+
+/// A list of which nothing is left would let nobody in; an empty one lets in everybody. So it is refused.
+fn allowed_clients(values: &Values, context: &mut Context<'_>) -> Result<Vec<IpAddr>, Failed> {
+    let Some(list) = values.full("listen.allowed_clients") else {
+        return Ok(Vec::new());
+    };
+    let mut clients = Vec::new();
+    for item in list.split(',').filter(|item| !item.is_empty()) {
+        match item.parse() {
+            Ok(address) => clients.push(address),
+            Err(_) => {
+                let text = format!("Wrong IP address '{item}' in listen.allowed_clients");
+                context.journal.error(text);
+            }
+        }
+    }
+    if clients.is_empty() {
+        return Err(context.journal.error("There are no allowed addresses"));
+    }
+    Ok(clients)
+}

@@ -1,0 +1,331 @@
+//! One line of PHP's INI language, as tokens.
+//!
+//! php-fpm hands the language one line at a time, so nothing reaches beyond a line.
+
+/// A token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Token {
+    /// The name of a directive.
+    Label(String),
+    /// `name[`; what follows is its key.
+    Offset(String),
+    /// `[`
+    Open,
+    /// `]`
+    Close,
+    /// A piece of text that is taken as it is.
+    Text(String),
+    /// A bare word, which may be the name of a constant.
+    Word(String),
+    /// `${NAME}`
+    Variable(String),
+    /// What stands between double quotes.
+    Quoted(String),
+    /// `${NAME` to the end.
+    OpenVariable,
+    /// A double quote without its partner.
+    OpenQuote,
+    /// `yes`, `on`, `true`
+    True,
+    /// `no`, `off`, `false`, `none`
+    False,
+    /// `null`
+    Null,
+    /// `=`, `|`, `(` and the like.
+    Sign(char),
+    /// The end of the line.
+    EndOfLine,
+    /// The end of what there is, or something that no rule matches.
+    End,
+}
+
+/// Where in a line the scanner is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// At the start of a directive or section.
+    Start,
+    /// Between `[` and `]`.
+    Brackets,
+    /// After `=`.
+    Value,
+}
+
+/// Cuts a line into tokens; the parser says in which state.
+#[derive(Debug)]
+pub(super) struct Scanner<'t> {
+    rest: &'t str,
+    /// Whether the end of the line was passed.
+    pub(super) is_past_line: bool,
+    /// Whether something was met that no rule matches, at which PHP stops reading.
+    is_cut: bool,
+}
+
+const BLANKS: [char; 2] = [' ', '\t'];
+
+impl<'t> Scanner<'t> {
+    pub(super) fn new(line: &'t str) -> Scanner<'t> {
+        Scanner {
+            rest: line,
+            is_past_line: false,
+            is_cut: false,
+        }
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.rest.is_empty() && !self.is_cut
+    }
+
+    pub(super) fn next(&mut self, state: State) -> Token {
+        match state {
+            State::Start => self.start(),
+            State::Brackets => self.bracketed(),
+            State::Value => self.value(),
+        }
+    }
+
+    fn take(&mut self, bytes: usize) -> &'t str {
+        let (taken, rest) = self.rest.split_at(bytes);
+        self.rest = rest;
+        taken
+    }
+
+    fn take_while(&mut self, is_part: impl Fn(char) -> bool) -> &'t str {
+        let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
+        self.take(end)
+    }
+
+    fn skip_blanks(&mut self) {
+        self.rest = self.rest.trim_start_matches(BLANKS);
+    }
+
+    /// The end of the line or a comment, if it is here, perhaps after blanks.
+    fn end_of_line(&mut self) -> Option<Token> {
+        let ahead = self.rest.trim_start_matches(BLANKS);
+        if ahead.is_empty() {
+            self.rest = ahead;
+            return Some(Token::End);
+        }
+        if ahead.starts_with([';', '\n', '\r']) {
+            self.is_past_line = ahead.contains('\n');
+            self.rest = "";
+            return Some(Token::EndOfLine);
+        }
+        None
+    }
+
+    fn start(&mut self) -> Token {
+        if let Some(end) = self.end_of_line() {
+            return end;
+        }
+        self.skip_blanks();
+        let first = self.rest.chars().next().unwrap_or('\n');
+        if first == '[' {
+            self.take(1);
+            self.skip_blanks();
+            return Token::Open;
+        }
+        if first == '=' {
+            self.take(1);
+            self.skip_blanks();
+            return Token::Sign('=');
+        }
+        let label = self.take_while(|c| !"=\n\r\t;&|^$~(){}!\"[]\0".contains(c));
+        if label.is_empty() {
+            self.take(first.len_utf8());
+            return if "&|^~(){}!\"$]".contains(first) {
+                Token::Sign(first)
+            } else {
+                Token::End
+            };
+        }
+        if self.rest.starts_with('[') {
+            self.take(1);
+            self.skip_blanks();
+            return Token::Offset(label.to_owned());
+        }
+        let label = label.trim_end_matches(BLANKS);
+        keyword(label).unwrap_or_else(|| Token::Label(label.to_owned()))
+    }
+
+    /// The text between brackets, piece by piece.
+    fn bracketed(&mut self) -> Token {
+        match self.rest.chars().next() {
+            Some(']') => {
+                self.take(1);
+                Token::Close
+            }
+            Some('"') => self.double_quoted_start(),
+            Some('\'') => self.single_quoted(),
+            Some('$') if self.rest.starts_with("${") => self.variable(),
+            Some('\n' | '\r' | ';') | None => Token::End,
+            Some(first) => {
+                let text = self.take(first.len_utf8());
+                let more = self.take_while(|c| !"$\n\r;\"']".contains(c));
+                Token::Text(format!("{text}{more}"))
+            }
+        }
+    }
+
+    fn value(&mut self) -> Token {
+        if let Some(end) = self.end_of_line() {
+            return end;
+        }
+        if self.rest.trim_start_matches(BLANKS).starts_with('"') {
+            self.skip_blanks();
+            return self.double_quoted_start();
+        }
+        let first = self.rest.chars().next().unwrap_or('\n');
+        match first {
+            ' ' | '\t' => {
+                // Signs eat the blanks before them.
+                let ahead = self.rest.trim_start_matches(BLANKS);
+                if ahead.starts_with(SIGNS) {
+                    self.rest = ahead;
+                    return self.value();
+                }
+                Token::Text(self.take_while(|c| BLANKS.contains(&c)).to_owned())
+            }
+            '\'' => self.single_quoted(),
+            '$' if self.rest.starts_with("${") => self.variable(),
+            _ if SIGNS.contains(&first) => {
+                self.take(1);
+                self.skip_blanks();
+                Token::Sign(first)
+            }
+            _ => self.bare(),
+        }
+    }
+
+    /// Text without quotes.
+    fn bare(&mut self) -> Token {
+        let mut end = 0;
+        for (at, c) in self.rest.char_indices() {
+            let is_variable = self.rest[at..].starts_with("${");
+            if is_variable || "= \t\n\r;&|^~()!\"'\0".contains(c) {
+                break;
+            }
+            end = at + c.len_utf8();
+        }
+        if end == 0 {
+            self.rest = "";
+            self.is_cut = true;
+            return Token::End;
+        }
+        let text = self.take(end);
+        if let Some(token) = keyword(text) {
+            self.skip_blanks();
+            return token;
+        }
+        let is_word = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            && !text.as_bytes()[0].is_ascii_digit();
+        if is_word {
+            Token::Word(text.to_owned())
+        } else {
+            Token::Text(text.to_owned())
+        }
+    }
+
+    fn single_quoted(&mut self) -> Token {
+        let inside = &self.rest[1..];
+        let Some(end) = inside.find('\'') else {
+            self.rest = "";
+            self.is_cut = true;
+            return Token::End;
+        };
+        let text = inside[..end].to_owned();
+        self.take(end + 2);
+        Token::Text(text)
+    }
+
+    fn variable(&mut self) -> Token {
+        let inside = &self.rest[2..];
+        let end = inside
+            .find(|c| "=\n\r;&|^$~(){}!\"[]\0".contains(c))
+            .unwrap_or(inside.len());
+        if !inside[end..].starts_with('}') {
+            return Token::OpenVariable;
+        }
+        let name = inside[..end].to_owned();
+        self.take(end + 3);
+        Token::Variable(name)
+    }
+
+    /// A double quote begins a piece that may hold variables: the whole of it is handed to [`quoted_pieces`].
+    fn double_quoted_start(&mut self) -> Token {
+        let inside = &self.rest[1..];
+        let mut escaped = false;
+        for (at, c) in inside.char_indices() {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '"' => {
+                    let text = inside[..at].to_owned();
+                    self.take(at + 2);
+                    self.skip_blanks();
+                    return Token::Quoted(text);
+                }
+                _ => {}
+            }
+        }
+        if inside.contains("${") && !inside[inside.rfind("${").unwrap_or(0)..].contains('}') {
+            return Token::OpenVariable;
+        }
+        self.is_past_line = inside.contains('\n');
+        self.rest = "";
+        Token::OpenQuote
+    }
+}
+
+const SIGNS: [char; 8] = ['=', '&', '|', '^', '~', '(', ')', '!'];
+
+fn keyword(text: &str) -> Option<Token> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "on" | "yes" => Some(Token::True),
+        "false" | "off" | "no" | "none" => Some(Token::False),
+        "null" => Some(Token::Null),
+        _ => None,
+    }
+}
+
+/// A piece of double-quoted text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// As it is.
+    Text(String),
+    /// `${NAME}`
+    Variable(String),
+}
+
+/// What stands between double quotes, taken apart: a backslash keeps a quote, a backslash or a dollar from meaning
+/// anything, and stays itself before everything else.
+pub(super) fn quoted_pieces(inside: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut text = String::new();
+    let mut rest = inside;
+    while let Some(first) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix('\\') {
+            match after.chars().next() {
+                Some(kept @ ('"' | '\\' | '$')) => {
+                    text.push(kept);
+                    rest = &after[1..];
+                }
+                _ => {
+                    text.push('\\');
+                    rest = after;
+                }
+            }
+            continue;
+        }
+        if let Some((name, after)) = rest.strip_prefix("${").and_then(|inner| inner.split_once('}')) {
+            pieces.push(Piece::Text(std::mem::take(&mut text)));
+            pieces.push(Piece::Variable(name.to_owned()));
+            rest = after;
+            continue;
+        }
+        text.push(first);
+        rest = &rest[first.len_utf8()..];
+    }
+    pieces.push(Piece::Text(text));
+    pieces
+}

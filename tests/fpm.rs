@@ -1,0 +1,8 @@
+//! forkyard-fpm beside the php-fpm that the system has.
+
+#[path = "fpm/both.rs"]
+mod both;
+#[path = "fpm/commands.rs"]
+mod commands;
+#[path = "fpm/files.rs"]
+mod files;

@@ -1,0 +1,64 @@
+//! Runs both programs and compares what they say.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_forkyard-fpm");
+const STOCK: &str = "/usr/sbin/php-fpm8.2";
+
+/// Whether there is something to compare with.
+pub(crate) fn is_stock_there() -> bool {
+    let is_there = Path::new(STOCK).exists();
+    if !is_there {
+        eprintln!("skipped: there is no {STOCK}");
+    }
+    is_there
+}
+
+fn run(program: &str, arguments: &[&str]) -> Output {
+    Command::new(program)
+        .args(arguments)
+        .env("FORKYARD_TEST", "from the environment")
+        .stdin(Stdio::null())
+        .output()
+        .expect("it can be run")
+}
+
+/// What a program said on standard error, without the time of day, and its exit code.
+fn said(program: &str, arguments: &[&str]) -> (String, Option<i32>) {
+    let output = run(program, arguments);
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = text.lines().map(without_time).collect();
+    (lines.join("\n"), output.status.code())
+}
+
+pub(crate) fn without_time(line: &str) -> &str {
+    match line.split_once("] ") {
+        Some((time, rest)) if time.len() == 21 && time.starts_with('[') => rest,
+        _ => line,
+    }
+}
+
+/// Both have to say the same on standard error and exit alike.
+pub(crate) fn compare(what: &str, arguments: &[&str]) -> Result<String, String> {
+    let (stock, ours) = (said(STOCK, arguments), said(OURS, arguments));
+    if stock == ours {
+        return Ok(ours.0);
+    }
+    Err(format!(
+        "=== {what}\n--- php-fpm, exit code {:?}\n{}\n--- forkyard-fpm, exit code {:?}\n{}\n",
+        stock.1, stock.0, ours.1, ours.0
+    ))
+}
+
+/// The exit codes of both, and the first lines of their standard output.
+pub(crate) fn codes_and_first_lines(arguments: &[&str]) -> [(Option<i32>, String); 2] {
+    [STOCK, OURS].map(|program| {
+        let output = run(program, arguments);
+        let text = String::from_utf8_lossy(&output.stdout);
+        (
+            output.status.code(),
+            text.lines().next().unwrap_or_default().to_owned(),
+        )
+    })
+}
