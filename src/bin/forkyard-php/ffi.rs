@@ -20,7 +20,7 @@ pub(crate) struct Shim {
 include!(concat!(env!("OUT_DIR"), "/shims.rs"));
 
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 1;
+const SHIM_VERSION: u32 = 2;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -74,6 +74,7 @@ type SetIniFn = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_i
 type BeginWorkerFn = unsafe extern "C" fn(*const Worker, *mut Facts);
 type ResolvesFn = unsafe extern "C" fn(*const c_char) -> c_int;
 type ServeFn = unsafe extern "C" fn(*mut c_void, *const Description) -> c_int;
+type ReportFn = unsafe extern "C" fn(c_int) -> c_int;
 type EndWorkerFn = unsafe extern "C" fn();
 
 /// libphp with its shim. Never unloaded: PHP leaves handlers and threads' data behind.
@@ -86,6 +87,7 @@ pub(crate) struct Php {
     begin_worker: BeginWorkerFn,
     resolves: ResolvesFn,
     serve: ServeFn,
+    report: ReportFn,
     end_worker: EndWorkerFn,
 }
 
@@ -182,6 +184,9 @@ impl Php {
                     shim.symbol(c"forkyard_shim_resolves")?,
                 ),
                 serve: std::mem::transmute::<NonNull<c_void>, ServeFn>(shim.symbol(c"forkyard_shim_serve")?),
+                report: std::mem::transmute::<NonNull<c_void>, ReportFn>(
+                    shim.symbol(c"forkyard_shim_report")?,
+                ),
                 end_worker: std::mem::transmute::<NonNull<c_void>, EndWorkerFn>(
                     shim.symbol(c"forkyard_shim_end_worker")?,
                 ),
@@ -239,6 +244,12 @@ impl Php {
     pub(crate) unsafe fn serve(&self, request: *mut c_void, description: &Description) -> bool {
         // SAFETY: as this function's; the description's strings live longer than the call.
         unsafe { (self.serve)(request, description) == 0 }
+    }
+
+    /// Writes to standard output what PHP says of itself; `false` when it could not. It serves nothing afterwards.
+    pub(crate) fn report(&self, what: c_int) -> bool {
+        // SAFETY: PHP has started and serves no request.
+        unsafe { (self.report)(what) == 0 }
     }
 
     /// Module shutdown, at the end of a worker.

@@ -7,6 +7,7 @@
 
 mod ffi;
 mod preloader;
+mod report;
 mod sapi;
 mod socket;
 
@@ -15,5 +16,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     forkyard::sys::title::prepare();
     forkyard::sys::signal::ignore_pipe();
-    preloader::run()
+    match report::asked() {
+        Some(question) => report::answer(question),
+        None => preloader::run(),
+    }
 }

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 /// Why there are no workers to be had.
 #[derive(Debug)]
-enum Error {
+pub(crate) enum Error {
     /// The master's line is not understood.
     Line(serde_json::Error),
     /// The first line is not `begin`, or a later one is.
@@ -212,14 +212,16 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Error> {
         .map_err(|error| Error::System(sys::Error::from_io("dup", "", &error)))
 }
 
-fn start_php(config: &config::Php) -> Result<Php, Error> {
+/// Finds libphp and starts it with the settings of a pool.
+pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     let lines = settings::start_lines(config).map_err(Error::Setting)?;
     let lines = lines.map(|lines| c_string("php_value", &lines)).transpose()?;
     let php_ini = find_php_ini(config)?;
     let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
 
     // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
-    let scanned = find_conf_d(config).filter(|_| std::env::var_os("PHP_INI_SCAN_DIR").is_none());
+    let scanned = scanned_directory(config)
+        .filter(|_| config.no_php_ini || std::env::var_os("PHP_INI_SCAN_DIR").is_none());
     if let Some(path) = &scanned {
         // SAFETY: the process has one thread.
         unsafe { std::env::set_var("PHP_INI_SCAN_DIR", path) };
@@ -254,6 +256,9 @@ fn set_pool_values(php: &Php, config: &config::Php) -> Result<(), Error> {
 
 /// Where php.ini is: a file, a directory, or where libphp looks by itself.
 fn find_php_ini(config: &config::Php) -> Result<Option<PathBuf>, Error> {
+    if config.no_php_ini {
+        return Ok(Some(PathBuf::from("/dev/null")));
+    }
     let named = config.php_ini.clone();
     let usual = || {
         settings::php_ini_directories(config)
@@ -274,6 +279,15 @@ fn find_php_ini(config: &config::Php) -> Result<Option<PathBuf>, Error> {
             Ok(Some(path))
         }
         Err(error) => Err(Error::Unreadable(file, error)),
+    }
+}
+
+/// The value of `PHP_INI_SCAN_DIR`; an empty one keeps PHP from reading more files.
+fn scanned_directory(config: &config::Php) -> Option<PathBuf> {
+    if config.no_php_ini {
+        Some(PathBuf::new())
+    } else {
+        find_conf_d(config)
     }
 }
 

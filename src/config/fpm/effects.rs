@@ -34,7 +34,12 @@ impl Machine for Host {
         if directory.as_os_str() != pattern && fs::read_dir(&directory).is_err() {
             return Err(ABORTED);
         }
-        self.files(Path::new(pattern)).map_err(|_| ABORTED)
+        let mut found = self.files(Path::new(pattern)).map_err(|_| ABORTED)?;
+        // A directory is found as well, if only to be passed over.
+        if Path::new(pattern).is_dir() {
+            found.push(PathBuf::from(pattern));
+        }
+        Ok(found)
     }
 }
 

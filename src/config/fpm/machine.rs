@@ -25,6 +25,6 @@ pub trait Machine: World {
     fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure>;
     /// Sees to it that a log is there and can be written to.
     fn touch(&self, path: &Path) -> Result<(), OsFailure>;
-    /// The files that match a pattern, in order; an error is glob(3)'s number.
+    /// The files that match a pattern, in order, and a directory that is one; an error is glob(3)'s number.
     fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32>;
 }

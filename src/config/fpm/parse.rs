@@ -221,7 +221,8 @@ impl Reader<'_> {
             let text = format!("Nothing matches the include pattern '{pattern}' from {path} at line {line}.");
             self.journal.warn(text);
         }
-        for file in files {
+        let machine = self.machine;
+        for file in files.into_iter().filter(|file| !machine.is_dir(file)) {
             let file = file.to_string_lossy().into_owned();
             if self.file(&file, nested + 1).is_err() {
                 let text = format!("Unable to include {file} from {path} at line {line}");

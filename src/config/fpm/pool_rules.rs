@@ -329,7 +329,7 @@ impl Rules<'_, '_> {
         for list in ["php_value", "php_admin_value"] {
             for (key, value) in self.pool.values.list_mut(list) {
                 let is_log = key == "error_log";
-                let stays = is_log && (list == "php_value" || value == "syslog");
+                let stays = is_log && list == "php_admin_value" && value.eq_ignore_ascii_case("syslog");
                 if PATH_SETTINGS.contains(&key.as_str()) && !stays && !value.is_empty() {
                     *value = paths::of_pool(value, prefix.0.as_deref(), prefix.1.as_deref());
                 }

@@ -21,6 +21,7 @@
 #include "fopen_wrappers.h"
 #include "http_status_codes.h"
 #include "php_ini.h"
+#include "zend_extensions.h"
 #include "php_main.h"
 #include "php_output.h"
 #include "php_variables.h"
@@ -111,6 +112,7 @@ static char *param(const char *name, size_t length)
 #include "user_ini.c"
 #include "module.c"
 #include "settings.c"
+#include "report.c"
 
 /* --- what the preloader calls --- */
 

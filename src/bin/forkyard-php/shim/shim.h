@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 1
+#define FORKYARD_SHIM_VERSION 2
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -65,6 +65,15 @@ uint32_t forkyard_shim_version(void);
 int forkyard_shim_start(const struct forkyard_shim_start *start);
 /* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. */
 int forkyard_shim_set_ini(const char *name, const char *value, int mode);
+
+/* What PHP can be asked about itself. */
+enum forkyard_shim_report {
+    FORKYARD_SHIM_VERSION_TEXT = 0, /* the engine and its extensions */
+    FORKYARD_SHIM_MODULES = 1,
+    FORKYARD_SHIM_INFO = 2
+};
+/* Instead of everything below: writes that to standard output. 0, or -1. */
+int forkyard_shim_report(int what);
 
 /* In a worker: before its first request, after its signal handlers are in place. */
 void forkyard_shim_begin_worker(const struct forkyard_shim_worker *worker, struct forkyard_shim_facts *facts);

@@ -1,0 +1,85 @@
+/*
+ * report.c: what PHP says of itself, on standard output.
+ */
+
+static size_t write_report(const char *data, size_t length)
+{
+    return fwrite(data, 1, length, stdout);
+}
+
+static int send_no_headers(sapi_headers_struct *headers)
+{
+    return SAPI_HEADER_SENT_SUCCESSFULLY;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcasecmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void print_names(const char **names, size_t count)
+{
+    qsort(names, count, sizeof *names, compare_names);
+    for (size_t i = 0; i < count; i++) {
+        php_printf("%s\n", names[i]);
+    }
+}
+
+static void print_modules(void)
+{
+    size_t count = 0;
+    const char **names = safe_emalloc(zend_hash_num_elements(&module_registry) + 1, sizeof *names, 0);
+    zend_module_entry *module;
+    ZEND_HASH_FOREACH_PTR(&module_registry, module) {
+        names[count++] = module->name;
+    } ZEND_HASH_FOREACH_END();
+    php_printf("[PHP Modules]\n");
+    print_names(names, count);
+
+    count = 0;
+    names = safe_erealloc(names, zend_llist_count(&zend_extensions) + 1, sizeof *names, 0);
+    zend_llist_position position;
+    zend_extension *extension = zend_llist_get_first_ex(&zend_extensions, &position);
+    for (; extension; extension = zend_llist_get_next_ex(&zend_extensions, &position)) {
+        names[count++] = extension->name;
+    }
+    php_printf("\n[Zend Modules]\n");
+    print_names(names, count);
+    php_printf("\n");
+    efree(names);
+}
+
+EXPORT int forkyard_shim_report(int what)
+{
+    volatile int result = -1;
+    sapi_module.ub_write = write_report;
+    sapi_module.send_headers = send_no_headers;
+    sapi_module.activate = NULL;
+    sapi_module.deactivate = NULL;
+    sapi_module.flush = NULL;
+    sapi_module.getenv = NULL;
+    sapi_module.read_cookies = NULL;
+    sapi_module.register_server_variables = NULL;
+    sapi_module.phpinfo_as_text = 1;
+    if (php_request_startup() == FAILURE) {
+        return -1;
+    }
+    SG(headers_sent) = 1;
+    SG(request_info).no_headers = 1;
+    zend_first_try {
+        switch (what) {
+        case FORKYARD_SHIM_VERSION_TEXT:
+            php_printf("%s", get_zend_version());
+            break;
+        case FORKYARD_SHIM_MODULES:
+            print_modules();
+            break;
+        default:
+            php_print_info(0xFFFFFFFF);
+        }
+        php_output_end_all();
+        result = 0;
+    } zend_end_try();
+    fflush(stdout);
+    return result;
+}
