@@ -6,3 +6,5 @@ mod both;
 mod commands;
 #[path = "fpm/files.rs"]
 mod files;
+#[path = "fpm/service.rs"]
+mod service;

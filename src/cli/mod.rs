@@ -2,7 +2,7 @@
 
 pub mod fpm;
 
-use crate::config::{self, Config};
+use crate::config::{self, Config, LogTarget};
 use crate::logs::Log;
 use crate::master::{self, Handlers, Persona};
 use crate::sys::{process, title};
@@ -114,10 +114,15 @@ fn start(config: Config, persona: Persona, background: bool) -> ExitCode {
             launcher.report(0);
         }
     };
+    let is_seen = background || config.global.error_log == LogTarget::Stderr;
     match master::run(config, Handlers::new(), persona, &program_directory(), ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error!("{error}");
+            if !is_seen {
+                // Whoever started it looks here first.
+                eprintln!("{error}");
+            }
             ExitCode::from(EXIT_CONFIG)
         }
     }

@@ -45,6 +45,14 @@ pub(crate) fn compare(what: &str, arguments: &[&str]) -> Result<String, String> 
     if stock == ours {
         return Ok(ours.0);
     }
+    if stock.0.lines().count() > 20 {
+        let pairs = stock
+            .0
+            .lines()
+            .zip(ours.0.lines())
+            .filter(|(stock, ours)| stock != ours);
+        return Err(format!("=== {what}\n{:#?}", pairs.collect::<Vec<_>>()));
+    }
     Err(format!(
         "=== {what}\n--- php-fpm, exit code {:?}\n{}\n--- forkyard-fpm, exit code {:?}\n{}\n",
         stock.1, stock.0, ours.1, ours.0

@@ -216,3 +216,18 @@ pub fn render() -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::render;
+
+    #[test]
+    fn the_documentation_shows_this_table() {
+        let text = include_str!("../../../docs/forkyard-fpm.md");
+        let table = render();
+        assert!(
+            text.ends_with(&table),
+            "docs/forkyard-fpm.md has to end with:\n{table}"
+        );
+    }
+}

@@ -200,8 +200,16 @@ impl<'t> Scanner<'t> {
     /// Text without quotes.
     fn bare(&mut self) -> Token {
         let mut end = 0;
+        let mut is_after_dollar = false;
         for (at, c) in self.rest.char_indices() {
             let is_variable = self.rest[at..].starts_with("${");
+            // A dollar takes the next character along, whatever it is.
+            let is_taken = is_after_dollar;
+            is_after_dollar = c == '$' && !is_taken;
+            if is_taken && c != '\n' && c != '\r' {
+                end = at + c.len_utf8();
+                continue;
+            }
             if is_variable || "= \t\n\r;&|^~()!\"'\0".contains(c) {
                 break;
             }

@@ -1,0 +1,236 @@
+//! The daemon at work, with Debian's pool file.
+
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "shared with other tests, which use all of it"
+)]
+#[path = "../it/support/fcgi.rs"]
+mod fcgi;
+
+use crate::both::{OURS, without_time};
+use fcgi::{Client, Params};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+const DEBIANS_POOL: &str = "/etc/php/8.2/fpm/pool.d/www.conf";
+/// How long a line of the log may take: a loaded machine is slow.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory with a configuration and a script.
+struct Site {
+    directory: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Option<Site> {
+        use std::os::unix::fs::PermissionsExt;
+        let pool = std::fs::read_to_string(DEBIANS_POOL).ok()?;
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().to_owned();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let pool = pool.replace(
+            "/run/php/php8.2-fpm.sock",
+            &path.join("fpm.sock").to_string_lossy(),
+        );
+        let site = Site { directory };
+        site.write("pool.d/www.conf", &pool);
+        site.write(
+            "a.php",
+            "<?php echo PHP_SAPI, ' ', ini_get('memory_limit'), ' ', getenv('A');",
+        );
+        site.write(
+            "php-fpm.conf",
+            &format!(
+                "[global]\npid = {0}/fpm.pid\nerror_log = {0}/fpm.log\ninclude={0}/pool.d/*.conf\n",
+                path.display()
+            ),
+        );
+        Some(site)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).expect("writable");
+        std::fs::write(path, text).expect("writable");
+    }
+
+    fn append(&self, text: &str) {
+        let pool = std::fs::read_to_string(self.path("pool.d/www.conf")).expect("it was written");
+        self.write("pool.d/www.conf", &format!("{pool}\n{text}"));
+    }
+
+    fn ask(&self) -> String {
+        let mut client = Client::connect(&self.path("fpm.sock")).expect("it listens");
+        let params = Params::get(self.directory.path(), "a.php", "");
+        client.request(&params, b"").expect("it answers").body()
+    }
+}
+
+/// The daemon; killed with all its children when the test is over.
+struct Daemon {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Daemon {
+    fn start(site: &Site) -> Daemon {
+        let mut child = Command::new(OURS)
+            .args(["-F", "-O", "-y"])
+            .arg(site.path("php-fpm.conf"))
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it can be run");
+        let lines = lines_of(child.stderr.take().expect("it is piped"));
+        Daemon { child, lines }
+    }
+
+    /// Reads up to a line that holds this.
+    fn expect(&self, text: &str) -> Vec<String> {
+        let mut seen = Vec::new();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => seen.push(line),
+                Err(error) => panic!("no line with {text:?} ({error}), only {seen:#?}"),
+            }
+            if seen.last().is_some_and(|line| line.contains(text)) {
+                return seen;
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("it runs");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    fn children(&self) -> Vec<i32> {
+        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let children = self.children();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for pid in children {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}
+
+fn lines_of(stream: ChildStderr) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if sender.send(without_time(&line).to_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn title(pid: i32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    text.trim_end_matches(['\0', ' ']).to_owned()
+}
+
+/// An ordinary user can't become the pool's.
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+#[test]
+fn debians_pool_serves_reloads_and_stops() {
+    let (true, Some(site)) = (is_root(), Site::new()) else {
+        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        return;
+    };
+    site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\nslowlog = /tmp/unused\n");
+    let mut daemon = Daemon::start(&site);
+    let seen = daemon.expect("ready to handle connections");
+    let pid = daemon.child.id();
+    assert_eq!(
+        seen,
+        [
+            "WARNING: [pool www] no effect yet: slowlog".to_owned(),
+            format!("NOTICE: fpm is running, pid {pid}"),
+            "NOTICE: ready to handle connections".to_owned(),
+        ]
+    );
+    let written = std::fs::read_to_string(site.path("fpm.pid")).expect("there is a pid file");
+    assert_eq!(written, pid.to_string());
+    let expected = format!(
+        "php-fpm: master process ({})",
+        site.path("php-fpm.conf").display()
+    );
+    assert_eq!(title(daemon.pid().as_raw()), expected);
+    assert_eq!(site.ask(), "fpm-fcgi 33M one");
+    let titles: Vec<String> = daemon.children().into_iter().map(title).collect();
+    assert!(titles.contains(&"php-fpm: pool www".to_owned()), "{titles:?}");
+
+    // A mistake changes nothing.
+    let good = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
+    site.append("nonsense = 1\n");
+    daemon.signal(Signal::SIGUSR2);
+    let seen = daemon.expect("the old one stays in force");
+    assert!(
+        seen.iter().any(|line| line.contains("unknown entry 'nonsense'")),
+        "{seen:#?}"
+    );
+    assert_eq!(site.ask(), "fpm-fcgi 33M one");
+
+    site.write(
+        "pool.d/www.conf",
+        &good.replace("33M", "44M").replace("= one", "= two"),
+    );
+    daemon.signal(Signal::SIGUSR2);
+    daemon.expect("Reloading in progress");
+    let end = std::time::Instant::now() + PATIENCE;
+    while site.ask() != "fpm-fcgi 44M two" {
+        assert!(std::time::Instant::now() < end, "the new settings never came");
+    }
+
+    daemon.signal(Signal::SIGQUIT);
+    daemon.expect("exiting, bye-bye!");
+    let status = daemon.child.wait().expect("it is our child");
+    assert!(status.success(), "{status}");
+    assert!(!site.path("fpm.sock").exists() && !site.path("fpm.pid").exists());
+}
+
+#[test]
+fn a_pool_of_root_is_refused_at_the_start() {
+    let (true, Some(site)) = (is_root(), Site::new()) else {
+        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        return;
+    };
+    site.append("user = root\ngroup = root\n");
+    let mut daemon = Daemon::start(&site);
+    let seen = daemon.expect("FPM initialization failed");
+    assert_eq!(
+        seen[0],
+        "ERROR: [pool www] please specify user and group other than root"
+    );
+    let status = daemon.child.wait().expect("it is our child");
+    assert_eq!(status.code(), Some(78));
+}
