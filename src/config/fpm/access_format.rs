@@ -13,9 +13,7 @@ pub(super) fn problem(format: &str) -> Option<String> {
             name = Some(word);
             rest = after;
         }
-        let Some(token) = rest.chars().next() else {
-            return None;
-        };
+        let token = rest.chars().next()?;
         rest = &rest[token.len_utf8()..];
         if let Some(problem) = token_problem(token, name.filter(|name| !name.is_empty())) {
             return Some(problem);
