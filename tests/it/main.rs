@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 
+mod births;
 mod faults;
 mod kept;
 mod processes;
@@ -10,3 +11,4 @@ mod reload;
 mod scoreboard;
 mod signals;
 mod support;
+mod syscalls;
