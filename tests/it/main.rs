@@ -1,5 +1,6 @@
 //! End-to-end tests: the real daemon, real front ends, real PHP.
 
+mod applications;
 mod faults;
 mod kept;
 mod processes;
