@@ -31,7 +31,8 @@ pub enum Action {
     Publish(GenerationId, Figures),
     /// The generation has no worker and no preloader left and will have none: release its scoreboard and pipes.
     DropGeneration(GenerationId),
-    /// The pool is no longer wanted: close its listening socket and remove a unix socket's path.
+    /// The pool is no longer wanted: close its listening socket and remove a unix socket's path. Comes before its
+    /// workers are gone, so that nobody connects to what nobody will answer.
     ClosePool(PoolId),
     /// Say something in the log.
     Say(Notice),
@@ -78,7 +79,7 @@ pub struct Figures {
 /// A line for the log, as a value, so that tests can tell lines apart.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notice {
-    /// `max_children` is reached and another worker would be of use. Once until the pool is below it again.
+    /// `max_children` is reached and another worker would be of use. Once until the pool needs fewer again.
     MaxChildrenReached(PoolId, u32),
     /// `process.max` is reached and another worker would be of use. Once until a fork succeeds again.
     ProcessMaxReached(u32),

@@ -66,6 +66,8 @@ impl Manager {
             Going::Terminated(Why::Expired) | Going::Killed(Why::Expired) => {
                 step.say(Notice::RequestTimedOut(id, ran, force));
             }
+            // It was given no time that it could have overrun.
+            Going::Terminated(Why::Stayed) if self.control_timeout.is_zero() => {}
             Going::Terminated(Why::Stayed) | Going::Killed(Why::Stayed | Why::Stop) => {
                 step.say(Notice::RetireTimedOut(id, force));
             }
@@ -142,7 +144,6 @@ impl Manager {
     fn give_back(&mut self, id: GenerationId, slot: super::event::SlotIndex) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.slots.give_back(slot);
-            generation.said_full = false;
         }
     }
 

@@ -30,7 +30,8 @@ impl fmt::Display for SlotIndex {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The pools that are to run from now on: at start, and after a reload whose configuration was read, checked and
-    /// whose new sockets are bound. Pools that run and are not named here are drained and closed.
+    /// whose new sockets are bound. Pools that run and are not named here are drained and closed. A daemon that is
+    /// ending answers with [`super::action::Action::DropGeneration`] and [`super::action::Action::ClosePool`] for what is new.
     Apply(Wanted),
     /// The pool's source of work (listening socket or hand-over queue of kept connections) is ready. Only told while
     /// it is watched, once per [`super::action::Action::Watch`].
@@ -47,7 +48,8 @@ pub enum Event {
     ForkFailed(WorkerId),
     /// A worker told for the first time that it has called accept: it is up.
     WorkerUp(WorkerId),
-    /// A worker was reaped.
+    /// A worker was reaped. What it had told by its child_accept pipe is told before, so that one that was up and is
+    /// gone is not taken for one that never came up.
     WorkerExited(WorkerId, Exit),
     /// A generation's preloader is ready to fork.
     PreloaderReady(GenerationId),

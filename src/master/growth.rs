@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long capacity is kept for the generation whose turn it is. It is used at once or not at all: a source that has
 /// work is ready as soon as it is watched.
-const TURN: Duration = Duration::from_millis(100);
+const TURN: Duration = Duration::from_millis(10);
 
 /// Making this many spare workers at once is worth a line.
 const MANY: u32 = 8;
@@ -56,7 +56,7 @@ impl Manager {
                 self.source_changed(pool, source, step);
                 self.warm_up(id, step);
             }
-            (Stage::Measuring(_) | Stage::Leaving, _) => self.source_changed(pool, source::Cause::Gone, step),
+            (Stage::Measuring(_) | Stage::Leaving, _) => {}
         }
         self.touched.insert(id);
     }
@@ -95,8 +95,7 @@ impl Manager {
                 step.act(Action::Watch(id));
             }
             Order::Park => {
-                pool.inquiry.parked = step.now;
-                pool.inquiry.doubts = false;
+                pool.inquiry.open(step.now);
                 step.act(Action::Unwatch(id));
                 self.inquire(id, step);
             }
@@ -157,7 +156,7 @@ impl Manager {
             return;
         };
         let inquiry = &pool.inquiry;
-        if !inquiry.doubts || !inquiry.awaits(id, number) || queued.unwrap_or(0) == 0 {
+        if !inquiry.convicts(id, number, queued) {
             return;
         }
         for row in rows.iter().filter(|row| row.idle && row.since <= inquiry.parked) {
@@ -189,6 +188,7 @@ impl Manager {
         let Some(serving) = pool.serving else { return };
         let waiting = pool.waiting();
         if waiting == 0 {
+            pool.inquiry.close_empty(step.now);
             self.end_turn(serving);
             self.source_changed(pool_id, source::Cause::None, step);
             return;
@@ -251,7 +251,7 @@ impl Manager {
             staying: self.crew(id).staying,
             idle: view.ready(),
             born: view.born,
-            waiting: view.queued.unwrap_or(0),
+            waiting: view.queued,
             owed: generation.owed,
         };
         let wanted = policy::growth(generation.policy.pm, load);
@@ -289,6 +289,8 @@ impl Manager {
         self.end_turn(id);
         if block == Some(Block::Full) {
             self.tell_full(id, step);
+        } else if let Some(generation) = self.generations.get_mut(&id) {
+            generation.said_full = false;
         }
         if block == Some(Block::ProcessMax) {
             self.wait_for_turn(id, step);
@@ -310,6 +312,10 @@ impl Manager {
         if let Some(wait) = generation.backoff.wait(step.now) {
             self.timers.set(Timer::Backoff(id), step.now, wait);
             return (0, Some(Block::Backoff));
+        }
+        if !self.quota.admits(id, 0, self.children.total()) {
+            // A preloader is of no use before that.
+            return (0, Some(Block::ProcessMax));
         }
         if !generation.can_fork() {
             self.preloader_changed(id, preloader::Cause::Needed, None, step);

@@ -66,7 +66,15 @@ impl Manager {
     fn check_pool(&self, id: PoolId, pool: &Pool) {
         match pool.source {
             Source::Unused | Source::Watched => {}
-            Source::Asking => assert!(!pool.inquiry.is_over(), "{id:?}: an answer will come"),
+            Source::Asking => {
+                assert!(!pool.inquiry.is_over(), "{id:?}: an answer will come");
+                let takers: Vec<GenerationId> = pool.takers().collect();
+                let known = pool
+                    .inquiry
+                    .generations()
+                    .all(|generation| takers.contains(&generation));
+                assert!(known, "{id:?}: from those who take work");
+            }
             Source::Told => assert!(self.timers.is_set(Timer::Patience(id)), "{id:?}: patience ends"),
             Source::Parked(block) => {
                 let serving = pool.serving.expect("a parked pool serves");

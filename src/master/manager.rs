@@ -24,7 +24,8 @@ use std::time::Duration;
 pub struct Manager {
     pub(super) phase: Phase,
     pub(super) outcome: Outcome,
-    /// The generations that are to have workers from the first start on and have not failed; `None`: that start is over.
+    /// The generations that are to have workers from the first start on and have not failed; `None`: that start is over,
+    /// or not every pool is to have workers.
     pub(super) starting: Option<BTreeSet<GenerationId>>,
     pub(super) control_timeout: Duration,
     pub(super) pools: BTreeMap<PoolId, Pool>,

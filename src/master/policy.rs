@@ -21,8 +21,8 @@ pub(super) struct Load {
     pub idle: u32,
     /// Those that are not up yet.
     pub born: u32,
-    /// Connections that wait.
-    pub waiting: u32,
+    /// Connections that wait, if that is known.
+    pub waiting: Option<u32>,
     /// Workers that ended without having been told to and were not replaced yet, and the start-up's missing ones.
     pub owed: u32,
 }
@@ -62,16 +62,22 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
         } => {
             let missing = if load.idle < min_spare_servers {
                 min_spare_servers
-                    .saturating_add(load.waiting)
+                    .saturating_add(load.waiting.unwrap_or(0))
                     .saturating_sub(ready)
             } else {
                 0
             };
-            let owed = load.owed.min(max_spare_servers.saturating_sub(ready));
+            // A worker may have died with the wake-up for a connection, of which the idle ones know nothing then: only a
+            // new worker looks without having been woken.
+            let unnoticed = load.waiting.unwrap_or(u32::MAX);
+            let owed = load
+                .owed
+                .min(max_spare_servers.saturating_sub(ready).max(unnoticed));
             missing.max(owed).min(max_spawn_rate.saturating_sub(load.born))
         }
         ProcessManager::Ondemand { .. } => load
             .waiting
+            .unwrap_or(0)
             .saturating_sub(ready)
             .min(BIRTHS_AT_ONCE.saturating_sub(load.born)),
     }
@@ -172,7 +178,7 @@ mod tests {
     #[test]
     fn ondemand_makes_one_worker_for_each_that_waits_and_has_none() {
         let load = |waiting, idle, born| Load {
-            waiting,
+            waiting: Some(waiting),
             idle,
             born,
             ..Load::default()
@@ -190,7 +196,7 @@ mod tests {
     #[test]
     fn dynamic_fills_up_its_spare_workers_and_serves_the_queue() {
         let load = |waiting, idle, born| Load {
-            waiting,
+            waiting: Some(waiting),
             idle,
             born,
             ..Load::default()
@@ -212,11 +218,32 @@ mod tests {
         let load = |owed, idle| Load {
             owed,
             idle,
+            waiting: Some(0),
             ..Load::default()
         };
         assert_eq!(growth(dynamic(), load(1, 3)), 1);
         assert_eq!(growth(dynamic(), load(3, 3)), 1);
         assert_eq!(growth(dynamic(), load(3, 4)), 0);
+        assert_eq!(
+            growth(
+                dynamic(),
+                Load {
+                    waiting: Some(1),
+                    ..load(3, 4)
+                }
+            ),
+            1
+        );
+        assert_eq!(
+            growth(
+                dynamic(),
+                Load {
+                    waiting: None,
+                    ..load(3, 4)
+                }
+            ),
+            3
+        );
     }
 
     #[test]

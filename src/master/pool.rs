@@ -7,10 +7,14 @@ use super::policy::Load;
 use super::source::Source;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How often in a row a source may be ready with nothing in its queue before the queue's measured length is no longer
 /// believed. Now and then that is normal: an idle worker was faster.
 const EMPTY_AT_MOST: u32 = 8;
+
+/// A source that is ready so soon after it was watched was ready before.
+const AT_ONCE: Duration = Duration::from_millis(10);
 
 /// One pool.
 #[derive(Debug)]
@@ -41,6 +45,10 @@ pub(super) struct Inquiry {
     pub parked: Tick,
     /// Nobody told for a while: is there really someone?
     pub doubts: bool,
+    /// Then, where the queue can't be measured: when the source was watched again, to see whether it is ready at once.
+    suspects: Option<Tick>,
+    /// It was: something does wait.
+    confirmed: bool,
 }
 
 impl Pool {
@@ -72,13 +80,41 @@ impl Pool {
                 self.found_empty = 0;
                 queued.max(1)
             }
-            None if self.inquiry.doubts => 0,
+            None if self.inquiry.doubts && !self.inquiry.confirmed => 0,
             None => 1,
         }
     }
 }
 
 impl Inquiry {
+    /// The source was ready.
+    pub(super) fn open(&mut self, now: Tick) {
+        self.confirmed = self
+            .suspects
+            .take()
+            .is_some_and(|since| now.since(since) <= AT_ONCE);
+        self.doubts = self.confirmed;
+        if !self.confirmed {
+            self.parked = now;
+        }
+    }
+
+    /// Nothing seems to wait. If that was only a doubt, it is settled by how soon the source is ready.
+    pub(super) fn close_empty(&mut self, now: Tick) {
+        self.suspects = (self.doubts && self.queued.is_none()).then_some(now);
+    }
+
+    /// Whether an answer shows that idle workers let work wait.
+    pub(super) fn convicts(
+        &self,
+        generation: GenerationId,
+        number: CensusNumber,
+        queued: Option<u32>,
+    ) -> bool {
+        let waits = queued.map_or(self.confirmed, |queued| queued > 0);
+        self.doubts && waits && self.awaited.get(&generation) == Some(&number)
+    }
+
     pub(super) fn begin(&mut self, awaited: BTreeMap<GenerationId, CensusNumber>) {
         self.awaited = awaited;
         (self.idle, self.born, self.queued) = (0, 0, None);
@@ -101,8 +137,8 @@ impl Inquiry {
         self.awaited.is_empty()
     }
 
-    pub(super) fn awaits(&self, generation: GenerationId, number: CensusNumber) -> bool {
-        self.awaited.get(&generation) == Some(&number)
+    pub(super) fn generations(&self) -> impl Iterator<Item = GenerationId> {
+        self.awaited.keys().copied()
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -113,7 +149,7 @@ impl Inquiry {
         Load {
             idle: self.idle,
             born: self.born,
-            waiting,
+            waiting: Some(waiting),
             ..Load::default()
         }
     }
@@ -135,6 +171,21 @@ mod tests {
     }
 
     #[test]
+    fn a_doubt_is_settled_by_how_soon_the_source_is_ready() {
+        let at = |millis| Tick::ZERO + Duration::from_millis(millis);
+        let mut pool = Pool::new();
+        for (ready, waiting) in [(1, 1), (500, 1)] {
+            pool.inquiry.open(at(0));
+            pool.inquiry.doubts = true;
+            assert_eq!(pool.waiting(), 0);
+            pool.inquiry.close_empty(at(1_000));
+            pool.inquiry.open(at(1_000 + ready));
+            assert_eq!(pool.waiting(), waiting);
+            assert_eq!(pool.inquiry.doubts, ready == 1);
+        }
+    }
+
+    #[test]
     fn only_the_answers_that_were_asked_for_count() {
         let mut inquiry = Inquiry::default();
         let (generation, number) = (GenerationId(1), CensusNumber(7));
@@ -149,7 +200,7 @@ mod tests {
             inquiry.load(2),
             Load {
                 born: 1,
-                waiting: 2,
+                waiting: Some(2),
                 ..Load::default()
             }
         );

@@ -7,7 +7,10 @@ use super::event::{Exit, GenerationId};
 use super::generation::Stage;
 use super::manager::{Manager, Step};
 use super::preloader::{Cause, Order, Preloader};
+use super::source::Source;
+use super::spare::Spare;
 use super::timers::Timer;
+use crate::config::ProcessManager;
 use std::time::Duration;
 
 impl Manager {
@@ -86,6 +89,21 @@ impl Manager {
         self.preloader_changed(id, cause, None, step);
     }
 
+    /// Whether a serving generation wants workers that can't be made right now.
+    fn is_short(&self, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get(&id) else {
+            return false;
+        };
+        match generation.policy.pm {
+            ProcessManager::Static { max_children } => self.crew(id).staying < max_children,
+            ProcessManager::Dynamic { .. } => matches!(generation.spare, Spare::Closed(_)),
+            ProcessManager::Ondemand { .. } => self
+                .pools
+                .get(&generation.pool)
+                .is_some_and(|pool| matches!(pool.source, Source::Parked(_))),
+        }
+    }
+
     /// While a preloader is ready, a clock runs for its answers, or for its idleness, or neither.
     pub(super) fn wind_preloader_clock(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
@@ -104,7 +122,8 @@ impl Manager {
         } else if !self.timers.is_set(answer) {
             self.timers.set(answer, step.now, policy.start_timeout);
         }
-        if crew.all > 0 || generation.stage != Stage::Serving {
+        let needed = crew.all > 0 || generation.stage != Stage::Serving || self.is_short(id);
+        if needed {
             self.timers.clear(idle);
         } else if !self.timers.is_set(idle) {
             self.timers.set(idle, step.now, policy.idle_timeout);

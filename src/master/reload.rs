@@ -21,18 +21,19 @@ impl Manager {
     pub(super) fn apply(&mut self, wanted: Wanted, step: &mut Step<'_>) {
         match self.phase {
             Phase::Running => {}
-            Phase::Finishing | Phase::Terminating | Phase::Gone => return,
+            Phase::Finishing | Phase::Terminating | Phase::Gone => return self.refuse(&wanted, step),
         }
         self.quota.set_max(wanted.process_max);
         self.control_timeout = wanted.control_timeout;
-        if !std::mem::replace(&mut self.applied, true) {
-            let starting = wanted
-                .pools
-                .iter()
-                .filter(|pool| policy::at_start(pool.policy.pm) > 0);
-            self.starting = Some(starting.map(|pool| pool.generation).collect())
-                .filter(|set: &BTreeSet<_>| !set.is_empty());
-        }
+        let starting: BTreeSet<GenerationId> = wanted
+            .pools
+            .iter()
+            .filter(|pool| policy::at_start(pool.policy.pm) > 0)
+            .map(|pool| pool.generation)
+            .collect();
+        let is_first = !std::mem::replace(&mut self.applied, true);
+        let all_start = !starting.is_empty() && starting.len() == wanted.pools.len();
+        self.starting = (is_first && all_start).then_some(starting);
         let names: BTreeSet<PoolId> = wanted.pools.iter().map(|pool| pool.pool).collect();
         let gone: Vec<PoolId> = self
             .pools
@@ -45,6 +46,18 @@ impl Manager {
         }
         for pool in wanted.pools {
             self.apply_pool(pool, step);
+        }
+    }
+
+    /// The daemon is ending: what was prepared for this configuration is given up.
+    fn refuse(&self, wanted: &Wanted, step: &mut Step<'_>) {
+        for pool in &wanted.pools {
+            if !self.generations.contains_key(&pool.generation) {
+                step.act(Action::DropGeneration(pool.generation));
+            }
+            if !self.pools.contains_key(&pool.pool) {
+                step.act(Action::ClosePool(pool.pool));
+            }
         }
     }
 
@@ -99,8 +112,8 @@ impl Manager {
         let Stage::Warming(target) = generation.stage else {
             return;
         };
-        if target == 0 && !generation.can_fork() {
-            // Nobody is to be made, but it must be possible.
+        if staying >= target && !generation.can_fork() {
+            // Nobody is to be made, but it must be possible before it serves.
             match generation.backoff.wait(step.now) {
                 Some(wait) => self.timers.set(Timer::Backoff(id), step.now, wait),
                 None => self.preloader_changed(id, preloader::Cause::Needed, None, step),
@@ -200,7 +213,6 @@ impl Manager {
         if generation.can_fork() && (crew.up >= target || as_warm_as_can_be) {
             let pool = generation.pool;
             self.serve(pool, id, step);
-            step.say(Notice::GenerationServes(id));
         }
     }
 
@@ -220,6 +232,7 @@ impl Manager {
         let pm = generation.policy.pm;
         generation.owed = policy::at_start(pm).saturating_sub(staying);
         if let Some(old) = old {
+            step.say(Notice::GenerationServes(id));
             self.leave(old, leave::Cause::Leave, step);
         }
         self.publish_notify(id, step);
@@ -233,7 +246,7 @@ impl Manager {
                 self.spare_changed(id, spare::Cause::Begin, step);
             }
             ProcessManager::Ondemand { .. } => {
-                self.source_changed(pool_id, source::Cause::Gone, step);
+                self.source_changed(pool_id, source::Cause::Changed, step);
                 self.source_changed(pool_id, source::Cause::Begin, step);
             }
         }
@@ -258,7 +271,7 @@ impl Manager {
             self.timers.clear(timer);
         }
         // Whoever was to take what waits may be one of those who leave.
-        self.source_changed(pool_id, source::Cause::Gone, step);
+        self.source_changed(pool_id, source::Cause::Changed, step);
         for worker in self.children.of(id) {
             self.dismiss(worker, cause, step);
         }
@@ -345,9 +358,9 @@ impl Manager {
         }
     }
 
-    /// The generation could not make its workers at the daemon's first start. If that is so for all, the daemon ends: an
-    /// error that is seen at once helps more than a daemon that serves nobody. Later, or if any worker was made, it waits
-    /// and tries again.
+    /// The generation could not make its workers at the daemon's first start. If that is so for every pool, the daemon
+    /// ends: an error that is seen at once helps more than a daemon that serves nobody. Later, or if any worker was made,
+    /// or if there is an ondemand pool that has not been asked yet, it waits and tries again.
     pub(super) fn start_failed(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let asked = self.crew(id).asked;
         let Some(starting) = &mut self.starting else {

@@ -55,8 +55,10 @@ pub(super) enum Cause {
     Ready,
     /// A worker told that it took work, or called accept for the first time.
     Accepted,
-    /// A worker ended or could not be made, or the generations of the pool changed.
+    /// A worker ended or could not be made.
     Gone,
+    /// Which generations take work has changed: who was to be counted, or to tell, may be leaving.
+    Changed,
     /// What stood in the way does so no more.
     Freed,
     /// The census: nothing waits any more.
@@ -95,10 +97,10 @@ impl Source {
             (Watched, Cause::End) => (Unused, Order::Unwatch),
             (Asking | Told | Parked(_), Cause::End) => (Unused, Order::Hush),
             (Watched, Cause::Ready) => (Asking, Order::Park),
-            (Asking, Cause::Accepted | Cause::None) => (Watched, Order::Watch),
+            (Asking, Cause::Accepted | Cause::None | Cause::Changed) => (Watched, Order::Watch),
             (Asking, Cause::Enough) => (Told, Order::Nothing),
             (Asking, Cause::Blocked(block)) => (Parked(block), Order::Hush),
-            (Told, Cause::Accepted | Cause::Gone | Cause::Freed) => (Watched, Order::Watch),
+            (Told, Cause::Accepted | Cause::Gone | Cause::Changed | Cause::Freed) => (Watched, Order::Watch),
             (Told, Cause::Impatient) => (Asking, Order::Ask),
             (Parked(_), Cause::Freed | Cause::Begin) => (Watched, Order::Watch),
             (Parked(Block::Full), Cause::Gone) => (Watched, Order::Watch),
@@ -106,11 +108,13 @@ impl Source {
             (Asking, Cause::Gone | Cause::Freed)
             // The timer, the turn or the preloader will come.
             | (Parked(Block::ProcessMax | Block::Backoff | Block::Preloader), Cause::Gone)
+            // What stands in the way does so still, unless another generation begins to serve.
+            | (Parked(_), Cause::Changed)
             // Ignored: late, or for another state.
             | (Unused, Cause::End | Cause::Ready | Cause::Accepted | Cause::Gone | Cause::Freed)
-            | (Unused, Cause::None | Cause::Enough | Cause::Blocked(_) | Cause::Impatient)
+            | (Unused, Cause::Changed | Cause::None | Cause::Enough | Cause::Blocked(_) | Cause::Impatient)
             | (Watched, Cause::Begin | Cause::Accepted | Cause::Gone | Cause::Freed)
-            | (Watched, Cause::None | Cause::Enough | Cause::Blocked(_) | Cause::Impatient)
+            | (Watched, Cause::Changed | Cause::None | Cause::Enough | Cause::Blocked(_) | Cause::Impatient)
             | (Asking, Cause::Begin | Cause::Ready | Cause::Impatient)
             | (Told, Cause::Begin | Cause::Ready | Cause::None | Cause::Enough | Cause::Blocked(_))
             | (Parked(_), Cause::Ready | Cause::Accepted | Cause::None | Cause::Enough)

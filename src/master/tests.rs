@@ -305,9 +305,9 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
     assert_eq!(
         world.tell(Event::WorkerUp(workers[1])),
         [
+            Action::Say(Notice::GenerationServes(SECOND)),
             Action::Retire(old[0]),
-            Action::Retire(old[1]),
-            Action::Say(Notice::GenerationServes(SECOND))
+            Action::Retire(old[1])
         ]
     );
     world.tell(Event::WorkerExited(old[0], Exit::Code(0)));
@@ -373,4 +373,31 @@ fn finishing_waits_terminates_and_kills() {
             Action::Exit(Outcome::Stopped)
         ]
     );
+}
+
+#[test]
+fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() {
+    let pm = ProcessManager::Static { max_children: 1 };
+    let (mut world, actions) = World::with(pm);
+    world.bring_up(&actions);
+    let preloader = PreloaderPolicy {
+        start_timeout: Duration::from_secs(5),
+        idle_timeout: Duration::from_secs(60),
+    };
+    world.tell(Event::Apply(wanted(
+        SECOND,
+        Policy {
+            preloader: Some(preloader),
+            ..policy(pm)
+        },
+        None,
+    )));
+    let worker = forks(&world.tell(Event::PreloaderReady(SECOND)))[0];
+    world.tell(Event::Forked(worker));
+    world.tell(Event::PreloaderGone(SECOND, Exit::Code(1)));
+    assert_eq!(world.tell(Event::WorkerUp(worker)), []);
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.tell(Event::Deadline), [Action::StartPreloader(SECOND)]);
+    let actions = world.tell(Event::PreloaderReady(SECOND));
+    assert_eq!(actions[0], Action::Say(Notice::GenerationServes(SECOND)));
 }

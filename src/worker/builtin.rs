@@ -46,7 +46,7 @@ fn encode(answer: &Answer, extra_headers: &[u8]) -> Vec<u8> {
 }
 
 /// The pool as its scoreboard shows it now.
-fn snapshot(service: &Service) -> Snapshot {
+pub(super) fn snapshot(service: &Service) -> Snapshot {
     let (board, words) = (&service.board, service.board.header());
     let now = clock::now();
     let mut workers = Vec::new();

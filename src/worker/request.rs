@@ -99,6 +99,11 @@ impl<'w> Request<'w> {
         builtin::answer(self, uri, extra_headers)
     }
 
+    /// The pool as its scoreboard shows it now.
+    pub fn pool_status(&self) -> crate::status::Snapshot {
+        builtin::snapshot(self.service)
+    }
+
     /// Reads the next bytes of the body; 0 at its end.
     pub fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, ClientGone> {
         self.service.read_body(buffer)
@@ -122,7 +127,10 @@ impl<'w> Request<'w> {
     /// Ends the answer now, while the runtime goes on working. Not needed at the end of an answer.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
-        self.service.hold_current();
+        // A connection whose next request has been read in part can't be anybody else's: it stays with this worker.
+        if !self.service.has_input() {
+            self.service.hold_current();
+        }
         result
     }
 

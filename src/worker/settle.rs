@@ -63,24 +63,29 @@ fn log_failure(pool: &str, result: Result<(), Error>) {
 }
 
 /// The pool's environment: what the master was started with or nothing (`clear_env`), `env`, and USER and HOME of the
-/// pool's user where `env` does not name them.
+/// pool's user where `env` does not name them. In php-fpm's order, which scripts see: the last of `env` first.
 pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let pool = &settings.pool;
     let mut environment = if pool.clear_env { Vec::new() } else { inherited };
-    let mut set = |name: &str, value: OsString| {
-        environment.retain(|(known, _)| known != name);
-        environment.push((name.into(), value));
+    let mut set = |name: &str, value: OsString| match environment.iter_mut().find(|(known, _)| known == name)
+    {
+        Some(variable) => variable.1 = value,
+        None => environment.push((name.into(), value)),
     };
-    if let Some(identity) = &settings.identity {
-        if let Some(name) = &identity.name {
-            set("USER", name.into());
-        }
-        if let Some(home) = &identity.home {
-            set("HOME", home.into());
-        }
-    }
-    for (name, value) in &pool.env {
+    for (name, value) in pool.env.iter().rev() {
         set(name, value.into());
+    }
+    let identity = settings.identity.as_ref();
+    let user = identity
+        .and_then(|identity| identity.name.clone())
+        .map(OsString::from);
+    let home = identity
+        .and_then(|identity| identity.home.clone())
+        .map(OsString::from);
+    for (name, value) in [("USER", user), ("HOME", home)] {
+        if let (Some(value), false) = (value, pool.env.iter().any(|(known, _)| known == name)) {
+            set(name, value);
+        }
     }
     environment
 }

@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Longer than any request of these tests takes; a test that waits for it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The most content of one record.
+const MAX_CONTENT: usize = 65_535;
+
 /// A request, built up by its methods.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -74,24 +77,24 @@ impl Request {
     }
 
     fn encode(&self) -> Vec<u8> {
+        let mut wire = record(1, &[0, 1, 0, 0, 0, 0, 0, 0]);
+        // php-fpm takes no pair that is split over two records.
         let mut pairs = Vec::new();
         for (name, value) in &self.params {
-            for text in [name, value] {
-                match u8::try_from(text.len()) {
-                    Ok(length) if length < 128 => pairs.push(length),
-                    _ => pairs.extend((text.len() as u32 | 1 << 31).to_be_bytes()),
-                }
+            let pair = pair(name, value);
+            if pairs.len() + pair.len() > MAX_CONTENT {
+                wire.extend(record(4, &std::mem::take(&mut pairs)));
             }
-            pairs.extend(name);
-            pairs.extend(value);
+            pairs.extend(pair);
         }
-        let mut wire = record(1, &[0, 1, 0, 0, 0, 0, 0, 0]);
-        for (kind, stream) in [(4, &pairs), (5, &self.body)] {
-            for piece in stream.chunks(32 * 1024) {
-                wire.extend(record(kind, piece));
-            }
-            wire.extend(record(kind, &[]));
+        wire.extend(record(4, &pairs));
+        if !pairs.is_empty() {
+            wire.extend(record(4, &[]));
         }
+        for piece in self.body.chunks(MAX_CONTENT) {
+            wire.extend(record(5, piece));
+        }
+        wire.extend(record(5, &[]));
         wire
     }
 
@@ -121,6 +124,19 @@ impl Request {
         connection.set_read_timeout(Some(PATIENCE)).expect("a time limit");
         connection
     }
+}
+
+fn pair(name: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for text in [name, value] {
+        match u8::try_from(text.len()) {
+            Ok(length) if length < 128 => bytes.push(length),
+            _ => bytes.extend((text.len() as u32 | 1 << 31).to_be_bytes()),
+        }
+    }
+    bytes.extend(name);
+    bytes.extend(value);
+    bytes
 }
 
 fn record(kind: u8, content: &[u8]) -> Vec<u8> {

@@ -70,3 +70,34 @@ fn opcache_can_be_sized_for_a_pool() {
     let reply = Request::get(&scripts(), "/ini.php?names=opcache.memory_consumption").send(&server.socket);
     assert!(reply.body().contains("string(2) \"24\""), "{reply:?}");
 }
+
+#[test]
+fn a_negative_length_is_no_body() {
+    // php-fpm waits for bytes that never come.
+    let server = Forkyard::start(&Setup::new());
+    let request = Request::post(
+        &scripts(),
+        "/server.php",
+        "application/x-www-form-urlencoded",
+        "a=1",
+    );
+    let reply = request.with("CONTENT_LENGTH", "-5").send(&server.socket);
+    assert_eq!(reply.end, Some((0, 0)));
+    assert!(reply.body().ends_with("string(0) \"\"\n"), "{reply:?}");
+}
+
+#[test]
+fn output_after_the_answer_is_dropped_without_harm() {
+    // php-fpm takes the client for gone, and ends the script, at a flush or after 8 KiB.
+    let server = Forkyard::start(&Setup::new());
+    let directory = crate::servers::directory();
+    for ignore in ["0", "1"] {
+        let file = directory.path().join("seen");
+        let uri = format!("/finish.php?ignore={ignore}&much=1&file={}", file.display());
+        assert_eq!(
+            Request::get(&scripts(), &uri).send(&server.socket).body(),
+            "answer\n"
+        );
+        assert_eq!(crate::take_file(&file), "[true,false,true,0,\"end\"] shutdown 0");
+    }
+}

@@ -4,21 +4,29 @@ use crate::client::Request;
 use crate::scripts;
 use crate::servers::Setup;
 use crate::servers::forkyard::Forkyard;
-use forkyard::sys::process::Ended;
 
 const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;
 const SIGTERM: i32 = 15;
 
-/// The worker dies in the middle of its answer; the next one serves on.
+/// The worker dies in the middle of its answer; another one serves on.
 #[track_caller]
 fn check_death(way: &str, signal: i32) {
-    let mut server = Forkyard::start(&Setup::new());
+    let server = Forkyard::start(&Setup::new());
     let reply = Request::get(&scripts(), &format!("/fault.php?way={way}")).send(&server.socket);
     assert!(reply.end.is_none() && !reply.body().contains("end"), "{reply:?}");
-    assert!(matches!(server.replace_one(), Ended::Signal(by, _) if by == signal));
     let reply = Request::get(&scripts(), "/fault.php").send(&server.socket);
     assert_eq!(reply.body(), "beginend");
+    assert!(
+        server.log().contains(&format!("signal {signal}")),
+        "{}",
+        server.log()
+    );
+}
+
+/// The worker's process id.
+fn worker(server: &Forkyard) -> String {
+    Request::get(&scripts(), "/pid.php").send(&server.socket).body()
 }
 
 #[test]
@@ -45,7 +53,7 @@ fn a_termination() {
 #[track_caller]
 fn check_survival(way: &str, message: &str) {
     let server = Forkyard::start(&Setup::new());
-    let pid = server.worker_pid();
+    let pid = worker(&server);
     for _ in 0..2 {
         let reply = Request::get(&scripts(), &format!("/fault.php?way={way}")).send(&server.socket);
         assert_eq!(reply.end, Some((0, 0)));
@@ -57,7 +65,25 @@ fn check_survival(way: &str, message: &str) {
     }
     let reply = Request::get(&scripts(), "/fault.php").send(&server.socket);
     assert_eq!(reply.body(), "beginend");
-    assert!(forkyard::sys::process::exists(pid));
+    assert_eq!(worker(&server), pid);
+}
+
+#[test]
+fn the_others_do_not_notice() {
+    let mut setup = Setup::new();
+    setup.workers = 3;
+    let server = Forkyard::start(&setup);
+    let ask = |uri: &str| Request::get(&scripts(), uri).send(&server.socket);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for way in ["segv", "kill", "exit-process", "recursion", "memory", "segv"] {
+                ask(&format!("/fault.php?way={way}"));
+            }
+        });
+        for _ in 0..200 {
+            assert_eq!(ask("/fault.php").body(), "beginend");
+        }
+    });
 }
 
 #[test]

@@ -69,7 +69,6 @@ fn lengths_that_do_not_fit() {
     let root = scripts();
     let request = Request::post(&root, "/server.php", FORM, "a=1&b=2");
     pair.same(&request.clone().with("CONTENT_LENGTH", "3"));
-    pair.same(&request.clone().with("CONTENT_LENGTH", "-5"));
     pair.same(&request.clone().with("CONTENT_LENGTH", "7x"));
     pair.same(&request.without("CONTENT_LENGTH"));
     pair.get("/server.php");
@@ -133,8 +132,10 @@ fn an_upload_of_100_megabytes_needs_no_memory() {
     let body = multipart(&[part("big", Some("big.bin"), &vec![b'z'; 100 << 20])]);
     let reply = pair.same(&Request::post(&scripts(), "/input.php", BOUNDARY, body));
     assert!(reply.body().ends_with("bool(true)\n"), "{reply:?}");
-    let status =
-        std::fs::read_to_string(format!("/proc/{}/status", pair.forkyard.worker_pid())).expect("the worker");
+    let worker = Request::get(&scripts(), "/pid.php")
+        .send(&pair.forkyard.socket)
+        .body();
+    let status = std::fs::read_to_string(format!("/proc/{worker}/status")).expect("the worker");
     let peak = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))

@@ -107,7 +107,7 @@ fn scripts_that_may_not_run() {
     let reply = pair.get("/broken.inc");
     assert!(reply.text().starts_with("Status: 403 Forbidden\r\n") && reply.body() == "Access denied.\n");
     let mut setup = Setup::new();
-    setup.limit_extensions = Some(vec![".inc".to_owned(), "rs".to_owned()]);
+    setup.limit_extensions = Some(vec![".inc".to_owned(), ".rs".to_owned()]);
     let pair = Pair::start(&setup);
     for uri in ["/broken.inc", "/path.php", "/../main.rs", "/.inc"] {
         pair.get(uri);

@@ -3,14 +3,14 @@
 use crate::client::Request;
 use crate::scripts;
 use crate::servers::Setup;
-use crate::servers::forkyard::Forkyard;
+use crate::servers::alone::Alone;
 use forkyard::sys::process::Ended;
 
 #[test]
 fn workers_are_siblings_and_outlive_the_preloader() {
     let mut setup = Setup::new();
     setup.workers = 3;
-    let mut server = Forkyard::start(&setup);
+    let mut server = Alone::start(&setup);
     assert_eq!(server.stop_preloader(), Ended::Code(0));
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", server.worker_pid())).expect("the worker");
@@ -24,7 +24,14 @@ fn workers_are_siblings_and_outlive_the_preloader() {
 
 #[test]
 fn workers_have_their_title_and_signals_at_their_defaults() {
-    let server = Forkyard::start(&Setup::new());
+    let mut setup = Setup::new();
+    setup.ping = true;
+    let server = Alone::start(&setup);
+    // Once it answers, it has become what it is to be; PHP has no part in this answer.
+    assert_eq!(
+        Request::get(&scripts(), "/ping").send(&server.socket).body(),
+        "pong"
+    );
     let read =
         |file: &str| std::fs::read(format!("/proc/{}/{file}", server.worker_pid())).expect("the worker");
     let title = read("cmdline");
@@ -47,12 +54,30 @@ fn workers_have_their_title_and_signals_at_their_defaults() {
 
 #[test]
 fn a_setting_that_does_not_exist_is_told_and_passed_over() {
-    let server = Forkyard::start(&Setup::new().admin_value("no.such", "1"));
+    let server = Alone::start(&Setup::new().admin_value("no.such", "1"));
     assert_eq!(server.log(), "4Unable to set php_admin_value 'no.such'\n");
 }
 
 #[test]
 fn a_start_that_fails_is_told() {
-    let error = Forkyard::preload(&Setup::new().value("opcache.preload", "a\nb")).expect_err("no such value");
+    let error = Alone::preload(&Setup::new().value("opcache.preload", "a\nb")).expect_err("no such value");
     assert!(error.contains("php_value opcache.preload"), "{error}");
+}
+
+#[test]
+fn preloaded_code_is_there_and_never_ran_as_root() {
+    let path = scripts().join("preloaded.inc").display().to_string();
+    let server = Alone::start(&Setup::new().admin_value("opcache.preload", &path));
+    let reply = Request::get(&scripts(), "/preload.php").send(&server.socket);
+    assert!(
+        reply.body().starts_with("preloaded by ") && !reply.body().ends_with(" 0"),
+        "{reply:?}"
+    );
+}
+
+#[test]
+fn preloaded_code_that_is_not_there_is_told() {
+    let error =
+        Alone::preload(&Setup::new().admin_value("opcache.preload", "/nowhere.php")).expect_err("no file");
+    assert_eq!(error, "PHP's module start-up failed");
 }

@@ -13,7 +13,7 @@ fn values_of_the_pool() {
         .value("precision", "9")
         .value("memory_limit", "99M")
         .value("date.timezone", "Nowhere/Nothing")
-        .admin_value("user_agent", "a \\\"b\\\" c")
+        .admin_value("user_agent", "a \"b\" c")
         .admin_value("arg_separator.output", ";");
     let pair = Pair::start(&setup);
     for _ in 0..2 {
@@ -78,7 +78,7 @@ fn user_ini_files() {
             assert!(
                 reply
                     .body()
-                    .starts_with("prependedstring(3) \"77M\"\nstring(1) \"6\""),
+                    .starts_with("prepended\nstring(3) \"77M\"\nstring(1) \"6\""),
                 "{reply:?}"
             );
             pair.get("/user_ini/show.php");

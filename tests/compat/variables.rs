@@ -30,7 +30,7 @@ fn odd_names_and_values() {
         .with("with.dot and[blank]", "v")
         .with("EMPTY", "")
         .with("FCGI_ROLE", "FILTER")
-        .with("LONG", &"l".repeat(70_000))
+        .with("LONG", &"l".repeat(60_000))
         .with("NUL", "before\0after")
         .with("HTTP_COOKIE", "a=1; b=%20x; a=2; c[d]=e; noval; =z");
     pair().same(&request);
@@ -87,6 +87,14 @@ fn authentication() {
 fn sapi_functions_and_settings() {
     let reply = pair().get("/sapi.php");
     assert!(reply.body().contains("fpm-fcgi") && reply.body().contains("opcache"));
+}
+
+#[test]
+fn status_of_the_pool() {
+    let pair = pair();
+    pair.get("/status.php?a=1");
+    let request = Request::get(&scripts(), "/status.php?b=%22").with("HTTP_AUTHORIZATION", "Basic dXNlcjpw");
+    assert!(pair.same(&request).body().contains("\"user\""));
 }
 
 #[test]

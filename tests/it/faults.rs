@@ -4,7 +4,8 @@ use crate::support::daemon::{Daemon, php_pool};
 use crate::support::until;
 
 fn daemon(settings: &str) -> Daemon {
-    let daemon = Daemon::start(|dir| php_pool(dir, &format!("pm = \"static\"\nmax_children = 2\n{settings}"), ""));
+    let daemon =
+        Daemon::start(|dir| php_pool(dir, &format!("pm = \"static\"\nmax_children = 2\n{settings}"), ""));
     daemon.wait_for_workers("www", 2);
     daemon.write("ok.php", "<?php echo 'fine';");
     daemon
@@ -50,10 +51,17 @@ fn a_script_that_recurses_for_ever() {
 #[test]
 fn a_script_that_runs_out_of_memory() {
     let daemon = daemon("");
-    daemon.write("memory.php", "<?php ini_set('memory_limit', '8M'); $a = []; while (true) { $a[] = str_repeat('x', 10000); }");
+    daemon.write(
+        "memory.php",
+        "<?php ini_set('memory_limit', '8M'); $a = []; while (true) { $a[] = str_repeat('x', 10000); }",
+    );
     let answer = daemon.get("www", "memory.php");
     assert!(answer.text().starts_with("Status: 500"), "{}", answer.text());
-    assert!(answer.error_text().contains("Allowed memory size"), "{}", answer.error_text());
+    assert!(
+        answer.error_text().contains("Allowed memory size"),
+        "{}",
+        answer.error_text()
+    );
     assert_well(&daemon);
 }
 
@@ -71,7 +79,11 @@ fn a_script_that_never_ends_is_terminated() {
 #[test]
 fn a_script_that_ignores_term_is_killed() {
     let daemon = daemon("request_terminate_timeout = \"1s\"\n");
-    if !std::process::Command::new("php8.2").args(["-m"]).output().is_ok_and(|o| o.status.success()) {
+    if !std::process::Command::new("php8.2")
+        .args(["-m"])
+        .output()
+        .is_ok_and(|o| o.status.success())
+    {
         return;
     }
     daemon.write(
@@ -101,8 +113,14 @@ fn the_preloader_can_be_killed() {
 #[test]
 fn output_of_workers_is_caught() {
     let daemon = daemon("catch_workers_output = true\n");
-    daemon.write("say.php", "<?php file_put_contents('php://stderr', \"to \\x1b the log\\n\"); echo 'said';");
+    daemon.write(
+        "say.php",
+        "<?php file_put_contents('php://stderr', \"to \\x1b the log\\n\"); echo 'said';",
+    );
     assert_eq!(daemon.get("www", "say.php").body(), "said");
     let line = daemon.wait_for("said into stderr: \"to ");
-    assert!(line.contains("WARNING: [pool www] child ") && line.contains("\\x1b"), "{line}");
+    assert!(
+        line.contains("WARNING: [pool www] child ") && line.contains("\\x1b"),
+        "{line}"
+    );
 }

@@ -9,7 +9,10 @@ fn daemon(workers: u32) -> Daemon {
     let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
     daemon.wait_for_workers("www", workers as usize);
     daemon.write("pid.php", "<?php echo getmypid();");
-    daemon.write("hold.php", "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';");
+    daemon.write(
+        "hold.php",
+        "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';",
+    );
     daemon
 }
 
@@ -24,7 +27,10 @@ fn more_kept_connections_than_workers_are_all_served() {
             assert!(answer.ended && answer.body().parse::<u32>().is_ok());
         }
     }
-    assert!(daemon.get("www", "pid.php").ended, "a new connection is served beside them");
+    assert!(
+        daemon.get("www", "pid.php").ended,
+        "a new connection is served beside them"
+    );
 }
 
 #[test]
@@ -49,7 +55,10 @@ fn a_slow_request_does_not_hold_the_workers_other_connections() {
     assert!(begun.elapsed() < Duration::from_secs(10));
     std::fs::write(&go, "").expect("go");
     assert_eq!(slow.answer().expect("answer").body(), "held");
-    assert!(slow.request(&params, b"").expect("answer").ended, "the connection was kept");
+    assert!(
+        slow.request(&params, b"").expect("answer").ended,
+        "the connection was kept"
+    );
 }
 
 #[test]

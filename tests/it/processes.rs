@@ -7,7 +7,8 @@ use nix::sys::signal::Signal;
 
 const PID: &str = "<?php echo getmypid();";
 /// Ends when its file appears, so that a test decides how long it runs.
-const HOLD: &str = "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo getmypid();";
+const HOLD: &str =
+    "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo getmypid();";
 
 #[test]
 fn static_keeps_max_children_and_replaces_the_dead() {
@@ -33,7 +34,13 @@ fn workers_and_preloader_are_children_of_the_master_with_titles() {
         let parent = process::status_line(worker, "PPid").expect("PPid");
         assert_eq!(parent, daemon.pid().to_string());
         if is_root() {
-            assert_ne!(process::status_line(worker, "Uid").expect("Uid").split_whitespace().next(), Some("0"));
+            assert_ne!(
+                process::status_line(worker, "Uid")
+                    .expect("Uid")
+                    .split_whitespace()
+                    .next(),
+                Some("0")
+            );
         }
     }
 }
@@ -48,7 +55,9 @@ fn ondemand_starts_with_none_and_returns_to_none() {
         let pid: u32 = daemon.get("www", "pid.php").body().parse().expect("a pid");
         assert_eq!(daemon.workers("www"), [pid], "one request needs one worker");
         daemon.wait_for_workers("www", 0);
-        until("the preloader to be let go", || daemon.preloaders("www").is_empty().then_some(()));
+        until("the preloader to be let go", || {
+            daemon.preloaders("www").is_empty().then_some(())
+        });
     }
 }
 
@@ -112,14 +121,21 @@ fn process_max_is_shared_by_all_pools() {
         let mut text = "[global]\nprocess.max = 3\n".to_owned();
         for name in ["one", "two"] {
             let settings = "pm = \"ondemand\"\nmax_children = 3\n";
-            text.push_str(&crate::support::daemon::pool(dir, name, settings, "runtime = \"php\"\nversion = \"8.2\"\n"));
+            text.push_str(&crate::support::daemon::pool(
+                dir,
+                name,
+                settings,
+                "runtime = \"php\"\nversion = \"8.2\"\n",
+            ));
         }
         text
     });
     let go = daemon.dir.join("go");
     daemon.write("hold.php", HOLD);
     let params = Params::get(&daemon.dir, "hold.php", &format!("until={}", go.display()));
-    let mut clients: Vec<_> = (0..6).map(|i| daemon.client(if i % 2 == 0 { "one" } else { "two" })).collect();
+    let mut clients: Vec<_> = (0..6)
+        .map(|i| daemon.client(if i % 2 == 0 { "one" } else { "two" }))
+        .collect();
     for client in &mut clients {
         client.send(&params, b"").expect("send");
     }
@@ -138,7 +154,10 @@ fn workers_that_die_at_birth_are_not_made_in_a_loop() {
     // A script that PHP runs before each request can't do it; a working directory that is gone can.
     let daemon = Daemon::start(|dir| {
         std::fs::create_dir(dir.join("gone")).expect("mkdir");
-        let settings = format!("pm = \"static\"\nmax_children = 4\nchdir = \"{}/gone\"\n", dir.display());
+        let settings = format!(
+            "pm = \"static\"\nmax_children = 4\nchdir = \"{}/gone\"\n",
+            dir.display()
+        );
         let text = php_pool(dir, &settings, "");
         std::fs::remove_dir(dir.join("gone")).ok();
         std::fs::create_dir(dir.join("gone")).expect("mkdir");

@@ -2,30 +2,48 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use forkyard::fastcgi::client::Request;
+use forkyard::fastcgi::Request;
 
 fn daemon() -> Daemon {
     let settings = "pm = \"static\"\nmax_children = 1\nclient_timeout = \"1s\"\nlimits = { params_bytes = 4096, params_count = 50 }\n";
     let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
-    daemon.write("echo.php", "<?php echo strlen(file_get_contents('php://input')), ' ', $_SERVER['LONG'] ?? '';");
+    daemon.write(
+        "echo.php",
+        "<?php echo strlen(file_get_contents('php://input')), ' ', $_SERVER['LONG'] ?? '';",
+    );
     daemon
 }
 
 fn wire(params: &Params, body: &[u8], record_content: usize) -> Vec<u8> {
-    let pairs: Vec<(&[u8], &[u8])> = params.0.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())).collect();
+    let pairs: Vec<(&[u8], &[u8])> = params
+        .0
+        .iter()
+        .map(|(n, v)| (n.as_bytes(), v.as_bytes()))
+        .collect();
     let mut bytes = Vec::new();
-    Request { params: &pairs, body, record_content, ..Request::default() }.encode(&mut bytes);
+    Request {
+        params: &pairs,
+        body,
+        record_content,
+        ..Request::default()
+    }
+    .encode(&mut bytes);
     bytes
 }
 
 #[test]
 fn pairs_may_be_split_anywhere() {
     let daemon = daemon();
-    let params = Params::get(&daemon.dir, "echo.php", "").with("LONG", &"v".repeat(300)).with("CONTENT_LENGTH", "5");
+    let params = Params::get(&daemon.dir, "echo.php", "")
+        .with("LONG", &"v".repeat(300))
+        .with("CONTENT_LENGTH", "5");
     for size in [1, 2, 7, 64, 1000] {
         let mut client = daemon.client("www");
         client.send_raw(&wire(&params, b"12345", size)).expect("send");
-        assert_eq!(client.answer().expect("answer").body(), format!("5 {}", "v".repeat(300)));
+        assert_eq!(
+            client.answer().expect("answer").body(),
+            format!("5 {}", "v".repeat(300))
+        );
     }
 }
 
@@ -79,7 +97,11 @@ fn noise_ends_the_connection_and_no_worker() {
         let _ = client.send_raw(&noise);
         client.shut();
         let _ = client.read_raw();
-        assert_eq!(daemon.get("www", "echo.php").body(), "0 ", "after {length} bytes of noise");
+        assert_eq!(
+            daemon.get("www", "echo.php").body(),
+            "0 ",
+            "after {length} bytes of noise"
+        );
     }
     assert_eq!(daemon.workers("www"), worker);
 }
@@ -97,15 +119,23 @@ fn management_records_are_answered() {
     let answer = client.read_raw().expect("answer");
     let text = String::from_utf8_lossy(&answer);
     assert!(text.contains("FCGI_MPXS_CONNS0"), "{answer:?}");
-    assert!(answer.windows(9).any(|w| w[..2] == [1, 11] && w[8] == 77), "UNKNOWN_TYPE: {answer:?}");
+    assert!(
+        answer.windows(9).any(|w| w[..2] == [1, 11] && w[8] == 77),
+        "UNKNOWN_TYPE: {answer:?}"
+    );
 }
 
 #[test]
 fn an_unknown_role_is_answered() {
     let daemon = daemon();
     let mut client = daemon.client("www");
-    client.send_raw(&[1, 1, 0, 1, 0, 8, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0]).expect("send");
+    client
+        .send_raw(&[1, 1, 0, 1, 0, 8, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0])
+        .expect("send");
     client.shut();
     let answer = client.read_raw().expect("answer");
-    assert!(answer.windows(13).any(|w| w[1] == 3 && w[12] == 3), "END_REQUEST, UNKNOWN_ROLE: {answer:?}");
+    assert!(
+        answer.windows(13).any(|w| w[1] == 3 && w[12] == 3),
+        "END_REQUEST, UNKNOWN_ROLE: {answer:?}"
+    );
 }

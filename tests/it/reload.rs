@@ -26,12 +26,24 @@ fn new_workers_serve_while_an_old_one_finishes() {
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
     let go = daemon.dir.join("go");
     let mut slow = daemon.client("www");
-    slow.send(&Params::get(&daemon.dir, "hold.php", &format!("until={}", go.display())), b"").expect("send");
-    fs::write(daemon.dir.join("forkyard.toml"), configure(&daemon.dir, "Asia/Tokyo")).expect("configuration");
+    slow.send(
+        &Params::get(&daemon.dir, "hold.php", &format!("until={}", go.display())),
+        b"",
+    )
+    .expect("send");
+    fs::write(
+        daemon.dir.join("forkyard.toml"),
+        configure(&daemon.dir, "Asia/Tokyo"),
+    )
+    .expect("configuration");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("the new workers serve");
     until("the old idle workers to leave", || {
-        let left = daemon.workers("www").iter().filter(|pid| old.contains(pid)).count();
+        let left = daemon
+            .workers("www")
+            .iter()
+            .filter(|pid| old.contains(pid))
+            .count();
         (left <= 1).then_some(())
     });
     assert_eq!(daemon.get("www", "zone.php").body(), "Asia/Tokyo");
@@ -41,7 +53,9 @@ fn new_workers_serve_while_an_old_one_finishes() {
         let now = daemon.workers("www");
         (now.len() == 3 && now.iter().all(|pid| !old.contains(pid))).then_some(())
     });
-    until("the old preloader to leave", || (daemon.preloaders("www").len() == 1).then_some(()));
+    until("the old preloader to leave", || {
+        (daemon.preloaders("www").len() == 1).then_some(())
+    });
 }
 
 #[test]
@@ -64,7 +78,10 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
     let before = daemon.wait_for_workers("www", 3);
     daemon.write("zone.php", ZONE);
     daemon.write("preload.php", "<?php throw new Exception('no');");
-    let broken = format!("php_admin_value = {{ opcache.preload = \"{}/preload.php\" }}\n", daemon.dir.display());
+    let broken = format!(
+        "php_admin_value = {{ opcache.preload = \"{}/preload.php\" }}\n",
+        daemon.dir.display()
+    );
     let text = php_pool(&daemon.dir, "pm = \"static\"\nmax_children = 3\n", &broken);
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
@@ -72,10 +89,16 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
     assert_eq!(daemon.workers("www"), before);
     // Mended, it is taken up.
-    fs::write(daemon.dir.join("forkyard.toml"), configure(&daemon.dir, "Asia/Tokyo")).expect("configuration");
+    fs::write(
+        daemon.dir.join("forkyard.toml"),
+        configure(&daemon.dir, "Asia/Tokyo"),
+    )
+    .expect("configuration");
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("the new workers serve");
-    until("the new configuration", || (daemon.get("www", "zone.php").body() == "Asia/Tokyo").then_some(()));
+    until("the new configuration", || {
+        (daemon.get("www", "zone.php").body() == "Asia/Tokyo").then_some(())
+    });
 }
 
 #[test]
@@ -92,7 +115,9 @@ fn pools_come_and_go() {
     daemon.signal(Signal::SIGUSR2);
     until("the new pool", || daemon.socket("c").exists().then_some(()));
     assert!(daemon.get("c", "pid.php").ended && daemon.get("a", "pid.php").ended);
-    until("the old pool to close", || (!daemon.socket("b").exists()).then_some(()));
+    until("the old pool to close", || {
+        (!daemon.socket("b").exists()).then_some(())
+    });
     daemon.wait_for_workers("b", 0);
 }
 
@@ -104,6 +129,8 @@ fn no_request_is_lost_over_many_reloads() {
     let params = Params::get(&daemon.dir, "pid.php", "");
     let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        // Also when an assertion fails, or the scope would wait for its threads for ever.
+        let _stop = StopAtEnd(&stop);
         for keep in [false, false, true] {
             let (daemon, params, stop, served) = (&daemon, &params, &stop, &served);
             scope.spawn(move || {
@@ -124,9 +151,18 @@ fn no_request_is_lost_over_many_reloads() {
             daemon.signal(Signal::SIGUSR2);
             daemon.wait_for_count("the new workers serve", round);
             let so_far = served.load(Ordering::Relaxed);
-            until("some requests", || (served.load(Ordering::Relaxed) > so_far + 20).then_some(()));
+            until("some requests", || {
+                (served.load(Ordering::Relaxed) > so_far + 20).then_some(())
+            });
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(served.load(Ordering::Relaxed) > 200);
+}
+
+struct StopAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

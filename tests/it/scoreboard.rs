@@ -4,7 +4,8 @@ use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
 use std::os::unix::fs::FileExt;
 
-const SETTINGS: &str = "pm = \"static\"\nmax_children = 4\nstatus_path = \"/status\"\nping.path = \"/ping\"\n";
+const SETTINGS: &str =
+    "pm = \"static\"\nmax_children = 4\nstatus_path = \"/status\"\nping.path = \"/ping\"\n";
 
 fn status(daemon: &Daemon, query: &str) -> String {
     let params = Params::get(&daemon.dir, "status", query);
@@ -32,8 +33,16 @@ fn status_and_ping_answer_and_count() {
     assert_eq!(page["active processes"], 1);
     assert_eq!(page["processes"].as_array().expect("processes").len(), 4);
     let text = status(&daemon, "");
-    assert!(text.starts_with("pool:                 www\nprocess manager:      static\n"), "{text}");
-    let own = page["processes"].as_array().expect("list").iter().find(|p| p["state"] == "Running").expect("own");
+    assert!(
+        text.starts_with("pool:                 www\nprocess manager:      static\n"),
+        "{text}"
+    );
+    let own = page["processes"]
+        .as_array()
+        .expect("list")
+        .iter()
+        .find(|p| p["state"] == "Running")
+        .expect("own");
     assert_eq!(own["request uri"], "/status?json&full");
 }
 
@@ -60,7 +69,10 @@ fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
                 && std::fs::OpenOptions::new().write(true).open(fd.path()).is_ok()
         })
         .expect("the scoreboard");
-    let board = std::fs::OpenOptions::new().write(true).open(board.path()).expect("open");
+    let board = std::fs::OpenOptions::new()
+        .write(true)
+        .open(board.path())
+        .expect("open");
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -81,7 +93,10 @@ fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
             let answer = daemon.get("www", "pid.php");
             assert!(answer.body().parse::<u32>().is_ok(), "round {round}: {answer:?}");
             if round % 20 == 0 {
-                let text = status(&daemon, ["full", "json&full", "xml&full", "html&full"][round / 20 % 4]);
+                let text = status(
+                    &daemon,
+                    ["full", "json&full", "xml&full", "html&full"][round / 20 % 4],
+                );
                 assert!(text.contains("www"), "{text}");
             }
         }

@@ -17,7 +17,9 @@ fn sleeping(daemon: &Daemon) -> crate::support::fcgi::Client {
     daemon.write("sleep.php", SLEEP);
     let mut client = daemon.client("www");
     let query = format!("mark={}", mark.display());
-    client.send(&Params::get(&daemon.dir, "sleep.php", &query), b"").expect("send");
+    client
+        .send(&Params::get(&daemon.dir, "sleep.php", &query), b"")
+        .expect("send");
     until("the request to run", || mark.exists().then_some(()));
     client
 }
@@ -31,7 +33,10 @@ fn quit_lets_requests_finish() {
     daemon.signal(Signal::SIGQUIT);
     assert_eq!(client.answer().expect("answer").body(), "slept");
     assert!(daemon.wait().success());
-    assert!(before.elapsed().as_millis() >= 200, "the script's sleep was cut short");
+    assert!(
+        before.elapsed().as_millis() >= 200,
+        "the script's sleep was cut short"
+    );
     assert!(!daemon.socket("www").exists(), "the socket's file is removed");
 }
 
@@ -41,7 +46,9 @@ fn term_stops_at_once() {
     let workers = daemon.wait_for_workers("www", 2);
     daemon.write("long.php", "<?php sleep(60);");
     let mut client = daemon.client("www");
-    client.send(&Params::get(&daemon.dir, "long.php", ""), b"").expect("send");
+    client
+        .send(&Params::get(&daemon.dir, "long.php", ""), b"")
+        .expect("send");
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());
     assert!(workers.iter().all(|pid| !process::runs(*pid)));
@@ -54,7 +61,12 @@ fn usr1_opens_the_log_again() {
     let log = daemon.dir.join("error.log");
     fs::rename(&log, daemon.dir.join("error.log.1")).expect("rename");
     daemon.signal(Signal::SIGUSR1);
-    until("the new log", || fs::read_to_string(&log).ok()?.contains("error log file re-opened").then_some(()));
+    until("the new log", || {
+        fs::read_to_string(&log)
+            .ok()?
+            .contains("error log file re-opened")
+            .then_some(())
+    });
 }
 
 #[test]
@@ -86,9 +98,15 @@ fn a_live_socket_is_refused_and_a_stale_one_replaced() {
         .expect("forkyard");
     let said = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(78), "{said}");
-    assert!(said.contains(&format!("pid {}", daemon.pid())) && said.contains("already listens on"), "{said}");
+    assert!(
+        said.contains(&format!("pid {}", daemon.pid())) && said.contains("already listens on"),
+        "{said}"
+    );
     daemon.write("pid.php", "<?php echo getmypid();");
-    assert!(daemon.get("www", "pid.php").ended, "the first daemon is not disturbed");
+    assert!(
+        daemon.get("www", "pid.php").ended,
+        "the first daemon is not disturbed"
+    );
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
 }
@@ -100,8 +118,11 @@ fn a_tcp_pool_serves() {
     let settings = settings.replace("allowed_clients_test = 1\n", "");
     let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
     daemon.write("pid.php", "<?php echo getmypid();");
-    let mut client = crate::support::fcgi::Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
-    let answer = client.request(&Params::get(&daemon.dir, "pid.php", ""), b"").expect("answer");
+    let mut client =
+        crate::support::fcgi::Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
+    let answer = client
+        .request(&Params::get(&daemon.dir, "pid.php", ""), b"")
+        .expect("answer");
     assert!(answer.body().parse::<u32>().is_ok());
 }
 
@@ -112,7 +133,8 @@ fn a_peer_that_is_not_allowed_is_dropped_with_a_line() {
         format!("{STATIC}listen = {{ address = \"127.0.0.1:{port}\", allowed_clients = [\"192.0.2.1\"] }}\n");
     let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
     daemon.write("pid.php", "<?php echo getmypid();");
-    let mut client = crate::support::fcgi::Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
+    let mut client =
+        crate::support::fcgi::Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
     let _ = client.send(&Params::get(&daemon.dir, "pid.php", ""), b"");
     assert!(!client.answer().is_ok_and(|answer| answer.ended));
     daemon.wait_for("Connection disallowed: IP address '127.0.0.1' has been dropped.");
@@ -122,7 +144,10 @@ fn a_peer_that_is_not_allowed_is_dropped_with_a_line() {
 fn daemonize_returns_when_it_is_ready_and_writes_its_pid() {
     let dir = crate::support::daemon::directory();
     let path = dir.path();
-    let global = format!("[global]\npid = \"{0}/pid\"\nerror_log = \"{0}/log\"\n", path.display());
+    let global = format!(
+        "[global]\npid = \"{0}/pid\"\nerror_log = \"{0}/log\"\n",
+        path.display()
+    );
     fs::write(path.join("forkyard.toml"), global + &php_pool(path, STATIC, "")).expect("configuration");
     let status = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(["run", "-D", "-c"])
@@ -130,7 +155,10 @@ fn daemonize_returns_when_it_is_ready_and_writes_its_pid() {
         .status()
         .expect("forkyard");
     assert!(status.success());
-    let pid: u32 = fs::read_to_string(path.join("pid")).expect("pid file").parse().expect("a pid");
+    let pid: u32 = fs::read_to_string(path.join("pid"))
+        .expect("pid file")
+        .parse()
+        .expect("a pid");
     assert!(process::runs(pid));
     process::signal(pid, Signal::SIGQUIT);
     until("the daemon to end", || (!process::runs(pid)).then_some(()));

@@ -49,7 +49,7 @@ pub(crate) struct Facts {
 #[repr(C)]
 pub(crate) struct Worker {
     pub(crate) api: *const c_void,
-    pub(crate) status: Option<extern "C" fn(*mut c_char, usize) -> usize>,
+    pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
     pub(crate) log_limit: u32,
     pub(crate) stderr_caught: u8,
 }
@@ -69,17 +69,24 @@ pub(crate) struct Description {
     pub(crate) denied: u8,
 }
 
+type StartFn = unsafe extern "C" fn(*const Start) -> c_int;
+type SetIniFn = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int;
+type BeginWorkerFn = unsafe extern "C" fn(*const Worker, *mut Facts);
+type ResolvesFn = unsafe extern "C" fn(*const c_char) -> c_int;
+type ServeFn = unsafe extern "C" fn(*mut c_void, *const Description) -> c_int;
+type EndWorkerFn = unsafe extern "C" fn();
+
 /// libphp with its shim. Never unloaded: PHP leaves handlers and threads' data behind.
 #[derive(Debug)]
 pub(crate) struct Php {
     /// As `8.2.35`.
     pub(crate) version: String,
-    start: unsafe extern "C" fn(*const Start) -> c_int,
-    set_ini: unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int,
-    begin_worker: unsafe extern "C" fn(*const Worker, *mut Facts),
-    resolves: unsafe extern "C" fn(*const c_char) -> c_int,
-    serve: unsafe extern "C" fn(*mut c_void, *const Description) -> c_int,
-    end_worker: unsafe extern "C" fn(),
+    start: StartFn,
+    set_ini: SetIniFn,
+    begin_worker: BeginWorkerFn,
+    resolves: ResolvesFn,
+    serve: ServeFn,
+    end_worker: EndWorkerFn,
 }
 
 /// Why PHP can't be had.
@@ -164,14 +171,18 @@ impl Php {
             assert_eq!(shim_version(), SHIM_VERSION, "shim.h and ffi.rs are of one build");
             Ok(Php {
                 version: build.version,
-                start: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_start")?),
-                set_ini: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_set_ini")?),
-                begin_worker: std::mem::transmute::<NonNull<c_void>, _>(
+                start: std::mem::transmute::<NonNull<c_void>, StartFn>(shim.symbol(c"forkyard_shim_start")?),
+                set_ini: std::mem::transmute::<NonNull<c_void>, SetIniFn>(
+                    shim.symbol(c"forkyard_shim_set_ini")?,
+                ),
+                begin_worker: std::mem::transmute::<NonNull<c_void>, BeginWorkerFn>(
                     shim.symbol(c"forkyard_shim_begin_worker")?,
                 ),
-                resolves: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_resolves")?),
-                serve: std::mem::transmute::<NonNull<c_void>, _>(shim.symbol(c"forkyard_shim_serve")?),
-                end_worker: std::mem::transmute::<NonNull<c_void>, _>(
+                resolves: std::mem::transmute::<NonNull<c_void>, ResolvesFn>(
+                    shim.symbol(c"forkyard_shim_resolves")?,
+                ),
+                serve: std::mem::transmute::<NonNull<c_void>, ServeFn>(shim.symbol(c"forkyard_shim_serve")?),
+                end_worker: std::mem::transmute::<NonNull<c_void>, EndWorkerFn>(
                     shim.symbol(c"forkyard_shim_end_worker")?,
                 ),
             })

@@ -5,17 +5,18 @@ use forkyard::abi;
 use forkyard::config::{Application, Pool};
 use forkyard::fastcgi::Params;
 use forkyard::runtime::php::script::{self, FileSystem, Rules, Script};
+use forkyard::runtime::php::status;
 use forkyard::scoreboard::stamp;
 use forkyard::sys::process::exit_now;
 use forkyard::worker::{Request, Runtime};
-use std::ffi::{CStr, CString, OsStr, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 /// The exit code of a worker whose PHP can't go on (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
 /// php-fpm's default for the longest line of a log.
 const LOG_LIMIT_BYTES: u32 = 1024;
-/// php-fpm serves every request as a responder.
+/// What php-fpm adds to the parameters where a web server has not.
 const ROLE: &[u8] = b"RESPONDER\0";
 
 /// PHP in a worker.
@@ -34,7 +35,7 @@ impl<'p> PhpRuntime<'p> {
     pub(crate) fn begin(php: &'p Php, pool: &Pool, stderr_caught: bool) -> PhpRuntime<'p> {
         let facts = php.begin_worker(&Worker {
             api: abi::forkyard_api_v1().cast(),
-            status: None,
+            status: write_status,
             log_limit: LOG_LIMIT_BYTES,
             stderr_caught: u8::from(stderr_caught),
         });
@@ -128,15 +129,40 @@ fn describe(params: &Params, script: Script, limit_extensions: &[String]) -> Des
         },
         script: script.path.map_or(std::ptr::null(), pointer),
         authorization: named(b"HTTP_AUTHORIZATION"),
-        role: ROLE.as_ptr().cast(),
+        role: params.get_with_nul(b"FCGI_ROLE").unwrap_or(ROLE).as_ptr().cast(),
         content_length: if script.is_named {
             length(script::text(params, b"CONTENT_LENGTH").unwrap_or_default())
         } else {
             0
         },
-        status: 200,
+        status: if script.is_named && path.is_none() {
+            404
+        } else {
+            200
+        },
         denied: u8::from(path.is_some_and(|path| !script::is_allowed(path, limit_extensions))),
     }
+}
+
+/// Writes what `fpm_get_status()` gives; the shim's `status`.
+///
+/// # Safety
+/// `request` is the handle of a request that is being served, `buffer` has room for `size` bytes.
+unsafe extern "C" fn write_status(request: *const c_void, buffer: *mut c_char, size: usize) -> usize {
+    // SAFETY: the handle was made of a request that lives until PHP is done with it, and PHP calls from where it was
+    // called, so nothing else uses the request now.
+    let request = unsafe { &*request.cast::<Request<'_>>() };
+    let json = status::fpm_get_status(&request.pool_status()).into_bytes();
+    if json.len() > size {
+        return 0;
+    }
+    // SAFETY: there is room, and a buffer of PHP's does not overlap with ours.
+    unsafe {
+        buffer
+            .cast::<u8>()
+            .copy_from_nonoverlapping(json.as_ptr(), json.len())
+    };
+    json.len()
 }
 
 /// A number as C's atol reads it.

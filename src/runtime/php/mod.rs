@@ -6,3 +6,4 @@
 pub mod protocol;
 pub mod script;
 pub mod settings;
+pub mod status;

@@ -1,15 +1,18 @@
 <?php
 // Ways to hurt a worker.
+while (ob_get_level() > 0) {
+    ob_end_flush();
+}
 echo 'begin';
 flush();
 function endless($n) { return [endless($n + 1)]; }
 class Endless { public function __toString(): string { return 'x' . $this; } }
 switch ($_GET['way'] ?? '') {
     case 'segv':
-        posix_kill(getpid(), SIGSEGV);
+        posix_kill(getmypid(), 11);
         break;
     case 'kill':
-        posix_kill(getpid(), SIGKILL);
+        posix_kill(getmypid(), 9);
         break;
     case 'recursion':
         echo (string) new Endless();
@@ -25,7 +28,7 @@ switch ($_GET['way'] ?? '') {
         while (true) {
         }
     case 'exit-process':
-        posix_kill(getpid(), SIGTERM);
+        posix_kill(getmypid(), 15);
         break;
 }
 echo 'end';

@@ -10,7 +10,9 @@ $seen = [fastcgi_finish_request()];
 $seen[] = fastcgi_finish_request();
 echo 'lost';
 $seen[] = headers_sent();
-flush();
+if ($_GET['much'] ?? false) {
+    flush();
+    echo str_repeat('lost too', 20000);
+}
 $seen[] = connection_status();
-echo str_repeat('lost too', 20000);
 $seen[] = 'end';

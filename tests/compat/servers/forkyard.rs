@@ -1,252 +1,106 @@
-//! forkyard's PHP workers, made by forkyard-php. This plays the master as far as these tests need one.
+//! The forkyard daemon.
 
 use super::{Setup, directory, is_root, wait_for};
-use forkyard::config::{Address, Application, Limits, Listen, Php, Pool, ProcessManager};
-use forkyard::runtime::php::protocol::{Answer, Command, SOCKET};
-use forkyard::scoreboard::Board;
-use forkyard::sys::fd::{pipe, send_with, socket_pair};
-use forkyard::sys::identity::Identity;
-use forkyard::sys::process;
-use forkyard::worker::{Kit, Seat, Settings};
-use nix::sys::socket::SockType;
-use std::ffi::CString;
-use std::io::{BufRead, BufReader};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A preloader with its workers; all stopped when dropped.
+/// A running daemon; stopped when dropped.
 #[derive(Debug)]
 pub(crate) struct Forkyard {
-    preloader: i32,
-    channel: Option<BufReader<UnixStream>>,
-    workers: Vec<Worker>,
-    born: u64,
+    process: Child,
     pub(crate) socket: PathBuf,
-    /// Lines for the daemon's log.
-    messages: OwnedFd,
-    _held: (OwnedFd, Board),
-    _directory: TempDir,
-}
-
-#[derive(Debug)]
-struct Worker {
-    pid: i32,
-    slot: u32,
-    _retire: OwnedFd,
+    directory: TempDir,
 }
 
 impl Forkyard {
     pub(crate) fn start(setup: &Setup) -> Forkyard {
-        let mut server = Forkyard::preload(setup).expect("the preloader becomes ready");
-        for slot in 0..setup.workers {
-            server.spawn(slot);
-        }
-        wait_for(&server.socket);
+        let directory = directory();
+        let socket = directory.path().join("forkyard.sock");
+        let path = directory.path().join("forkyard.toml");
+        std::fs::write(&path, configuration(setup, &directory, &socket)).expect("the directory is writable");
+        let process = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+            .args(["run", "-F", "-c"])
+            .arg(&path)
+            .env("SECRET", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(
+                std::fs::File::create(directory.path().join("stderr")).expect("the directory is writable"),
+            )
+            .spawn()
+            .expect("the daemon starts");
+        // Beside the daemon, where it looks for it.
+        assert!(std::path::Path::new(env!("CARGO_BIN_EXE_forkyard-php")).exists());
+        let mut server = Forkyard {
+            process,
+            socket,
+            directory,
+        };
+        wait_for(&server.socket, || {
+            server.process.try_wait().expect("our child").is_some()
+        });
         server
     }
 
-    /// Starts the preloader; its message when it can't.
-    pub(crate) fn preload(setup: &Setup) -> Result<Forkyard, String> {
-        let directory = directory();
-        let socket = directory.path().join("forkyard.sock");
-        let listener = UnixListener::bind(&socket).expect("the directory is writable");
-        listener.set_nonblocking(true).expect("a socket");
-        std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o666))
-            .expect("it is ours");
-        let settings = settings(setup, &socket, setup.write_php_ini(directory.path()));
-        let board = Board::create("compat", setup.workers as usize).expect("memory");
-        let (queue_out, queue_in) = socket_pair(SockType::SeqPacket).expect("descriptors");
-        let (accept_out, child_accept) = pipe(true).expect("descriptors");
-        let (messages, messages_in) = socket_pair(SockType::Stream).expect("descriptors");
-        let copy = |fd: &OwnedFd| fd.try_clone().expect("descriptors");
-        let kit = Kit {
-            settings,
-            listener: listener.into(),
-            queue_out,
-            queue_in,
-            child_accept,
-            messages: messages_in,
-            board_writable: copy(&board.memory().writable),
-            board_readable: copy(&board.memory().readable),
-        };
-
-        let (ours, theirs) = UnixStream::pair().expect("descriptors");
-        let program = env!("CARGO_BIN_EXE_forkyard-php");
-        let output =
-            OwnedFd::from(std::fs::File::create(directory.path().join("out")).expect("it is writable"));
-        let program = process::Program {
-            path: CString::new(program).expect("a path"),
-            arguments: vec![CString::new(program).expect("a path")],
-            environment: vec![c"PATH=/usr/bin:/bin".into(), c"SECRET=1".into()],
-            descriptors: vec![(theirs.into(), SOCKET), (copy(&output), 1), (output, 2)],
-            descriptor_limit: None,
-        };
-        let preloader = process::start(&program).expect("the preloader starts");
-        drop(program);
-        let mut server = Forkyard {
-            preloader,
-            channel: Some(BufReader::new(ours)),
-            workers: Vec::new(),
-            born: 0,
-            socket,
-            messages,
-            _held: (accept_out, board),
-            _directory: directory,
-        };
-        let begin = Command::Begin {
-            kit: kit.settings.clone(),
-        };
-        match server.ask(&begin, &kit.descriptors()) {
-            Answer::Ready { version } if version.starts_with("8.2.") => Ok(server),
-            Answer::Error {
-                worker: None,
-                message,
-            } => Err(message),
-            other => panic!("{other:?} is no answer to begin"),
-        }
-    }
-
-    fn ask(&mut self, command: &Command<Settings>, descriptors: &[i32]) -> Answer {
-        let channel = self.channel.as_mut().expect("the preloader runs");
-        let mut line = serde_json::to_vec(command).expect("plain values");
-        line.push(b'\n');
-        let sent = send_with(channel.get_ref().as_fd(), &line, descriptors).expect("the preloader listens");
-        assert_eq!(sent, line.len(), "a short line");
-        let mut answer = String::new();
-        channel.read_line(&mut answer).expect("the preloader answers");
-        serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{answer:?} is no answer: {error}"))
-    }
-
-    /// Has a worker made.
-    pub(crate) fn spawn(&mut self, slot: u32) {
-        self.born += 1;
-        let worker = self.born;
-        let (theirs, ours) = pipe(true).expect("descriptors");
-        let seat = Seat {
-            slot,
-            retire: theirs,
-            output: None,
-        };
-        match self.ask(&Command::Spawn { worker, slot }, &seat.descriptors()) {
-            Answer::Ok { worker: same, pid } if same == worker => {
-                self.workers.push(Worker {
-                    pid,
-                    slot,
-                    _retire: ours,
-                });
-            }
-            other => panic!("{other:?} is no answer to spawn"),
-        }
-    }
-
-    /// Waits until a worker ends, and makes another in its place, as the master would.
-    pub(crate) fn replace_one(&mut self) -> process::Ended {
-        let worker = self.workers.remove(0);
-        let ended = process::reap_pid(worker.pid).expect("the worker is our child");
-        self.spawn(worker.slot);
-        ended
-    }
-
-    /// Closes the preloader's channel and waits for its end. The workers stay.
-    pub(crate) fn stop_preloader(&mut self) -> process::Ended {
-        self.channel = None;
-        let ended = process::reap_pid(self.preloader).expect("the preloader is our child");
-        self.preloader = 0;
-        ended
-    }
-
-    /// The first worker's process id.
-    pub(crate) fn worker_pid(&self) -> i32 {
-        self.workers[0].pid
-    }
-
-    /// What was said for the log so far: a digit for the level, and the text.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
-        let mut bytes = vec![0; 64 * 1024];
-        let count = nix::unistd::read(self.messages.as_fd(), &mut bytes).unwrap_or(0);
-        String::from_utf8_lossy(&bytes[..count]).into_owned()
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 }
 
 impl Drop for Forkyard {
     fn drop(&mut self) {
-        self.channel = None;
-        if self.preloader != 0 {
-            let _ = process::reap_pid(self.preloader);
-        }
-        for worker in self.workers.drain(..) {
-            let _ = process::send_signal(worker.pid, nix::sys::signal::Signal::SIGKILL);
-            let _ = process::reap_pid(worker.pid);
+        let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            let errors = std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
+            eprintln!("forkyard's log:\n{}\nits standard error:\n{errors}", self.log());
         }
     }
 }
 
-fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settings {
-    let php = Php {
-        version: "8.2".into(),
-        library: None,
-        php_ini: Some(php_ini),
-        limit_extensions: setup
-            .limit_extensions
-            .clone()
-            .unwrap_or_else(|| vec![".php".to_owned(), ".phar".to_owned()]),
-        php_value: setup.php_value.clone(),
-        php_admin_value: setup.php_admin_value.clone(),
-        preloader_idle_timeout: Duration::from_secs(60),
-        start_timeout: Duration::from_secs(60),
+fn configuration(setup: &Setup, directory: &TempDir, socket: &std::path::Path) -> String {
+    let table = |list: &[(String, String)]| {
+        let entries: Vec<String> = list
+            .iter()
+            .map(|(name, value)| format!("{name:?} = {}", text(value)))
+            .collect();
+        format!("{{ {} }}", entries.join(", "))
     };
-    let pool = Pool {
-        name: "www".into(),
-        listen: Listen {
-            address: Address::Unix(socket.to_owned()),
-            backlog: -1,
-            owner: None,
-            group: None,
-            mode: 0o660,
-            allowed_clients: Vec::new(),
-        },
-        user: None,
-        group: None,
-        pm: ProcessManager::Static {
-            max_children: setup.workers,
-        },
-        max_requests: None,
-        request_terminate_timeout: None,
-        client_timeout: Duration::from_secs(20),
-        keepalive_timeout: Duration::from_secs(20),
-        limits: Limits {
-            params_bytes: 1 << 20,
-            params_count: 10_000,
-        },
-        chdir: None,
-        chroot: None,
-        clear_env: true,
-        env: setup.env.clone(),
-        rlimit_files: None,
-        rlimit_core: None,
-        process_priority: None,
-        process_dumpable: false,
-        no_new_privs: false,
-        status_path: None,
-        ping_path: setup.ping.then(|| "/ping".to_owned()),
-        ping_response: "pong".into(),
-        catch_workers_output: false,
-        decorate_workers_output: true,
-        application: Application::Php(php),
-    };
-    let identity = if is_root() {
-        Identity::look_up("www-data", None).expect("there is a user www-data")
-    } else {
-        Identity::current()
-    };
-    Settings {
-        pool,
-        identity: Some(identity),
-        started: 0,
-        slots: setup.workers,
-        descriptor_limit: None,
-    }
+    let endings = setup
+        .limit_extensions
+        .as_ref()
+        .map(|endings| format!("limit_extensions = {endings:?}\n"));
+    format!(
+        "[global]\n\
+         error_log = {log:?}\n\
+         [pool.www]\n\
+         listen = {{ address = {socket:?}, mode = \"0666\" }}\n\
+         pm = \"static\"\n\
+         max_children = {workers}\n\
+         {user}{ping}env = {env}\n\
+         [pool.www.application]\n\
+         runtime = \"php\"\n\
+         version = \"8.2\"\n\
+         php_ini = {php_ini:?}\n\
+         php_value = {php_value}\n\
+         php_admin_value = {php_admin_value}\n\
+         {endings}",
+        log = directory.path().join("log"),
+        workers = setup.workers,
+        user = if is_root() { "user = \"www-data\"\n" } else { "" },
+        ping = if setup.ping { "ping.path = \"/ping\"\n" } else { "" },
+        env = table(&setup.env),
+        php_ini = setup.write_php_ini(directory.path()),
+        php_value = table(&setup.php_value),
+        php_admin_value = table(&setup.php_admin_value),
+        endings = endings.unwrap_or_default(),
+    )
+}
+
+/// A TOML string.
+fn text(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,5 +1,6 @@
 //! The servers that are compared.
 
+pub(crate) mod alone;
 pub(crate) mod forkyard;
 pub(crate) mod php_fpm;
 
@@ -71,10 +72,11 @@ pub(crate) fn is_root() -> bool {
     nix::unistd::Uid::effective().is_root()
 }
 
-/// Waits until the socket takes connections.
-fn wait_for(socket: &Path) {
+/// Waits until the socket takes connections, or its server has ended.
+fn wait_for(socket: &Path, mut has_ended: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while std::os::unix::net::UnixStream::connect(socket).is_err() {
+        assert!(!has_ended(), "the server has ended");
         assert!(Instant::now() < end, "{} takes no connections", socket.display());
         std::thread::yield_now();
     }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 pub(crate) struct PhpFpm {
     process: Child,
     pub(crate) socket: PathBuf,
-    directory: TempDir,
+    _directory: TempDir,
 }
 
 impl PhpFpm {
@@ -40,7 +40,8 @@ impl PhpFpm {
             ("php_admin_value", &setup.php_admin_value),
         ] {
             for (name, value) in list {
-                writeln!(conf, "{kind}[{name}] = \"{value}\"").expect("to memory");
+                let quoted = value.replace('"', "\\\"");
+                writeln!(conf, "{kind}[{name}] = \"{quoted}\"").expect("to memory");
             }
         }
         let path = directory.path().join("fpm.conf");
@@ -55,18 +56,15 @@ impl PhpFpm {
             .stderr(Stdio::null())
             .spawn()
             .expect("php8.2-fpm is installed");
-        let server = PhpFpm {
+        let mut server = PhpFpm {
             process,
             socket,
-            directory,
+            _directory: directory,
         };
-        wait_for(&server.socket);
+        wait_for(&server.socket, || {
+            server.process.try_wait().expect("our child").is_some()
+        });
         server
-    }
-
-    /// The error log so far.
-    pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.path().join("fpm.log")).unwrap_or_default()
     }
 }
 

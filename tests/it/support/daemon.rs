@@ -22,21 +22,33 @@ pub struct Daemon {
 
 /// A fresh directory that workers of any user can enter.
 pub fn directory() -> tempfile::TempDir {
-    let dir = tempfile::Builder::new().prefix("forkyard-test-").tempdir().expect("tempdir");
+    let dir = tempfile::Builder::new()
+        .prefix("forkyard-test-")
+        .tempdir()
+        .expect("tempdir");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
     dir
 }
 
 /// A PHP pool named `www` that listens on `www.sock`; `settings` are lines of its table.
 pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
-    pool(dir, "www", settings, &format!("runtime = \"php\"\nversion = \"8.2\"\n{application}"))
+    pool(
+        dir,
+        "www",
+        settings,
+        &format!("runtime = \"php\"\nversion = \"8.2\"\n{application}"),
+    )
 }
 
 /// A pool that listens on `NAME.sock`.
 pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String {
     let mut text = format!("[pool.{name}]\n");
     if !settings.contains("listen") {
-        let _ = writeln!(text, "listen = {{ address = \"{}/{name}.sock\", mode = \"0666\" }}", dir.display());
+        let _ = writeln!(
+            text,
+            "listen = {{ address = \"{}/{name}.sock\", mode = \"0666\" }}",
+            dir.display()
+        );
     }
     if is_root() && !settings.contains("user") {
         text.push_str("user = \"www-data\"\n");
@@ -57,14 +69,21 @@ impl Daemon {
         let dir = directory();
         let path = dir.path().to_owned();
         let log = path.join(file);
-        let text = format!("[global]\nerror_log = \"{}\"\n{}", log.display(), configure(&path));
+        let text = format!(
+            "[global]\nerror_log = \"{}\"\n{}",
+            log.display(),
+            configure(&path)
+        );
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
         let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
         command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
         let mut daemon = Daemon::launch(&path, command);
         daemon._dir = Some(dir);
         until("the daemon's log", || {
-            fs::read_to_string(&log).ok()?.contains("ready to handle connections").then_some(())
+            fs::read_to_string(&log)
+                .ok()?
+                .contains("ready to handle connections")
+                .then_some(())
         });
         daemon
     }
@@ -90,17 +109,29 @@ impl Daemon {
 
     /// Starts a command that is a daemon.
     pub fn launch(dir: &Path, mut command: Command) -> Daemon {
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("spawn");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("spawn");
         let log = Arc::new(Mutex::new(Vec::new()));
         let stderr = BufReader::new(child.stderr.take().expect("stderr"));
         let lines = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in stderr.split(b'\n').map_while(Result::ok) {
-                lines.lock().expect("log").push(String::from_utf8_lossy(&line).into_owned());
+                lines
+                    .lock()
+                    .expect("log")
+                    .push(String::from_utf8_lossy(&line).into_owned());
             }
         });
-        Daemon { dir: dir.to_owned(), child, log, _dir: None }
+        Daemon {
+            dir: dir.to_owned(),
+            child,
+            log,
+            _dir: None,
+        }
     }
 
     /// The master's pid.
@@ -122,14 +153,21 @@ impl Daemon {
     pub fn wait_for_count(&self, text: &str, count: usize) -> String {
         let find = || {
             let log = self.log.lock().expect("log");
-            log.iter().filter(|line| line.contains(text)).nth(count - 1).cloned()
+            log.iter()
+                .filter(|line| line.contains(text))
+                .nth(count - 1)
+                .cloned()
         };
         let end = std::time::Instant::now() + super::PATIENCE;
         loop {
             if let Some(line) = find() {
                 return line;
             }
-            assert!(std::time::Instant::now() < end, "no line with {text:?} (x{count}) in the log:\n{}", self.log());
+            assert!(
+                std::time::Instant::now() < end,
+                "no line with {text:?} (x{count}) in the log:\n{}",
+                self.log()
+            );
             super::pause();
         }
     }
@@ -145,7 +183,10 @@ impl Daemon {
     }
 
     fn children_titled(&self, title: &str) -> Vec<u32> {
-        process::children(self.pid()).into_iter().filter(|pid| process::title(*pid) == title).collect()
+        process::children(self.pid())
+            .into_iter()
+            .filter(|pid| process::title(*pid) == title)
+            .collect()
     }
 
     /// Waits until a pool has this many workers.
@@ -176,7 +217,9 @@ impl Daemon {
     /// Sends a GET for a script in the daemon's directory over a connection of its own.
     pub fn get(&self, pool: &str, script: &str) -> Answer {
         let (script, query) = script.split_once('?').unwrap_or((script, ""));
-        self.client(pool).request(&Params::get(&self.dir, script, query), b"").expect("answer")
+        self.client(pool)
+            .request(&Params::get(&self.dir, script, query), b"")
+            .expect("answer")
     }
 
     /// Sends the master a signal.

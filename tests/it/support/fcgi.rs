@@ -1,6 +1,6 @@
 //! A FastCGI client over a unix socket or TCP, on forkyard's own codec. (Independent peers have tests of their own.)
 
-use forkyard::fastcgi::client::{Answer as Wire, Part, Request};
+use forkyard::fastcgi::{Answer as Wire, Part, Request};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,11 @@ impl Params {
     pub fn get(root: &Path, script: &str, query: &str) -> Params {
         let root = root.display().to_string();
         let name = format!("/{}", script.trim_start_matches('/'));
-        let uri = if query.is_empty() { name.clone() } else { format!("{name}?{query}") };
+        let uri = if query.is_empty() {
+            name.clone()
+        } else {
+            format!("{name}?{query}")
+        };
         let pairs = [
             ("QUERY_STRING", query),
             ("REQUEST_METHOD", "GET"),
@@ -38,7 +42,12 @@ impl Params {
             ("SCRIPT_FILENAME", &format!("{root}{name}")),
             ("HTTP_HOST", "localhost"),
         ];
-        Params(pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect())
+        Params(
+            pairs
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect(),
+        )
     }
 
     /// The same with one changed or added.
@@ -71,7 +80,8 @@ impl Answer {
     /// What follows the headers.
     pub fn body(&self) -> String {
         let text = self.text();
-        text.split_once("\r\n\r\n").map_or_else(String::new, |(_, body)| body.to_owned())
+        text.split_once("\r\n\r\n")
+            .map_or_else(String::new, |(_, body)| body.to_owned())
     }
 
     /// STDERR as text.
@@ -110,14 +120,24 @@ impl Client {
     pub fn connect(path: &Path) -> io::Result<Client> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(super::PATIENCE))?;
-        Ok(Client { stream: Box::new(stream), wire: Wire::new(), input: Vec::new(), keep: false })
+        Ok(Client {
+            stream: Box::new(stream),
+            wire: Wire::new(),
+            input: Vec::new(),
+            keep: false,
+        })
     }
 
     /// Connects over TCP.
     pub fn connect_tcp(address: &str) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(super::PATIENCE))?;
-        Ok(Client { stream: Box::new(stream), wire: Wire::new(), input: Vec::new(), keep: false })
+        Ok(Client {
+            stream: Box::new(stream),
+            wire: Wire::new(),
+            input: Vec::new(),
+            keep: false,
+        })
     }
 
     /// A connection that asks to be kept.
@@ -135,8 +155,17 @@ impl Client {
     /// Sends a request.
     pub fn send(&mut self, params: &Params, body: &[u8]) -> io::Result<()> {
         let mut wire = Vec::new();
-        let pairs: Vec<(&[u8], &[u8])> = params.0.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())).collect();
-        let request = Request { keep: self.keep, params: &pairs, body, ..Request::default() };
+        let pairs: Vec<(&[u8], &[u8])> = params
+            .0
+            .iter()
+            .map(|(n, v)| (n.as_bytes(), v.as_bytes()))
+            .collect();
+        let request = Request {
+            keep: self.keep,
+            params: &pairs,
+            body,
+            ..Request::default()
+        };
         request.encode(&mut wire);
         self.stream.write_all(&wire)
     }

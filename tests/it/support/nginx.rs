@@ -16,7 +16,10 @@ pub struct Nginx {
 
 /// A port that is free now.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|l| l.local_addr())
+        .expect("a port")
+        .port()
 }
 
 impl Nginx {
@@ -44,7 +47,11 @@ impl Nginx {
             .stdout(Stdio::null())
             .spawn()
             .expect("nginx (Debian package nginx-light)");
-        let nginx = Nginx { child, port, _dir: dir };
+        let nginx = Nginx {
+            child,
+            port,
+            _dir: dir,
+        };
         until("nginx to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
         nginx
     }

@@ -7,13 +7,18 @@ use std::process::{Child, ExitStatus};
 /// The pids of a process' children.
 pub fn children(pid: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    text.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
 }
 
 /// A process' title.
 pub fn title(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).replace('\0', " ").trim().to_owned()
+    String::from_utf8_lossy(&bytes)
+        .replace('\0', " ")
+        .trim()
+        .to_owned()
 }
 
 /// A process' state letter; `None`: it is gone.
@@ -30,7 +35,11 @@ pub fn runs(pid: u32) -> bool {
 /// One line of /proc/PID/status.
 pub fn status_line(pid: u32, name: &str) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|v| v.trim().to_owned()))
+    text.lines().find_map(|line| {
+        line.strip_prefix(name)?
+            .strip_prefix(':')
+            .map(|v| v.trim().to_owned())
+    })
 }
 
 /// Sends a signal.

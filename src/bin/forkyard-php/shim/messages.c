@@ -24,7 +24,7 @@ static void say(const char *level, const char *message, size_t length)
         }
         smart_str_free_ex(&line, 1);
     }
-    if (!sapi_ini.logging || !REQUEST() || length == 0) {
+    if (!sapi_ini.logging || !REQUEST() || has_finished || length == 0) {
         return;
     }
     if (has_logged) {

@@ -17,8 +17,30 @@ PHP_INI_BEGIN()
     STD_PHP_INI_ENTRY("fpm.config", NULL, PHP_INI_SYSTEM, OnUpdateString, fpm_config, struct sapi_ini, sapi_ini)
 PHP_INI_END()
 
+static int is_constant_of(zval *constant, void *module_number)
+{
+    bool is_its = ZEND_CONSTANT_MODULE_NUMBER((zend_constant *)Z_PTR_P(constant)) == *(uint32_t *)module_number;
+    return is_its ? ZEND_HASH_APPLY_REMOVE : ZEND_HASH_APPLY_KEEP;
+}
+
+/* Debian builds libphp with pcntl, php-fpm without. A script that forks would share its worker's connections, and
+ * pcntl_exec is in no list of disabled functions that was written for php-fpm. Early enough, so that its request hooks
+ * are never called and no preloaded script sees it. */
+static void remove_pcntl(void)
+{
+    zend_module_entry *pcntl = zend_hash_str_find_ptr(&module_registry, "pcntl", sizeof("pcntl") - 1);
+    if (!pcntl || !pcntl->module_started) {
+        return;
+    }
+    uint32_t number = (uint32_t)pcntl->module_number;
+    zend_unregister_functions(pcntl->functions, -1, CG(function_table));
+    zend_hash_apply_with_argument(EG(zend_constants), is_constant_of, &number);
+    zend_hash_str_del(&module_registry, "pcntl", sizeof("pcntl") - 1);
+}
+
 static PHP_MINIT_FUNCTION(forkyard)
 {
+    remove_pcntl();
     zend_hash_init(&user_configs, 0, NULL, free_user_config, 1);
     REGISTER_INI_ENTRIES();
     return SUCCESS;
@@ -48,6 +70,7 @@ static PHP_FUNCTION(fastcgi_finish_request)
     php_output_end_all();
     php_header();
     api->finish(REQUEST());
+    has_finished = true;
     RETURN_TRUE;
 }
 
@@ -60,19 +83,23 @@ static PHP_FUNCTION(apache_request_headers)
     }
 }
 
+/* Room for a pool of several thousand workers. */
+#define STATUS_SIZE ((size_t)4 << 20)
+/* Object, list of workers, worker. */
+#define STATUS_DEPTH 4
+
 static PHP_FUNCTION(fpm_get_status)
 {
     ZEND_PARSE_PARAMETERS_NONE();
-    const size_t size = 1 << 20;
-    char *buffer = worker.status ? emalloc(size) : NULL;
-    size_t length = buffer ? worker.status(buffer, size) : 0;
-    if (length == 0 || length > size || php_json_decode(return_value, buffer, length, true, 16) == FAILURE) {
-        zend_clear_exception();
+    if (!REQUEST()) {
+        RETURN_FALSE;
+    }
+    char *buffer = emalloc(STATUS_SIZE);
+    size_t length = worker.status(REQUEST(), buffer, STATUS_SIZE);
+    if (length == 0 || php_json_decode(return_value, buffer, length, true, STATUS_DEPTH) == FAILURE) {
         RETVAL_FALSE;
     }
-    if (buffer) {
-        efree(buffer);
-    }
+    efree(buffer);
 }
 
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_bool, 0, 0, _IS_BOOL, 0)

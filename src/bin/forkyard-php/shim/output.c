@@ -7,6 +7,9 @@ static size_t on_write(const char *bytes, size_t length)
     if (!REQUEST()) {
         return api ? length : fwrite(bytes, 1, length, stderr);
     }
+    if (has_finished) {
+        return length;
+    }
     if (api->write(REQUEST(), bytes, length) < 0) {
         php_handle_aborted_connection();
         return 0;
@@ -16,7 +19,7 @@ static size_t on_write(const char *bytes, size_t length)
 
 static void on_flush(void *context)
 {
-    if (!context) {
+    if (!context || has_finished) {
         return;
     }
 #if PHP_VERSION_ID >= 80400

@@ -134,16 +134,6 @@ static void undo_param_ini(void)
     }
 }
 
-static void disable_functions(const char *list)
-{
-    if (!*list) {
-        return;
-    }
-    zend_disable_functions(list);
-    /* Where a script's own functions begin in the table: the end of a request drops all from there. */
-    EG(persistent_functions_count) = EG(function_table)->nNumUsed;
-}
-
 #if PHP_VERSION_ID < 80500
 static void disable_classes(const char *list)
 {

@@ -24,6 +24,7 @@
 #include "php_main.h"
 #include "php_output.h"
 #include "php_variables.h"
+#include "zend_constants.h"
 #include "zend_exceptions.h"
 #include "zend_ini_scanner.h"
 #include "zend_smart_str.h"
@@ -87,6 +88,8 @@ static struct ini_change *ini_changes;
 static struct disabled_function *disabled_functions;
 static int body_file = -1;
 static bool has_logged;
+/* The script has ended its answer and goes on: what it still prints is for nobody. */
+static bool has_finished;
 static bool has_served;
 
 #define REQUEST() ((forkyard_request *)SG(server_context))
@@ -134,7 +137,7 @@ EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
     zend_first_try {
         done = change_ini(name, value, mode, NULL);
         if (done && strcmp(name, "disable_functions") == 0) {
-            disable_functions(value);
+            zend_disable_functions(value);
         }
 #if PHP_VERSION_ID < 80500
         if (done && strcmp(name, "disable_classes") == 0) {
@@ -145,25 +148,6 @@ EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
         done = false;
     } zend_end_try();
     return done ? 0 : -1;
-}
-
-EXPORT void forkyard_shim_offsets(struct forkyard_shim_offsets *offsets)
-{
-    *offsets = (struct forkyard_shim_offsets){
-        .executor_globals = (uintptr_t)&executor_globals,
-        .current_execute_data = offsetof(zend_executor_globals, current_execute_data),
-        .execute_data_opline = offsetof(zend_execute_data, opline),
-        .execute_data_func = offsetof(zend_execute_data, func),
-        .execute_data_prev = offsetof(zend_execute_data, prev_execute_data),
-        .function_type = offsetof(zend_function, type),
-        .function_name = offsetof(zend_function, common.function_name),
-        .function_scope = offsetof(zend_function, common.scope),
-        .op_array_filename = offsetof(zend_op_array, filename),
-        .opline_lineno = offsetof(zend_op, lineno),
-        .string_length = offsetof(zend_string, len),
-        .string_value = offsetof(zend_string, val),
-        .class_name = offsetof(zend_class_entry, name),
-    };
 }
 
 /* --- what a worker calls --- */
@@ -253,6 +237,8 @@ static void run_script(void)
     zend_file_handle file = {0};
     /* PHP frees the path when it can't open the file. */
     char *path = estrdup(SG(request_info).path_translated);
+    /* What is reported below is not to be an older failure. */
+    errno = 0;
     if (php_fopen_primary_script(&file) == FAILURE) {
         int reason = errno;
         say_formatted("ERROR", "Unable to open primary script: %s (%s)", path, strerror(reason));
@@ -333,6 +319,7 @@ EXPORT int forkyard_shim_serve(forkyard_request *request, const struct forkyard_
     serving = description;
     SG(server_context) = request;
     has_logged = false;
+    has_finished = false;
     zend_first_try {
         result = serve();
         undo_param_ini();

@@ -38,8 +38,8 @@ struct forkyard_shim_facts {
 
 struct forkyard_shim_worker {
     const struct forkyard_api *api;
-    /* Writes the pool's status as JSON and returns its length, 0 if there is none. NULL: fpm_get_status() is false. */
-    size_t (*status)(char *buffer, size_t size);
+    /* Writes what fpm_get_status() gives as JSON and returns its length, 0 if it does not fit. */
+    size_t (*status)(const forkyard_request *request, char *buffer, size_t size);
     uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */
     uint8_t stderr_caught; /* messages also go to standard error */
 };
@@ -58,23 +58,6 @@ struct forkyard_shim_request {
     uint8_t denied;  /* the script's name has an ending that is not to be run */
 };
 
-/* Where to find the running function and line in another process's memory. */
-struct forkyard_shim_offsets {
-    uint64_t executor_globals; /* address */
-    uint32_t current_execute_data;
-    uint32_t execute_data_opline;
-    uint32_t execute_data_func;
-    uint32_t execute_data_prev;
-    uint32_t function_type;
-    uint32_t function_name;
-    uint32_t function_scope;
-    uint32_t op_array_filename;
-    uint32_t opline_lineno;
-    uint32_t string_length;
-    uint32_t string_value;
-    uint32_t class_name;
-};
-
 /* FORKYARD_SHIM_VERSION of the shim. */
 uint32_t forkyard_shim_version(void);
 
@@ -82,7 +65,6 @@ uint32_t forkyard_shim_version(void);
 int forkyard_shim_start(const struct forkyard_shim_start *start);
 /* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. */
 int forkyard_shim_set_ini(const char *name, const char *value, int mode);
-void forkyard_shim_offsets(struct forkyard_shim_offsets *offsets);
 
 /* In a worker: before its first request, after its signal handlers are in place. */
 void forkyard_shim_begin_worker(const struct forkyard_shim_worker *worker, struct forkyard_shim_facts *facts);

@@ -1,0 +1,16 @@
+"""The smallest script over FastCGI: what a request costs beside its script."""
+
+from harness.table import at_least
+
+
+def run(bench):
+    rounds, seconds = (5, 0.5) if bench.quick else (9, 2)
+    with bench.both() as servers:
+        for clients in (1, 8):
+            for keep in (False, True):
+                options = {"clients": clients} | ({"keep": True} if keep else {})
+                comparison = bench.rate(servers, "hello.php", seconds, rounds, **options)
+                kind = "kept" if keep else "a new"
+                many = "client" if clients == 1 else "clients"
+                connection = "connection" if clients == 1 or not keep else "connections"
+                yield at_least(comparison, 1.3, work=f"hello, {clients} {many}, {kind} {connection}")

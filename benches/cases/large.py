@@ -1,0 +1,10 @@
+"""A page of 1 MB over FastCGI: what output costs."""
+
+from harness.table import at_least
+
+
+def run(bench):
+    rounds, seconds = (5, 0.5) if bench.quick else (9, 2)
+    with bench.both() as servers:
+        comparison = bench.rate(servers, "large.php", seconds, rounds, clients=4)
+        yield at_least(comparison, 2, work="a page of 1 MB")

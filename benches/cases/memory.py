@@ -1,0 +1,31 @@
+"""Many workers and one client at a time: memory must grow in the workers that are needed, not in all of them."""
+
+from harness import processes
+from harness.servers import SERVERS, Pool
+from harness.table import Row
+
+WORKERS = 64
+
+
+def run(bench):
+    grown, growth = {}, {}
+    for server in SERVERS:
+        with bench.start(server, Pool(max_children=WORKERS)) as running:
+            running.wait_for_workers(WORKERS)
+            before = processes.pss_mib(running.processes())
+            report = bench.load(running, "memory.php", requests=300 if bench.quick else 3000)
+            if report["errors"]:
+                raise RuntimeError(f"{server.name}: {report['errors_by_kind']}")
+            grown[server.name] = processes.pss_mib(running.processes())
+            growth[server.name] = grown[server.name] - before
+    forkyard, php_fpm = grown.values()
+    yield Row(
+        work=f"{WORKERS} workers, 1 client, a script of 20 MB: memory",
+        forkyard=forkyard,
+        php_fpm=php_fpm,
+        unit="MiB",
+        ratio=forkyard / php_fpm,
+        must="≤ 1/8",
+        met=forkyard <= php_fpm / 8,
+        note="PSS of all processes; it grew by {:.1f} MiB, php-fpm's by {:.1f} MiB".format(*growth.values()),
+    )

@@ -1,0 +1,1 @@
+"""What the cases stand on: the two servers, load, processes, figures."""

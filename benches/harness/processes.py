@@ -1,0 +1,88 @@
+"""Processes as /proc and strace show them."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+
+def descendants(pid):
+    """The process and all below it."""
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{parent}/task"):
+                text = Path(f"/proc/{parent}/task/{task}/children").read_text()
+                found += [int(child) for child in text.split()]
+    return found
+
+
+def title(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def pss_mib(pids):
+    """Sum of the proportional set sizes: a page that n processes share counts 1/n in each."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+            total += int(found.group(1)) if found else 0
+    return total / 1024
+
+
+def cpu_seconds(pids):
+    """Time on a processor so far, to the nanosecond where getrusage(2) would round."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                total += int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def listening_sockets(directory):
+    """How many unix sockets below a directory are listening, without connecting to any."""
+    accepting = "00010000"
+    lines = Path("/proc/net/unix").read_text().splitlines()[1:]
+    fields = (line.split() for line in lines)
+    return sum(1 for f in fields if len(f) == 8 and f[3] == accepting and f[7].startswith(str(directory)))
+
+
+@contextlib.contextmanager
+def traced(pids, output, *options):
+    """Runs strace on processes and on what they start while the block runs."""
+    attach = [word for pid in pids for word in ("-p", str(pid))]
+    command = ["strace", "-f", "-q", "-o", str(output), *options, *attach]
+    strace = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 10
+        while not all(_is_traced(pid) for pid in pids):
+            if strace.poll() is not None or time.monotonic() > end:
+                raise RuntimeError("strace can't attach")
+            time.sleep(0.01)
+        yield
+    finally:
+        if strace.poll() is None:
+            strace.send_signal(signal.SIGINT)
+        strace.wait(10)
+
+
+def _is_traced(pid):
+    return "TracerPid:\t0\n" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def calls_counted(summary):
+    """Counts of system calls from the table of `strace -c`."""
+    counts = {}
+    for line in Path(summary).read_text().splitlines():
+        words = line.split()
+        if len(words) >= 5 and re.fullmatch(r"[\d.]+", words[0]) and words[-1] != "total":
+            counts[words[-1]] = int(words[3])
+    return counts

@@ -1,0 +1,148 @@
+"""forkyard and php-fpm, started on the same pools."""
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import processes
+
+ROOT = Path(__file__).resolve().parents[2]
+PHP_VERSION = "8.2"
+READY = "ready to handle connections"
+PATIENCE_SECONDS = 60
+
+
+@dataclass
+class Pool:
+    """A pool, for either server."""
+
+    name: str = "www"
+    pm: str = "static"
+    max_children: int = 8
+    start_servers: int = 0
+    min_spare_servers: int = 0
+    max_spare_servers: int = 0
+
+    def settings(self):
+        names = ["max_children"]
+        if self.pm == "dynamic":
+            names += ["start_servers", "min_spare_servers", "max_spare_servers"]
+        return {name: getattr(self, name) for name in names}
+
+
+class Server:
+    """A running master. Its directory holds its configuration and its sockets."""
+
+    name = ""
+
+    def __init__(self, directory, pools):
+        self.directory = Path(directory)
+        self.directory.mkdir()
+        self.directory.chmod(0o755)
+        self.pools = pools
+        self.log = []
+        self._ready = threading.Event()
+        command = self.configure()
+        begun = time.monotonic()
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        threading.Thread(target=self._read_log, daemon=True).start()
+        if not self._ready.wait(PATIENCE_SECONDS):
+            self.stop()
+            raise RuntimeError(f"{self.name} did not start:\n" + "\n".join(self.log))
+        self.start_seconds = self._ready_at - begun
+
+    def _read_log(self):
+        for line in self._process.stderr:
+            if READY in line and not self._ready.is_set():
+                self._ready_at = time.monotonic()
+                self._ready.set()
+            self.log.append(line.rstrip())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def configure(self):
+        """Writes the configuration; says the command."""
+        raise NotImplementedError
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def socket(self, pool="www"):
+        return self.directory / f"{pool}.sock"
+
+    def processes(self):
+        return processes.descendants(self.pid)
+
+    def workers(self):
+        return [pid for pid in self.processes() if ": pool " in processes.title(pid)]
+
+    def wait_for_workers(self, count):
+        end = time.monotonic() + PATIENCE_SECONDS
+        while len(self.workers()) < count:
+            if time.monotonic() > end:
+                raise RuntimeError(f"{self.name}: {len(self.workers())} workers instead of {count}")
+            time.sleep(0.02)
+        # The last ones have yet to reach their first wait.
+        time.sleep(0.2)
+        return self.workers()
+
+    def reload(self):
+        os.kill(self.pid, signal.SIGUSR2)
+
+    def stop(self):
+        if self._process.poll() is not None:
+            return
+        everyone = self.processes()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            for pid in everyone:
+                os.kill(pid, signal.SIGKILL)
+            self._process.wait(10)
+
+
+class Forkyard(Server):
+    name = "forkyard"
+
+    def configure(self):
+        user = 'user = "www-data"\n' if os.geteuid() == 0 else ""
+        text = ""
+        for pool in self.pools:
+            text += f'[pool.{pool.name}]\nlisten = {{ address = "{self.socket(pool.name)}", mode = "0666" }}\n{user}'
+            text += f'pm = "{pool.pm}"\n'
+            text += "".join(f"{name} = {value}\n" for name, value in pool.settings().items())
+            text += f'application = {{ runtime = "php", version = "{PHP_VERSION}" }}\n\n'
+        path = self.directory / "forkyard.toml"
+        path.write_text(text)
+        return [ROOT / "target/release/forkyard", "run", "-c", path]
+
+
+class PhpFpm(Server):
+    name = "php-fpm"
+
+    def configure(self):
+        user = "user = www-data\ngroup = www-data\n" if os.geteuid() == 0 else ""
+        # Without a time limit php-fpm's reload ends what is being served. forkyard's default has one.
+        text = "[global]\nerror_log = /dev/stderr\nprocess_control_timeout = 10s\n"
+        for pool in self.pools:
+            text += f"[{pool.name}]\nlisten = {self.socket(pool.name)}\nlisten.mode = 0666\n{user}pm = {pool.pm}\n"
+            text += "".join(f"pm.{name} = {value}\n" for name, value in pool.settings().items())
+        path = self.directory / "php-fpm.conf"
+        path.write_text(text)
+        return [shutil.which(f"php-fpm{PHP_VERSION}", path="/usr/sbin:/usr/bin"), "-F", "-y", path]
+
+
+SERVERS = [Forkyard, PhpFpm]

@@ -1,0 +1,72 @@
+"""Rows of the table, and how they are told."""
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass
+class Row:
+    """A figure of both servers, and what forkyard's must be."""
+
+    work: str
+    forkyard: float
+    php_fpm: float | None
+    unit: str
+    must: str
+    met: bool
+    ratio: float | None = None
+    note: str = ""
+
+    def cells(self):
+        return [
+            self.work,
+            figure(self.forkyard, self.unit),
+            figure(self.php_fpm, self.unit),
+            "" if self.ratio is None else f"{self.ratio:.2f}",
+            self.must,
+            "yes" if self.met else "NO",
+        ]
+
+
+HEAD = ["work", "forkyard", "php-fpm", "ratio", "must show", "met?"]
+
+
+def figure(value, unit):
+    if value is None:
+        return "-"
+    digits = 0 if abs(value) >= 1000 or value == int(value) else 1 if abs(value) >= 20 else 2
+    separator = "" if unit == "%" else " "
+    return f"{value:,.{digits}f}{separator}{unit}".rstrip().replace(",", " ")
+
+
+def at_least(comparison, bar, **rest):
+    """A row for requests a second."""
+    cpu = comparison.second()
+    return Row(
+        forkyard=comparison.forkyard,
+        php_fpm=comparison.php_fpm,
+        unit="/s",
+        ratio=comparison.ratio,
+        must=f"≥ {bar} x",
+        met=comparison.ratio >= bar,
+        note=f"workers' CPU time for a request: {cpu[0]:.1f} µs, php-fpm {cpu[1]:.1f} µs, ratio {cpu[2]:.2f}",
+        **rest,
+    )
+
+
+def as_text(rows):
+    cells = [HEAD] + [row.cells() for row in rows]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
+    rights = {1, 2, 3}
+
+    def line(words):
+        padded = (word.rjust(width) if i in rights else word.ljust(width) for i, (word, width) in enumerate(zip(words, widths)))
+        return "| " + " | ".join(padded) + " |"
+
+    rule = "|" + "|".join("-" * (width + 1) + (":" if i in rights else "-") for i, width in enumerate(widths)) + "|"
+    notes = [f"{row.work}: {row.note}" for row in rows if row.note]
+    return "\n".join([line(cells[0]), rule, *map(line, cells[1:]), "", *notes])
+
+
+def as_json(rows, about):
+    return json.dumps(about | {"rows": [asdict(row) for row in rows]}, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,68 @@
+"""Compares forkyard with php-fpm on this machine. Started by scripts/bench."""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from cases import CASES
+from harness import table
+from harness.bench import SCRIPTS, Bench, load_average
+
+
+def main():
+    arguments = parse()
+    with tempfile.TemporaryDirectory(prefix="forkyard-bench-") as work:
+        os.chmod(work, 0o755)
+        bench = Bench(work, arguments.quick)
+        shutil.copytree(SCRIPTS, bench.scripts)
+        about = {"machine": machine(), "quick": arguments.quick, "load_before": load_average()}
+        print(f"{about['machine']}; load average {about['load_before']}", file=sys.stderr)
+        rows, broken = [], []
+        for name in arguments.cases or CASES:
+            print(f"{name}: {CASES[name].__doc__.splitlines()[0]}", file=sys.stderr)
+            try:
+                rows += list(CASES[name].run(bench))
+            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                print(f"{name}: {error}", file=sys.stderr)
+                broken.append(name)
+        about["load_after"] = load_average()
+    print(table.as_text(rows))
+    print(f"{about['machine']}; load average {about['load_before']} before, {about['load_after']} after")
+    if arguments.json:
+        arguments.json.write_text(table.as_json(rows, about))
+    if broken:
+        sys.exit(f"could not be measured: {', '.join(broken)}")
+    sys.exit(0 if all(row.met for row in rows) else 1)
+
+
+def parse():
+    names = "\n".join(f"  {name:<10} {module.__doc__.splitlines()[0]}" for name, module in CASES.items())
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description="Runs forkyard and Debian's php-fpm side by side on the same work and prints one table.\n"
+        "Exit code: 0 if all that must be shown is shown, else 1.",
+        epilog=f"cases:\n{names}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="what to run; everything if none is named")
+    parser.add_argument("--quick", action="store_true", help="shorter and fewer rounds: to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.cases if name not in CASES]
+    if unknown:
+        parser.error(f"no such case: {', '.join(unknown)}")
+    return arguments
+
+
+def machine():
+    php = subprocess.run(["php-fpm8.2", "-v"], capture_output=True, text=True, check=True, env=os.environ | {"PATH": "/usr/sbin:/usr/bin:/bin"})
+    return f"{os.cpu_count()} processors, Linux {platform.release()}, {php.stdout.split('(')[0].strip()}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,2 @@
+<?php
+echo function_exists('preloaded') ? preloaded() : 'nothing';

@@ -1,0 +1,239 @@
+//! forkyard-php alone: this plays the master, so that what the two say to each other can be tested.
+
+use super::{Setup, directory, is_root, wait_for};
+use forkyard::config::{Address, Application, Limits, Listen, Php, Pool, ProcessManager};
+use forkyard::runtime::php::protocol::{Answer, Command, SOCKET};
+use forkyard::scoreboard::Board;
+use forkyard::sys::fd::{pipe, send_with, socket_pair};
+use forkyard::sys::identity::Identity;
+use forkyard::sys::process;
+use forkyard::worker::{Kit, Seat, Settings};
+use nix::sys::socket::SockType;
+use std::ffi::CString;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A preloader with its workers; all stopped when dropped.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    preloader: i32,
+    channel: Option<BufReader<UnixStream>>,
+    workers: Vec<Worker>,
+    born: u64,
+    pub(crate) socket: PathBuf,
+    /// Lines for the daemon's log.
+    messages: OwnedFd,
+    _held: (OwnedFd, Board),
+    _directory: TempDir,
+}
+
+#[derive(Debug)]
+struct Worker {
+    pid: i32,
+    _retire: OwnedFd,
+}
+
+impl Alone {
+    pub(crate) fn start(setup: &Setup) -> Alone {
+        let mut server = Alone::preload(setup).expect("the preloader becomes ready");
+        for slot in 0..setup.workers {
+            server.spawn(slot);
+        }
+        wait_for(&server.socket, || false);
+        server
+    }
+
+    /// Starts the preloader; its message when it can't.
+    pub(crate) fn preload(setup: &Setup) -> Result<Alone, String> {
+        let directory = directory();
+        let socket = directory.path().join("forkyard.sock");
+        let listener = UnixListener::bind(&socket).expect("the directory is writable");
+        listener.set_nonblocking(true).expect("a socket");
+        std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+            .expect("it is ours");
+        let settings = settings(setup, &socket, setup.write_php_ini(directory.path()));
+        let board = Board::create("compat", setup.workers as usize).expect("memory");
+        let (queue_out, queue_in) = socket_pair(SockType::SeqPacket).expect("descriptors");
+        let (accept_out, child_accept) = pipe(true).expect("descriptors");
+        let (messages, messages_in) = socket_pair(SockType::Stream).expect("descriptors");
+        let copy = |fd: &OwnedFd| fd.try_clone().expect("descriptors");
+        let kit = Kit {
+            settings,
+            listener: listener.into(),
+            queue_out,
+            queue_in,
+            child_accept,
+            messages: messages_in,
+            board_writable: copy(&board.memory().writable),
+            board_readable: copy(&board.memory().readable),
+        };
+
+        let (ours, theirs) = UnixStream::pair().expect("descriptors");
+        let program = env!("CARGO_BIN_EXE_forkyard-php");
+        let output =
+            OwnedFd::from(std::fs::File::create(directory.path().join("out")).expect("it is writable"));
+        let program = process::Program {
+            path: CString::new(program).expect("a path"),
+            arguments: vec![CString::new(program).expect("a path")],
+            environment: vec![c"PATH=/usr/bin:/bin".into(), c"SECRET=1".into()],
+            descriptors: vec![(theirs.into(), SOCKET), (copy(&output), 1), (output, 2)],
+            descriptor_limit: None,
+        };
+        let preloader = process::start(&program).expect("the preloader starts");
+        drop(program);
+        let mut server = Alone {
+            preloader,
+            channel: Some(BufReader::new(ours)),
+            workers: Vec::new(),
+            born: 0,
+            socket,
+            messages,
+            _held: (accept_out, board),
+            _directory: directory,
+        };
+        let begin = Command::Begin {
+            kit: kit.settings.clone(),
+        };
+        match server.ask(&begin, &kit.descriptors()) {
+            Answer::Ready { version } if version.starts_with("8.2.") => Ok(server),
+            Answer::Error {
+                worker: None,
+                message,
+            } => Err(message),
+            other => panic!("{other:?} is no answer to begin"),
+        }
+    }
+
+    fn ask(&mut self, command: &Command<Settings>, descriptors: &[i32]) -> Answer {
+        let channel = self.channel.as_mut().expect("the preloader runs");
+        let mut line = serde_json::to_vec(command).expect("plain values");
+        line.push(b'\n');
+        let sent = send_with(channel.get_ref().as_fd(), &line, descriptors).expect("the preloader listens");
+        assert_eq!(sent, line.len(), "a short line");
+        let mut answer = String::new();
+        channel.read_line(&mut answer).expect("the preloader answers");
+        serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{answer:?} is no answer: {error}"))
+    }
+
+    /// Has a worker made.
+    pub(crate) fn spawn(&mut self, slot: u32) {
+        self.born += 1;
+        let worker = self.born;
+        let (theirs, ours) = pipe(true).expect("descriptors");
+        let seat = Seat {
+            slot,
+            retire: theirs,
+            output: None,
+        };
+        match self.ask(&Command::Spawn { worker, slot }, &seat.descriptors()) {
+            Answer::Ok { worker: same, pid } if same == worker => {
+                self.workers.push(Worker { pid, _retire: ours });
+            }
+            other => panic!("{other:?} is no answer to spawn"),
+        }
+    }
+
+    /// Closes the preloader's channel and waits for its end. The workers stay.
+    pub(crate) fn stop_preloader(&mut self) -> process::Ended {
+        self.channel = None;
+        let ended = process::reap_pid(self.preloader).expect("the preloader is our child");
+        self.preloader = 0;
+        ended
+    }
+
+    /// The first worker's process id.
+    pub(crate) fn worker_pid(&self) -> i32 {
+        self.workers[0].pid
+    }
+
+    /// What was said for the log so far: a digit for the level, and the text.
+    pub(crate) fn log(&self) -> String {
+        let mut bytes = vec![0; 64 * 1024];
+        let count = nix::unistd::read(self.messages.as_fd(), &mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.channel = None;
+        if self.preloader != 0 {
+            let _ = process::reap_pid(self.preloader);
+        }
+        for worker in self.workers.drain(..) {
+            let _ = process::send_signal(worker.pid, nix::sys::signal::Signal::SIGKILL);
+            let _ = process::reap_pid(worker.pid);
+        }
+    }
+}
+
+fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settings {
+    let php = Php {
+        version: "8.2".into(),
+        library: None,
+        php_ini: Some(php_ini),
+        limit_extensions: setup
+            .limit_extensions
+            .clone()
+            .unwrap_or_else(|| vec![".php".to_owned(), ".phar".to_owned()]),
+        php_value: setup.php_value.clone(),
+        php_admin_value: setup.php_admin_value.clone(),
+        preloader_idle_timeout: Duration::from_secs(60),
+        start_timeout: Duration::from_secs(60),
+    };
+    let pool = Pool {
+        name: "www".into(),
+        listen: Listen {
+            address: Address::Unix(socket.to_owned()),
+            backlog: -1,
+            owner: None,
+            group: None,
+            mode: 0o660,
+            allowed_clients: Vec::new(),
+        },
+        user: None,
+        group: None,
+        pm: ProcessManager::Static {
+            max_children: setup.workers,
+        },
+        max_requests: None,
+        request_terminate_timeout: None,
+        client_timeout: Duration::from_secs(20),
+        keepalive_timeout: Duration::from_secs(20),
+        limits: Limits {
+            params_bytes: 1 << 20,
+            params_count: 10_000,
+        },
+        chdir: None,
+        chroot: None,
+        clear_env: true,
+        env: setup.env.clone(),
+        rlimit_files: None,
+        rlimit_core: None,
+        process_priority: None,
+        process_dumpable: false,
+        no_new_privs: false,
+        status_path: None,
+        ping_path: setup.ping.then(|| "/ping".to_owned()),
+        ping_response: "pong".into(),
+        catch_workers_output: false,
+        decorate_workers_output: true,
+        application: Application::Php(php),
+    };
+    let identity = if is_root() {
+        Identity::look_up("www-data", None).expect("there is a user www-data")
+    } else {
+        Identity::current()
+    };
+    Settings {
+        pool,
+        identity: Some(identity),
+        started: 0,
+        slots: setup.workers,
+        descriptor_limit: None,
+    }
+}

@@ -1,0 +1,355 @@
+//! What must hold, seen from outside the core.
+
+use crate::world::{At, Loader, World};
+use forkyard::config::ProcessManager;
+use forkyard::master::action::{Action, Force};
+use forkyard::master::event::{Event, GenerationId, PoolId, WorkerId};
+use std::time::Duration;
+
+/// With faults, work may wait this long though someone could take it: an idle worker that does not must be found out
+/// first.
+const NEGLECT: Duration = Duration::from_secs(3);
+
+/// Under `process.max`, capacity may be kept for others for so long.
+const TURNS: Duration = Duration::from_millis(60);
+
+/// How soon after it was watched again a source is taken to have been ready all the time.
+const DOUBT: Duration = Duration::from_millis(20);
+
+/// After a fault workers may be held back this long.
+const BACKOFF: Duration = Duration::from_secs(31);
+
+impl World {
+    /// At rest: no work waits though someone could take it.
+    pub(crate) fn check_rest(&mut self) -> Result<(), String> {
+        let budget = 60 + self.tally.happenings * 12 + self.tally.deadlines * 6;
+        if self.tally.events > budget {
+            return Err(format!("the master spins: {:?}", self.tally));
+        }
+        let ids: Vec<PoolId> = self.pools.keys().copied().collect();
+        for id in ids {
+            self.check_neglect(id)?;
+        }
+        Ok(())
+    }
+
+    fn check_neglect(&mut self, id: PoolId) -> Result<(), String> {
+        let pool = &self.pools[&id];
+        let waits = !pool.queue.is_empty() && !pool.closed && !self.stopping;
+        let neglected = waits && self.could_serve(id);
+        let now = self.now;
+        let strict = self.scenario.faults.none();
+        let pool = self.pools.get_mut(&id).expect("the pool is there");
+        if !neglected {
+            pool.neglected = None;
+            return Ok(());
+        }
+        let since = *pool.neglected.get_or_insert(now);
+        // Capacity may be kept for one who turns out to need it no more.
+        let kept_back = self.scenario.process_max.is_some() && now.since(since) <= TURNS;
+        if strict && !kept_back {
+            return Err(format!("{id:?}: work waits and nobody is told: {pool:?}"));
+        }
+        if !strict && now.since(since) > NEGLECT && now.since(self.tally.last_fault) > NEGLECT {
+            return Err(format!(
+                "{id:?}: work has waited since {since:?} and nobody is told: {pool:?}"
+            ));
+        }
+        if self.manager.next_deadline().is_none() {
+            return Err(format!("{id:?}: work waits, nobody is told, and nothing is due"));
+        }
+        Ok(())
+    }
+
+    /// Whether a worker could take work of this pool, or one could be made for it.
+    fn could_serve(&self, id: PoolId) -> bool {
+        let liars = self
+            .workers
+            .values()
+            .any(|worker| worker.pool == id && (worker.hostile || worker.frozen));
+        let waits = self.workers.values().any(|worker| {
+            worker.pool == id
+                && worker.at == At::Wait
+                && worker.gone.is_none()
+                && !worker.frozen
+                && !worker.hostile
+        });
+        if liars {
+            return false;
+        }
+        if waits {
+            return true;
+        }
+        let Some(serving) = self.manager.serving(id) else {
+            return false;
+        };
+        let Some(generation) = self.generations.get(&serving) else {
+            return false;
+        };
+        let max = generation.policy.pm.max_children() as usize;
+        let full = generation.slots.len() >= max;
+        let capped = self
+            .scenario
+            .process_max
+            .is_some_and(|max| self.manager.workers() >= max as usize);
+        let loads = generation.policy.preloader.is_some() && generation.loader != Loader::Ready;
+        let held_back = self.tally.faults > 0 && self.now.since(self.tally.last_fault) < BACKOFF;
+        !(full || capped || loads || held_back)
+    }
+
+    /// With no load and nothing due: nothing ticks, and there are as many workers as there should be.
+    pub(crate) fn check_at_rest(&mut self) -> Result<(), String> {
+        if self.exited {
+            return Ok(());
+        }
+        let ids: Vec<PoolId> = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| !pool.closed)
+            .map(|(id, _)| *id)
+            .collect();
+        let liars = self
+            .workers
+            .values()
+            .any(|worker| worker.hostile || worker.frozen);
+        let faults = self.scenario.faults;
+        let broken =
+            faults.fork_fails + faults.dies_at_birth + faults.preloader_hangs + faults.preloader_dies > 0
+                || faults.preloader_is_mute + faults.dies_accepting > 0;
+        let works = self
+            .workers
+            .values()
+            .any(|worker| matches!(worker.at, At::Run(_)));
+        let settles = faults.none() || self.tally.faults == 0;
+        if liars || broken || (works && !settles) {
+            return Ok(());
+        }
+        if let Some(due) = self.manager.next_deadline() {
+            return Err(format!("nothing happens, yet something is due at {due:?}"));
+        }
+        for id in ids {
+            let Some(serving) = self.manager.serving(id) else {
+                continue;
+            };
+            let Some(generation) = self.generations.get(&serving) else {
+                continue;
+            };
+            let count = self.manager.headcount(id).serving;
+            let capped = self.scenario.process_max.is_some();
+            let right = match generation.policy.pm {
+                ProcessManager::Static { max_children } => count == max_children || capped,
+                ProcessManager::Dynamic {
+                    min_spare_servers,
+                    max_spare_servers,
+                    ..
+                } => count <= max_spare_servers && (count >= min_spare_servers || capped),
+                ProcessManager::Ondemand { .. } => count == 0,
+            };
+            if !right {
+                return Err(format!(
+                    "{id:?} rests with {count} workers: {:?}",
+                    generation.policy.pm
+                ));
+            }
+            if self.pools[&id].wanted != Some(serving) && !capped {
+                return Err(format!(
+                    "{id:?} rests and its newest configuration does not serve"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// After the end nothing is left.
+    pub(crate) fn check_end(&mut self) -> Result<(), String> {
+        if !self.exited {
+            return Err("the daemon does not end".into());
+        }
+        // A configuration that came too late was never told.
+        for event in std::mem::take(&mut self.answers) {
+            let Event::Apply(wanted) = event else { continue };
+            for pool in wanted.pools {
+                self.generations.remove(&pool.generation);
+                self.pools.remove(&pool.pool);
+            }
+        }
+        let alive = self
+            .workers
+            .values()
+            .filter(|worker| worker.gone.is_none())
+            .count();
+        let loaders = self
+            .generations
+            .values()
+            .filter(|it| it.loader != Loader::Absent)
+            .count();
+        let open = self.pools.values().filter(|pool| !pool.closed).count();
+        if alive + loaders + open + self.generations.len() > 0 {
+            return Err(format!(
+                "left after the end: {alive} workers, {loaders} preloaders, {open} pools, {} generations",
+                self.generations.len()
+            ));
+        }
+        if !self.actions.is_empty() {
+            return Err(format!("still to be done after the end: {:?}", self.actions));
+        }
+        Ok(())
+    }
+
+    /// Every worker is made for a reason.
+    pub(crate) fn check_forks(&mut self, actions: &[Action]) {
+        let forks = |id: GenerationId| {
+            actions
+                .iter()
+                .filter(|action| matches!(action, Action::Fork(_, of, _) if *of == id))
+                .count() as u32
+        };
+        let Some((counted, ready, queued)) = self.last_census else {
+            return;
+        };
+        let Some(pool) = self.manager.pool_of(counted) else {
+            return;
+        };
+        let made = forks(counted);
+        let alone = self.manager.headcount(pool).coming == 0;
+        let Some(generation) = self.generations.get(&counted) else {
+            return;
+        };
+        let ondemand = matches!(generation.policy.pm, ProcessManager::Ondemand { .. });
+        // A length of zero that is contradicted again and again is not believed in the end.
+        let needed = queued.unwrap_or(1).max(1).saturating_sub(ready);
+        // Where the queue can't be measured, work that comes in the very moment of a doubt seems to have waited.
+        let mistaken = queued.is_none() && self.now.since(self.tally.last_deadline) <= DOUBT;
+        if made > needed
+            && !mistaken
+            && ondemand
+            && alone
+            && self.scenario.faults.none()
+            && self.scenario.mutant.is_none()
+        {
+            self.fail(format!(
+                "{made} workers made where {ready} were ready for {queued:?}"
+            ));
+        }
+    }
+
+    /// Nothing is asked for that must not be.
+    pub(crate) fn check_action(&mut self, action: &Action) {
+        match *action {
+            Action::Fork(worker, id, slot) => {
+                let Some(generation) = self.generations.get(&id) else {
+                    return self.fail(format!("a worker for {id:?}, which is not there"));
+                };
+                let in_use = generation
+                    .slots
+                    .get(&slot)
+                    .is_some_and(|slot| slot.worker != worker);
+                if in_use || slot.0 >= generation.policy.pm.max_children() {
+                    self.fail(format!("{slot:?} of {id:?} is not free"));
+                }
+                if self
+                    .scenario
+                    .process_max
+                    .is_some_and(|max| self.manager.workers() > max as usize)
+                {
+                    self.fail("more workers than process.max");
+                }
+                if self.stopping && self.manager.serving(self.generations[&id].pool).is_none() {
+                    self.fail("a worker is made while the daemon stops");
+                }
+            }
+            Action::Retire(id) => self.check_retire(id),
+            Action::Kill(id, force) => self.check_kill(id, force),
+            Action::DropGeneration(id) => {
+                let workers = self.workers.values().any(|worker| worker.generation == id);
+                let loads = self
+                    .generations
+                    .get(&id)
+                    .is_some_and(|it| it.loader != Loader::Absent);
+                if workers && self.scenario.mutant.is_none() || loads {
+                    self.fail(format!("{id:?} is dropped and not empty"));
+                }
+            }
+            Action::Watch(_)
+            | Action::Unwatch(_)
+            | Action::SetNotify(..)
+            | Action::TakeCensus(_)
+            | Action::StartPreloader(_)
+            | Action::StopPreloader(..)
+            | Action::Publish(..)
+            | Action::ClosePool(_)
+            | Action::Say(_)
+            | Action::Exit(_) => {}
+        }
+    }
+
+    /// Only one that was idle is retired while its generation serves, except to make room for the next.
+    fn check_retire(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get(&id) else {
+            return self.fail(format!("{id:?} is retired and was never made"));
+        };
+        let (pool, generation) = (worker.pool, worker.generation);
+        let serves = self.manager.serving(pool) == Some(generation);
+        let makes_room = self.scenario.process_max.is_some() && self.pools[&pool].wanted != Some(generation);
+        let idle = worker.last_row.is_some_and(|row| row.idle);
+        if serves && !self.stopping && !idle && !makes_room {
+            self.fail(format!("{id:?} is retired and was busy"));
+        }
+    }
+
+    /// Only one whose request ran too long, or that had been told to go, is sent a signal; unless the daemon stops now.
+    fn check_kill(&mut self, id: WorkerId, force: Force) {
+        let Some(worker) = self.workers.get(&id) else {
+            return self.fail(format!("{id:?} is killed and was never made"));
+        };
+        let timeout = self
+            .generations
+            .get(&worker.generation)
+            .and_then(|it| it.policy.terminate_timeout);
+        let runs = worker.last_row.is_some_and(|row| row.running);
+        let allowed = match force {
+            Force::Kill => worker.was_termed,
+            Force::Ask | Force::Terminate => {
+                worker.was_retired || self.terminated || (timeout.is_some() && runs) || self.failing_start()
+            }
+        };
+        if !allowed {
+            self.fail(format!("{id:?} is sent {force:?} for no reason"));
+        }
+    }
+
+    /// The daemon ends by itself because nothing could be made at its start.
+    fn failing_start(&self) -> bool {
+        self.tally.faults > 0
+            && self.generations.keys().all(|id| {
+                self.manager
+                    .pool_of(*id)
+                    .is_none_or(|pool| self.manager.serving(pool).is_none())
+            })
+    }
+
+    /// A generation that takes over from one that has workers is warm.
+    pub(crate) fn check_warm(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let up = self
+            .workers
+            .values()
+            .filter(|worker| worker.generation == id && worker.told_up)
+            .count();
+        let needs = generation.initial > 0;
+        let loads = generation.policy.preloader.is_some() && generation.loader == Loader::Absent;
+        let served = self
+            .pools
+            .get_mut(&generation.pool)
+            .and_then(|pool| pool.served.replace(id));
+        let replaces = self
+            .workers
+            .values()
+            .any(|worker| Some(worker.generation) == served && !worker.was_retired && worker.gone.is_none());
+        if self.scenario.faults.none() && replaces && (needs && up == 0 || loads) {
+            self.fail(format!("{id:?} takes over with {up} workers"));
+        }
+    }
+}
