@@ -1,6 +1,7 @@
 //! End-to-end tests: the real daemon, real front ends, real PHP.
 
 mod applications;
+mod documents;
 mod faults;
 mod kept;
 mod processes;
