@@ -86,9 +86,7 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
             return ExitCode::from(EXIT_CONFIG);
         }
     };
-    for warning in &loaded.warnings {
-        log::warn!("{warning}");
-    }
+    master::say_findings(&loaded.warnings);
     let config = loaded.config;
     let launcher = if background.unwrap_or(config.global.daemonize) {
         match process::daemonize(i32::from(EXIT_SOFTWARE)) {

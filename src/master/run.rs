@@ -3,7 +3,7 @@
 use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source};
 use super::event::Event;
 use super::manager::Manager;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Finding, Severity};
 use crate::logs::Log;
 use crate::sys::{self, clock, fd, process, title};
 use mio::{Events, Interest, Poll};
@@ -111,6 +111,18 @@ pub fn run(config: Config, handlers: Handlers, libexec: &Path, ready: impl FnOnc
         let _ = std::fs::remove_file(path);
     }
     outcome
+}
+
+/// Tells what was found in a configuration that can be used.
+pub(crate) fn say_findings(findings: &[Finding]) {
+    for finding in findings {
+        let level = match finding.severity {
+            Severity::Error => log::Level::Error,
+            Severity::Warning => log::Level::Warn,
+            Severity::Notice => log::Level::Info,
+        };
+        log::log!(level, "{finding}");
+    }
 }
 
 fn limit_master(config: &Config) {
@@ -264,9 +276,7 @@ impl Master {
                 return;
             }
         };
-        for warning in &loaded.warnings {
-            log::warn!("{warning}");
-        }
+        say_findings(&loaded.warnings);
         let global = loaded.config.global.clone();
         match self.edge.prepare(loaded.config) {
             Ok(wanted) => {

@@ -145,10 +145,31 @@ pub fn raise_descriptor_limit() -> Result<(u64, u64)> {
     Ok((soft, hard))
 }
 
-/// Puts /dev/null in place of standard input, and the given descriptors or /dev/null in place of output and error.
-pub fn replace_standard_streams(output: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>) -> Result<()> {
+/// Lets no descriptor from 3 up survive exec, whoever opened it. For a child between fork and exec.
+pub(super) fn close_all_on_exec() {
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: a system call with three numbers; nothing is closed.
+    let failed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) } != 0;
+    if failed {
+        // Linux 5.11 has the flag.
+        for fd in 3..=65_535 {
+            // SAFETY: the same; a number that is no descriptor is refused.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+}
+
+/// /dev/null, to read and to write.
+pub fn null() -> Result<OwnedFd> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
-    let null = null.map_err(|e| Error::from_io("open", "/dev/null", &e))?;
+    null.map(OwnedFd::from).map_err(|e| Error::from_io("open", "/dev/null", &e))
+}
+
+/// Puts `null` in place of standard input, and the given descriptors or `null` in place of output and error.
+pub fn replace_standard_streams(
+    null: BorrowedFd<'_>,
+    output: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>,
+) -> Result<()> {
     let place = |fd: RawFd, target: RawFd| -> Result<()> {
         // SAFETY: the targets are the standard streams, which std never closes; dup2 keeps them open throughout.
         let done = unsafe { libc::dup2(fd, target) };

@@ -206,8 +206,7 @@ pub struct Program {
 pub fn start(program: &Program) -> Result<i32> {
     let name = program.path.to_string_lossy().into_owned();
     let (reader, pipe_end) = super::fd::pipe(false)?;
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null");
-    let null = OwnedFd::from(null.map_err(|e| Error::from_io("open", "/dev/null", &e))?);
+    let null = super::fd::null()?;
     // Ours must lie above every target number, or one dup2 would close another's source.
     let lowest = program
         .descriptors
@@ -278,6 +277,8 @@ fn run_child(
     // SAFETY: system calls on descriptors that were prepared before the fork, and pointers into strings that live in
     // the parent's copied memory; nothing allocates.
     unsafe {
+        // What the master was started with is nobody else's. What is placed below survives.
+        super::fd::close_all_on_exec();
         for target in 0..3 {
             if libc::dup2(null.as_raw_fd(), target) < 0 {
                 return report(0);

@@ -3,6 +3,8 @@
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 
 mod births;
+mod applications;
+mod documents;
 mod faults;
 mod kept;
 mod processes;

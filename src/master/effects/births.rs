@@ -8,7 +8,7 @@ use super::{Edge, Who, WorkerEdge};
 use crate::config::Application;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
-use crate::sys::fd::{close_all_but, pipe, socket_pair};
+use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
 use crate::sys::process::{self, Program, Side, exit_now};
 use crate::sys::{Error, clock, signal, title};
 use crate::worker::{self, Kit, Runtime, Seat};
@@ -311,7 +311,10 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
         close_all_but(&keep);
     }
     title::set(&format!("forkyard: pool {}", kit.settings.pool.name));
-    let result = worker::settle(&kit.settings).and_then(|()| worker::settle_output(&seat));
+    let result = null().and_then(|null| {
+        worker::settle(&kit.settings)?;
+        worker::settle_output(&seat, null.as_fd())
+    });
     worker::settle_environment(&kit.settings);
     match result {
         Ok(()) => worker::run(kit, seat, runtime),
