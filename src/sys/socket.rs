@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, SockFlag, SockaddrLike, SockaddrStorage, accept4};
 use std::io::IoSlice;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ pub fn peer_address(socket: BorrowedFd<'_>) -> Result<Option<IpAddr>> {
     Ok(match address.family() {
         Some(nix::sys::socket::AddressFamily::Inet) => address
             .as_sockaddr_in()
-            .map(|a| IpAddr::V4(Ipv4Addr::from(a.ip()))),
+            .map(|a| IpAddr::V4(a.ip())),
         Some(nix::sys::socket::AddressFamily::Inet6) => address
             .as_sockaddr_in6()
             .map(|a| IpAddr::V6(a.ip()).to_canonical()),

@@ -97,6 +97,7 @@ impl Held {
     }
 
     /// Takes out every idle connection that has expired.
+    #[expect(clippy::vec_box, reason = "they are boxed where they are held")]
     pub(super) fn take_expired(&mut self, now: Tick) -> Vec<Box<Connection>> {
         let due: Vec<usize> = self
             .idle_connections()

@@ -66,6 +66,7 @@ pub(super) struct Service {
     output: Output,
     /// The connection whose request is being served; gone once it was closed or kept.
     current: Option<Box<Connection>>,
+    #[expect(clippy::vec_box, reason = "the same boxes come from and go to the held connections")]
     spare: Vec<Box<Connection>>,
     /// A piece of the body that was decoded and not read yet: `input[from..to]`.
     body: (usize, usize),

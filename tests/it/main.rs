@@ -1,5 +1,8 @@
 //! End-to-end tests: the real daemon, real front ends, real PHP.
 
+#![allow(unreachable_pub, reason = "a test program has no public interface")]
+
+mod births;
 mod applications;
 mod documents;
 mod faults;
@@ -10,3 +13,4 @@ mod reload;
 mod scoreboard;
 mod signals;
 mod support;
+mod syscalls;
