@@ -40,7 +40,7 @@ impl Manager {
                 self.dismiss(*worker, Cause::Expired, step);
             }
         }
-        let busy = view.about_to_run || !view.running.is_empty();
+        let busy = !view.about_to_run.is_empty() || !view.running.is_empty();
         if busy {
             self.watchdog_changed(id, watchdog::Cause::Busy, Some(view), step);
         } else if self
@@ -71,11 +71,15 @@ impl Manager {
             watchdog::Order::Nothing => {}
             watchdog::Order::Time => self.timers.set_by(Timer::Expiry(id), step.now, timeout),
             watchdog::Order::TimeEarliest => {
-                // Those that have expired by now were sent a signal.
-                let earliest = view
-                    .into_iter()
-                    .flat_map(|view| &view.running)
-                    .map(|(_, since)| timeout.saturating_sub(step.now.since(*since)))
+                // Those that have expired by now were sent a signal, or are not yet requests that can be.
+                let began = view.into_iter().flat_map(|view| {
+                    view.running
+                        .iter()
+                        .map(|(_, since)| since)
+                        .chain(&view.about_to_run)
+                });
+                let earliest = began
+                    .map(|since| timeout.saturating_sub(step.now.since(*since)))
                     .filter(|left| !left.is_zero())
                     .min();
                 self.timers

@@ -110,9 +110,7 @@ pub fn peer_address(socket: BorrowedFd<'_>) -> Result<Option<IpAddr>> {
     let address: SockaddrStorage =
         nix::sys::socket::getpeername(socket.as_raw_fd()).named("getpeername", "")?;
     Ok(match address.family() {
-        Some(nix::sys::socket::AddressFamily::Inet) => address
-            .as_sockaddr_in()
-            .map(|a| IpAddr::V4(a.ip())),
+        Some(nix::sys::socket::AddressFamily::Inet) => address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip())),
         Some(nix::sys::socket::AddressFamily::Inet6) => address
             .as_sockaddr_in6()
             .map(|a| IpAddr::V6(a.ip()).to_canonical()),

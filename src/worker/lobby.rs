@@ -22,6 +22,10 @@ const EVENTS: usize = 32;
 const PROMPT: Duration = Duration::from_micros(10);
 /// A busy worker looks at its retire channel at least this often, which is how it learns that the master is gone.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a worker counts the busy ones for the status page alone, in a pool of more workers than this. A count looks
+/// at a page of every worker.
+const COUNT_INTERVAL: Duration = Duration::from_millis(10);
+const COUNT_ALWAYS: usize = 16;
 
 /// What to do next.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub(super) struct Lobby {
     looked: Tick,
     told_first: bool,
     max_active: u64,
+    /// When the busy workers were last counted.
+    counted: Tick,
     /// Serve a held connection before a new one next time, so that neither starves the other.
     held_first: bool,
 }
@@ -74,6 +80,7 @@ impl Lobby {
             looked: Tick::ZERO,
             told_first: false,
             max_active: 0,
+            counted: Tick::ZERO,
             held_first: false,
         })
     }
@@ -199,10 +206,15 @@ impl Lobby {
     /// The worker has work from now on. ACCEPTED is there to be seen before the pipe is written to, and before the
     /// master's wish is read: if the master's wish comes too late to be seen here, its census sees this worker busy.
     fn take_up(&mut self, service: &mut Service) {
-        service.stamp().accepted(clock::now());
+        let now = clock::now();
+        service.stamp().accepted(now);
         let notify = header::notify(service.board.header());
         let mut tell = notify.always;
-        if notify.idle_below > 0 || self.max_active < service.board.slots() as u64 {
+        let slots = service.board.slots();
+        let may_be_more = self.max_active < slots as u64
+            && (slots <= COUNT_ALWAYS || now.since(self.counted) >= COUNT_INTERVAL);
+        if notify.idle_below > 0 || may_be_more {
+            self.counted = now;
             let (idle, busy) = count(service);
             tell |= idle < u64::from(notify.idle_below);
             if busy > self.max_active {

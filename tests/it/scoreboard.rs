@@ -38,7 +38,9 @@ fn status_and_ping_answer_and_count() {
         "{text}"
     );
     // The workers of earlier answers may be a moment from being idle again.
-    until("only the answering worker to be active", || (json(&daemon)["active processes"] == 1).then_some(()));
+    until("only the answering worker to be active", || {
+        (json(&daemon)["active processes"] == 1).then_some(())
+    });
     let own = page["processes"]
         .as_array()
         .expect("list")
