@@ -48,18 +48,16 @@ fn environment(settings: &str) -> BTreeMap<String, String> {
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
+/// USER and HOME of whom the workers run as.
 fn user_variables() -> BTreeMap<String, String> {
-    if !is_root() {
-        return BTreeMap::new();
-    }
-    let user = nix::unistd::User::from_name("www-data")
-        .expect("users")
-        .expect("www-data");
+    let user = if is_root() {
+        nix::unistd::User::from_name("www-data")
+    } else {
+        nix::unistd::User::from_uid(nix::unistd::geteuid())
+    };
+    let user = user.expect("users").expect("a user");
     let home = user.dir.display().to_string();
-    BTreeMap::from([
-        ("USER".to_owned(), "www-data".to_owned()),
-        ("HOME".to_owned(), home),
-    ])
+    BTreeMap::from([("USER".to_owned(), user.name), ("HOME".to_owned(), home)])
 }
 
 #[test]
