@@ -70,8 +70,9 @@ fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
 
 /// Runs the daemon until it is told to stop.
 ///
-/// `ready` is called once every socket listens and the first workers have been asked for.
+/// The process has one thread. `ready` is called once every socket listens and the first workers have been asked for.
 pub fn run(config: Config, handlers: Handlers, libexec: &Path, ready: impl FnOnce()) -> Result<(), RunError> {
+    title::prepare();
     let log = Log::install();
     log.direct(&config.global.error_log, config.global.log_level)
         .map_err(RunError::Log)?;

@@ -162,7 +162,8 @@ pub(super) fn close_all_on_exec() {
 /// /dev/null, to read and to write.
 pub fn null() -> Result<OwnedFd> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
-    null.map(OwnedFd::from).map_err(|e| Error::from_io("open", "/dev/null", &e))
+    null.map(OwnedFd::from)
+        .map_err(|e| Error::from_io("open", "/dev/null", &e))
 }
 
 /// Puts `null` in place of standard input, and the given descriptors or `null` in place of output and error.

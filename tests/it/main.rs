@@ -2,8 +2,8 @@
 
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 
-mod births;
 mod applications;
+mod births;
 mod documents;
 mod faults;
 mod kept;

@@ -41,7 +41,14 @@ fn count(pid: u32, dir: &std::path::Path, act: impl FnOnce()) -> BTreeMap<String
 fn daemon() -> (Daemon, u32) {
     let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 1\n", ""));
     let worker = daemon.wait_for_workers("www", 1)[0];
-    daemon.write("hello.php", "<?php echo 'Hello, World';");
+    let script = daemon.write("hello.php", "<?php echo 'Hello, World';");
+    // OPcache does not keep a file that was changed in the last two seconds (opcache.file_update_protection).
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    fs::File::options()
+        .write(true)
+        .open(script)
+        .and_then(|file| file.set_modified(old))
+        .expect("utimensat");
     for _ in 0..5 {
         assert_eq!(daemon.get("www", "hello.php").body(), "Hello, World");
     }
@@ -57,11 +64,14 @@ fn a_new_connection_costs_accept_read_write_and_close() {
         }
     });
     let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    // A worker that is quicker than its client looks once in vain and waits.
     assert_eq!(
-        (of("recvfrom"), of("sendto"), of("close")),
-        (REQUESTS, REQUESTS, REQUESTS),
+        (of("recvfrom"), of("sendto")),
+        (REQUESTS + of("poll"), REQUESTS),
         "{calls:?}"
     );
+    // The client has its answer before the connection is closed: the last close may be missed.
+    assert!((REQUESTS - 1..=REQUESTS).contains(&of("close")), "{calls:?}");
     // A worker that has to wait tries once in vain.
     assert!(
         of("accept4") >= REQUESTS && of("accept4") <= 2 * REQUESTS + 1,
@@ -69,6 +79,8 @@ fn a_new_connection_costs_accept_read_write_and_close() {
     );
     assert!(of("epoll_wait") <= REQUESTS + 1, "{calls:?}");
     let others = [
+        // The CPU time of requests that took a millisecond or more, which under strace is many.
+        "clock_gettime",
         // libphp's own: time limits, signals, working directory, OPcache's lock.
         "setitimer",
         "rt_sigaction",

@@ -155,10 +155,12 @@ fn install(wiki: &Wiki) {
         .iter()
         .flat_map(|field| ["--data-urlencode", field])
         .collect();
-    let done = wiki.browse("/install.php", &data).text();
+    let answer = wiki.browse("/install.php", &data);
+    let done = answer.text();
     assert!(
         done.contains("The configuration was finished successfully."),
-        "{done}"
+        "{}{done}",
+        answer.head
     );
 }
 

@@ -10,7 +10,7 @@ pub struct Nginx {
     child: Child,
     /// Where it listens.
     pub port: u16,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 /// A port that is free now.
@@ -49,7 +49,7 @@ impl Nginx {
         let nginx = Nginx {
             child,
             port,
-            _dir: dir,
+            dir: dir,
         };
         until("nginx to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
         nginx
@@ -66,6 +66,10 @@ impl Drop for Nginx {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.dir.path().join("error.log")).unwrap_or_default();
+            eprintln!("--- nginx's error log:\n{log}\n---");
+        }
     }
 }
 
