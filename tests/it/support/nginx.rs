@@ -3,7 +3,6 @@
 use super::until;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A running nginx.
@@ -50,19 +49,6 @@ impl Nginx {
         let nginx = Nginx { child, port, dir };
         until("nginx to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
         nginx
-    }
-
-    /// Starts nginx as a PHP site: everything under `root` whose name ends in .php goes to `socket`.
-    pub fn php_site(root: &Path, socket: &Path) -> Nginx {
-        let server = format!(
-            "root {root};\nindex index.php index.html;\nlocation ~ ^(.+\\.php)(/.*)?$ {{\n\
-             fastcgi_split_path_info ^(.+\\.php)(/.*)$;\ninclude /etc/nginx/fastcgi_params;\n\
-             fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\nfastcgi_param PATH_INFO $fastcgi_path_info;\n\
-             fastcgi_pass unix:{socket};\n}}\n",
-            root = root.display(),
-            socket = socket.display()
-        );
-        Nginx::start(&server, "")
     }
 
     /// A URL on this server.
