@@ -150,7 +150,7 @@ impl Lobby {
         // Neither of the two may starve the other. While a sibling is idle, `share` has sent the held ones to it and
         // the new connection, which nobody else was woken for, is this worker's.
         self.held_first = !self.held_first;
-        if ready.listener && !(self.held_first && !ready.held.is_empty()) {
+        if ready.listener && (ready.held.is_empty() || !self.held_first) {
             match self.accept(service) {
                 Ok(Some(connection)) => return Some(Work::Connection(connection)),
                 Ok(None) => self.eager = false,
