@@ -32,6 +32,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "shim.h"
@@ -111,6 +113,7 @@ static char *param(const char *name, size_t length)
 #include "user_ini.c"
 #include "module.c"
 #include "settings.c"
+#include "heap.c"
 
 /* --- what the preloader calls --- */
 
@@ -128,7 +131,7 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     sapi.ini_entries = start->ini_entries ? strdup(start->ini_entries) : NULL;
     sapi.executable_location = strdup(start->executable);
     sapi.php_ini_ignore_cwd = 1;
-    return sapi.startup(&sapi) == SUCCESS ? 0 : -1;
+    return start_with_huge_pages() == SUCCESS ? 0 : -1;
 }
 
 EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
