@@ -49,6 +49,8 @@ pub(super) struct Edge {
     early_deaths: VecDeque<(i32, process::Ended)>,
     /// Workers that were reaped, until the core says so in the log.
     deaths: HashMap<WorkerId, say::Death>,
+    /// What preloaders that are gone wrote last, until the core says so in the log.
+    last_words: HashMap<GenerationId, VecDeque<String>>,
     next_pool: u32,
     next_generation: u32,
     /// What happened while actions were performed.
@@ -99,6 +101,7 @@ impl Edge {
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),
             deaths: HashMap::new(),
+            last_words: HashMap::new(),
             next_pool: 0,
             next_generation: 0,
             happened: VecDeque::new(),
