@@ -2,7 +2,7 @@
 
 use super::{Http, assert_quiet, http, php_location};
 use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::nginx::Nginx;
+use crate::support::nginx::{Nginx, curl};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,7 +76,7 @@ struct Wiki {
 
 impl Wiki {
     fn start() -> Wiki {
-        let settings = "pm = \"dynamic\"\nmax_children = 4\nstart_servers = 1\nmin_spare_servers = 1\n\
+        let settings = "pm = \"dynamic\"\nmax_children = 8\nstart_servers = 1\nmin_spare_servers = 1\n\
                         max_spare_servers = 2\n";
         // The files are new, and OPcache is to cache them all the same.
         let application = "php_admin_value = { opcache.file_update_protection = 0 }\n";
@@ -128,6 +128,7 @@ fn a_wiki_is_installed_written_and_illustrated() {
     upload_pictures(&wiki);
     let search = wiki.page("/doku.php?id=start&do=search&q=yard");
     assert!(search.contains("Search"), "{search}");
+    read_by_many(&wiki);
     log_out(&wiki);
     assert_quiet(&wiki.daemon);
 }
@@ -238,6 +239,24 @@ fn write_a_page(wiki: &Wiki) {
     );
     let raw = wiki.browse("/doku.php?id=start&do=export_raw", &[]).text();
     assert_eq!(raw, PAGE);
+}
+
+/// More readers at once than there are spare workers.
+fn read_by_many(wiki: &Wiki) {
+    let jar = wiki.jar.display().to_string();
+    let many = [
+        "--parallel",
+        "--parallel-immediate",
+        "--parallel-max",
+        "6",
+        "--fail-early",
+        "--cookie",
+        &jar,
+    ];
+    let urls = wiki.nginx.url("/doku.php?id=start&reader=[1-100]");
+    let pages = curl(&[&many[..], &[&urls]].concat());
+    assert_eq!(pages.matches("<strong>yard</strong>").count(), 100);
+    assert_eq!(pages.matches("</html>").count(), 100);
 }
 
 /// By the media manager's form and by its script, which sends the file as the body.
