@@ -118,6 +118,18 @@ pub fn bind(listen: &Listen) -> Result<Listener, ListenError> {
 }
 
 impl Listener {
+    /// Gives an open socket the attributes of a new configuration: backlog, and a unix socket's mode and owner.
+    pub fn adjust(&self, listen: &Listen) -> Result<(), ListenError> {
+        if let Address::Unix(path) = &self.address {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(listen.mode);
+            std::fs::set_permissions(path, mode)
+                .map_err(|e| sys::Error::from_io("chmod", path.display().to_string(), &e))?;
+            set_owner(path, listen)?;
+        }
+        // listen(2) on a listening socket changes its backlog and nothing else.
+        Ok(socket::listen(&self.socket, listen.backlog, "")?)
+    }
+
     /// Removes the socket's file, if it is still the one that was made for it.
     pub fn remove_file(&self) {
         if let Address::Unix(path) = &self.address {

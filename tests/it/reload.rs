@@ -102,6 +102,24 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
 }
 
 #[test]
+fn a_kept_socket_follows_the_configuration() {
+    use std::os::unix::fs::PermissionsExt;
+    let daemon = Daemon::start(|dir| configure(dir, "Europe/Paris"));
+    let mode = |daemon: &Daemon| {
+        fs::metadata(daemon.socket("www"))
+            .expect("socket")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(mode(&daemon), 0o666);
+    let text = configure(&daemon.dir, "Europe/Paris").replace("0666", "0600");
+    fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
+    daemon.signal(Signal::SIGUSR2);
+    until("the new mode", || (mode(&daemon) == 0o600).then_some(()));
+}
+
+#[test]
 fn pools_come_and_go() {
     let one = |dir: &std::path::Path, name: &str| {
         let settings = "pm = \"static\"\nmax_children = 1\n";

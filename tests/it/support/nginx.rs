@@ -46,11 +46,7 @@ impl Nginx {
             .stdout(Stdio::null())
             .spawn()
             .expect("nginx (Debian package nginx-light)");
-        let nginx = Nginx {
-            child,
-            port,
-            dir: dir,
-        };
+        let nginx = Nginx { child, port, dir };
         until("nginx to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
         nginx
     }
