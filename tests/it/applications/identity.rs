@@ -34,7 +34,8 @@ fn start(settings: &str) -> (Daemon, tempfile::TempDir) {
         .arg(env!("CARGO_BIN_EXE_forkyard"))
         .arg(dir.path())
         .env("MARK", "the master's")
-        .env("PATH", "/usr/bin:/bin");
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir("/usr");
     let daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
     (daemon, dir)
@@ -112,6 +113,10 @@ fn a_worker_has_the_descriptors_that_it_needs_and_no_other() {
     let (daemon, _dir) = start(SETTINGS);
     daemon.write("pid.php", "<?php echo getmypid();");
     let worker: u32 = daemon.get("www", "pid.php").body().parse().expect("a pid");
+    let home = fs::read_link(format!("/proc/{worker}/cwd"))
+        .expect("cwd")
+        .display()
+        .to_string();
     let wanted = BTreeMap::from([
         // Listening socket, both ends of the queue of kept connections, lines for the daemon's log.
         ("socket:", 4),
@@ -119,6 +124,8 @@ fn a_worker_has_the_descriptors_that_it_needs_and_no_other() {
         ("pipe:", 2),
         ("anon_inode:[eventpoll]", 1),
         ("/tmp/.ZendSem", 1),
+        // Where it stands between two scripts, to return to.
+        (home.as_str(), 1),
     ]);
     let mut seen = BTreeMap::new();
     let is_as_wanted = || {
