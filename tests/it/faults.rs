@@ -1,6 +1,7 @@
 //! Scripts that misbehave hurt their own request only.
 
 use crate::support::daemon::{Daemon, php_pool};
+use crate::support::fcgi::Params;
 use crate::support::until;
 
 fn daemon(settings: &str) -> Daemon {
@@ -123,4 +124,44 @@ fn output_of_workers_is_caught() {
         line.contains("WARNING: [pool www] child ") && line.contains("\\x1b"),
         "{line}"
     );
+}
+
+/// A worker that writes noise into every pipe it holds (child_accept among them), as fast as it can. PHP can only get
+/// at them in a dumpable worker.
+#[test]
+fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
+    let daemon = Daemon::start(|dir| {
+        let pool = |name: &str| {
+            let settings = "pm = \"dynamic\"\nmax_children = 3\nstart_servers = 1\nmin_spare_servers = 1\n\
+                            max_spare_servers = 2\nprocess.dumpable = true\n";
+            crate::support::daemon::pool(dir, name, settings, "runtime = \"php\"\nversion = \"8.2\"\n")
+        };
+        pool("hostile") + &pool("quiet")
+    });
+    daemon.write("ok.php", "<?php echo 'fine';");
+    daemon.write(
+        "noise.php",
+        "<?php $pipes = [];
+        foreach (scandir('/proc/self/fd') as $fd) {
+            $to = @readlink(\"/proc/self/fd/$fd\");
+            if ($to !== false && str_starts_with($to, 'pipe:') && ($pipe = @fopen(\"/proc/self/fd/$fd\", 'w'))) {
+                stream_set_blocking($pipe, false); $pipes[] = $pipe;
+            }
+        }
+        $end = microtime(true) + 1; $written = 0;
+        while (microtime(true) < $end) { foreach ($pipes as $pipe) { $written += (int) @fwrite($pipe, random_bytes(4096)); } }
+        echo count($pipes), ' ', $written;",
+    );
+    let mut hostile = daemon.client("hostile");
+    hostile
+        .send(&Params::get(&daemon.dir, "noise.php", ""), b"")
+        .expect("send");
+    for _ in 0..50 {
+        assert_eq!(daemon.get("quiet", "ok.php").body(), "fine");
+    }
+    let answer = hostile.answer().expect("answer").body();
+    let (pipes, written) = answer.split_once(' ').expect("two numbers");
+    assert_ne!((pipes, written), ("0", "0"), "it had nothing to write to");
+    assert_eq!(daemon.get("hostile", "ok.php").body(), "fine");
+    assert!(daemon.workers("hostile").len() <= 3 && daemon.workers("quiet").len() <= 3);
 }
