@@ -62,7 +62,8 @@ def as_text(rows):
     rights = {1, 2, 3}
 
     def line(words):
-        padded = (word.rjust(width) if i in rights else word.ljust(width) for i, (word, width) in enumerate(zip(words, widths)))
+        columns = enumerate(zip(words, widths, strict=True))
+        padded = (word.rjust(width) if i in rights else word.ljust(width) for i, (word, width) in columns)
         return "| " + " | ".join(padded) + " |"
 
     rule = "|" + "|".join("-" * (width + 1) + (":" if i in rights else "-") for i, width in enumerate(widths)) + "|"
