@@ -1,5 +1,6 @@
 //! Binds listening sockets.
 
+use super::inherited::Inherited;
 use crate::config::{Address, Listen};
 use crate::sys::identity::{find_group, find_owner};
 use crate::sys::{self, process, socket};
@@ -84,13 +85,17 @@ impl From<sys::Error> for ListenError {
     }
 }
 
-/// Opens a listening socket.
-pub fn bind(listen: &Listen) -> Result<Listener, ListenError> {
+/// Opens a listening socket, or takes the one that the daemon was started with.
+pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, ListenError> {
     let listener = |socket, file| Listener {
         socket,
         address: listen.address.clone(),
         file,
     };
+    if let Some(socket) = inherited.take(&listen.address) {
+        // Whoever made its file removes it, too.
+        return Ok(listener(socket, None));
+    }
     match &listen.address {
         Address::Unix(path) => {
             let socket = bind_unix(path, listen)?;

@@ -326,6 +326,16 @@ pub fn replace_environment(environment: Vec<(std::ffi::OsString, std::ffi::OsStr
     }
 }
 
+/// Takes variables out of the environment that were meant for this process and not for what it starts.
+///
+/// The process has one thread.
+pub fn forget_variables(names: &[&str]) {
+    for name in names {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::remove_var(name) };
+    }
+}
+
 /// Whether `pid` is a child of this process that has not been reaped (waitid(2) without reaping).
 pub fn is_child(pid: i32) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;

@@ -89,7 +89,7 @@ impl Edge {
             let known = self.pool_listening_as(pool);
             let listener = match known {
                 Some(_) => None,
-                None => Some(bind(&pool.listen).map_err(|e| ApplyError::Listen(pool.name.clone(), e))),
+                None => Some(bind(&pool.listen, &mut self.inherited).map_err(|e| ApplyError::Listen(pool.name.clone(), e))),
             };
             match listener.transpose() {
                 Ok(listener) => opened.push((known, listener)),
