@@ -12,6 +12,7 @@ from pathlib import Path
 from cases import CASES
 from harness import table
 from harness.bench import SCRIPTS, Bench, load_average
+from harness.servers import PHP_FPM
 
 
 def main():
@@ -60,7 +61,7 @@ def parse():
 
 
 def machine():
-    php = subprocess.run(["php-fpm8.2", "-v"], capture_output=True, text=True, check=True, env=os.environ | {"PATH": "/usr/sbin:/usr/bin:/bin"})
+    php = subprocess.run([PHP_FPM, "-v"], capture_output=True, text=True, check=True)
     return f"{os.cpu_count()} processors, Linux {platform.release()}, {php.stdout.split('(')[0].strip()}"
 
 

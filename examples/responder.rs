@@ -1,8 +1,8 @@
-//! A FastCGI responder in Rust, served by forked workers: `cargo run --example responder -- FILE.toml`, where the file
-//! has a pool named `hello` with `runtime = "rust"`.
+//! A FastCGI responder in Rust, served by forked workers: `cargo run --example responder -- examples/responder.toml`.
 
 use forkyard::config;
 use forkyard::master::{self, Handlers, Persona};
+use forkyard::sys::title;
 use forkyard::worker::Request;
 use std::io::Write;
 use std::path::Path;
@@ -21,6 +21,8 @@ fn hello(request: &mut Request<'_>) {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // First of all, so that ps(1) can show which process is which.
+    title::prepare();
     let file = std::env::args().nth(1).ok_or("usage: responder FILE.toml")?;
     let loaded = config::load(Path::new(&file))?;
     let mut handlers = Handlers::new();

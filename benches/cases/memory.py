@@ -13,7 +13,7 @@ def run(bench):
         with bench.start(server, Pool(max_children=WORKERS)) as running:
             running.wait_for_workers(WORKERS)
             before = processes.pss_mib(running.processes())
-            report = bench.load(running, "memory.php", requests=300 if bench.quick else 3000)
+            report = bench.load(running, "memory.php", requests=1000 if bench.quick else 4000)
             if report["errors"]:
                 raise RuntimeError(f"{server.name}: {report['errors_by_kind']}")
             grown[server.name] = processes.pss_mib(running.processes())

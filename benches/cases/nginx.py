@@ -34,7 +34,8 @@ class Nginx:
         )
         path = self._directory / "nginx.conf"
         path.write_text(
-            f"daemon off;\npid {self._directory}/pid;\nevents {{}}\nhttp {{\n    access_log off;\n{temporary}{sites}}}\n"
+            f"daemon off;\npid {self._directory}/pid;\nevents {{}}\n"
+            f"http {{\n    access_log off;\n{temporary}{sites}}}\n"
         )
         log = self._directory / "error.log"
         self._process = subprocess.Popen(["/usr/sbin/nginx", "-e", log, "-c", path])

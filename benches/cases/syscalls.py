@@ -40,7 +40,8 @@ def _count(bench, server, requests, options):
 
 def _split(calls, moving):
     # Rounded, so that what happened once in the run is not told.
-    return {name: round(count, 1) for name, count in calls.items() if (name in INPUT_OUTPUT) == moving and count >= 0.05}
+    part = {name: count for name, count in calls.items() if (name in INPUT_OUTPUT) == moving}
+    return {name: round(count, 1) for name, count in part.items() if count >= 0.05}
 
 
 def _words(calls):

@@ -9,10 +9,10 @@ import subprocess
 from pathlib import Path
 
 from . import processes
-from .servers import ROOT, SERVERS, Pool
+from .servers import PROGRAMS, ROOT, SERVERS, Pool
 
 SCRIPTS = ROOT / "benches/scripts"
-LOAD = ROOT / "target/release/forkyard-load"
+LOAD = PROGRAMS / "forkyard-load"
 
 
 class Bench:

@@ -1,7 +1,6 @@
 """forkyard and php-fpm, started on the same pools."""
 
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -12,7 +11,9 @@ from pathlib import Path
 from . import processes
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 PHP_VERSION = "8.2"
+PHP_FPM = f"/usr/sbin/php-fpm{PHP_VERSION}"
 READY = "ready to handle connections"
 PATIENCE_SECONDS = 60
 
@@ -127,7 +128,7 @@ class Forkyard(Server):
             text += f'application = {{ runtime = "php", version = "{PHP_VERSION}" }}\n\n'
         path = self.directory / "forkyard.toml"
         path.write_text(text)
-        return [ROOT / "target/release/forkyard", "run", "-c", path]
+        return [PROGRAMS / "forkyard", "run", "-c", path]
 
 
 class PhpFpm(Server):
@@ -142,7 +143,7 @@ class PhpFpm(Server):
             text += "".join(f"pm.{name} = {value}\n" for name, value in pool.settings().items())
         path = self.directory / "php-fpm.conf"
         path.write_text(text)
-        return [shutil.which(f"php-fpm{PHP_VERSION}", path="/usr/sbin:/usr/bin"), "-F", "-y", path]
+        return [PHP_FPM, "-F", "-y", path]
 
 
 SERVERS = [Forkyard, PhpFpm]

@@ -1,7 +1,7 @@
 """Rows of the table, and how they are told."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass
@@ -16,6 +16,7 @@ class Row:
     met: bool
     ratio: float | None = None
     note: str = ""
+    rounds: dict = field(default_factory=dict)
 
     def cells(self):
         return [
@@ -50,6 +51,7 @@ def at_least(comparison, bar, **rest):
         must=f"≥ {bar} x",
         met=comparison.ratio >= bar,
         note=f"workers' CPU time for a request: {cpu[0]:.1f} µs, php-fpm {cpu[1]:.1f} µs, ratio {cpu[2]:.2f}",
+        rounds=comparison.rounds,
         **rest,
     )
 
@@ -60,7 +62,8 @@ def as_text(rows):
     rights = {1, 2, 3}
 
     def line(words):
-        padded = (word.rjust(width) if i in rights else word.ljust(width) for i, (word, width) in enumerate(zip(words, widths)))
+        columns = enumerate(zip(words, widths, strict=True))
+        padded = (word.rjust(width) if i in rights else word.ljust(width) for i, (word, width) in columns)
         return "| " + " | ".join(padded) + " |"
 
     rule = "|" + "|".join("-" * (width + 1) + (":" if i in rights else "-") for i, width in enumerate(widths)) + "|"

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Grows when a function is added at the end; anything else is a new forkyard_api_vN. */
-#define FORKYARD_API_VERSION 1
+#define FORKYARD_API_VERSION 2
 
 typedef struct forkyard_request forkyard_request;
 
@@ -76,6 +76,9 @@ struct forkyard_api {
     void (*describe)(forkyard_request *request, const struct forkyard_description *description);
     /* Peak memory of the request, bytes, for the scoreboard. */
     void (*set_memory)(forkyard_request *request, uint64_t bytes);
+
+    /* Since version 2. As finish, for a runtime that is about to return: the connection stays with the worker. */
+    int (*end)(forkyard_request *request);
 };
 
 /* The table; never NULL, valid for the life of the process. */

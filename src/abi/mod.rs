@@ -9,7 +9,7 @@ use crate::worker::Request;
 use std::ffi::{c_char, c_int, c_void};
 
 /// `FORKYARD_API_VERSION`.
-const API_VERSION: u32 = 1;
+const API_VERSION: u32 = 2;
 
 /// `struct forkyard_text`.
 #[repr(C)]
@@ -52,6 +52,7 @@ pub struct Api {
     set_stage: unsafe extern "C" fn(*mut Handle, u32),
     describe: unsafe extern "C" fn(*mut Handle, *const CDescription),
     set_memory: unsafe extern "C" fn(*mut Handle, u64),
+    end: unsafe extern "C" fn(*mut Handle) -> c_int,
 }
 
 static API: Api = Api {
@@ -69,6 +70,7 @@ static API: Api = Api {
     set_stage,
     describe,
     set_memory,
+    end,
 };
 
 /// The table; never null, valid for the life of the process.
@@ -187,6 +189,11 @@ unsafe extern "C" fn flush(request: *mut Handle) -> c_int {
 unsafe extern "C" fn finish(request: *mut Handle) -> c_int {
     // SAFETY: the header's contract.
     unsafe { exclusive(request) }.finish().map_or(-1, |()| 0)
+}
+
+unsafe extern "C" fn end(request: *mut Handle) -> c_int {
+    // SAFETY: the header's contract.
+    unsafe { exclusive(request) }.end().map_or(-1, |()| 0)
 }
 
 unsafe extern "C" fn is_finished(request: *const Handle) -> c_int {

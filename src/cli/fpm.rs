@@ -8,7 +8,6 @@ use crate::config::fpm::{self, Journal, Line, Options};
 use crate::config::{Config, Host, LogLevel, LogTarget};
 use crate::logs::Log;
 use crate::master::Persona;
-use crate::sys::title;
 use arguments::Met;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -36,7 +35,6 @@ pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let program = program_name(arguments.next());
     let (task, options) = read(arguments::parse(arguments));
-    title::prepare();
     match task {
         Task::Help | Task::Wrong => {
             print!("{}", usage::text(&program, fpm::PREFIX));

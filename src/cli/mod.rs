@@ -88,9 +88,7 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
             return ExitCode::from(EXIT_CONFIG);
         }
     };
-    for warning in &loaded.warnings {
-        log::warn!("{warning}");
-    }
+    master::say_findings(&loaded.warnings);
     let persona = Persona::forkyard(path.to_owned());
     let background = background.unwrap_or(loaded.config.global.daemonize);
     start(loaded.config, persona, background)

@@ -19,8 +19,8 @@ pub(super) struct View {
     pub lingering: Vec<WorkerId>,
     /// Requests that may expire, and since when they run; without those whose worker was sent a signal.
     pub running: Vec<(WorkerId, Tick)>,
-    /// Some worker, told to go or not, has work that may become a running request.
-    pub about_to_run: bool,
+    /// Since when workers, told to go or not, have work that may become a running request.
+    pub about_to_run: Vec<Tick>,
     /// How many connections wait, if that is known.
     pub queued: Option<u32>,
 }
@@ -78,7 +78,7 @@ impl View {
         if running {
             self.running.push((id, since.unwrap_or(now)));
         } else if up && !idle {
-            self.about_to_run = true;
+            self.about_to_run.push(since.unwrap_or(now));
         }
     }
 
@@ -126,6 +126,6 @@ mod tests {
         assert_eq!((view.ready(), view.busy, view.born), (1, 1, 1));
         assert_eq!(view.lingering, [ids[2]]);
         assert_eq!(view.running, [(ids[1], Tick::ZERO)]);
-        assert!(!view.about_to_run);
+        assert_eq!(view.about_to_run, []);
     }
 }

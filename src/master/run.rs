@@ -3,14 +3,14 @@
 use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source};
 use super::event::Event;
 use super::manager::Manager;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Finding, Severity};
 use crate::logs::Log;
 use crate::sys::{self, clock, fd, process, title};
 use mio::{Events, Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -92,9 +92,7 @@ impl Persona {
 fn reload(path: &Path) -> Option<Config> {
     match config::load(path) {
         Ok(loaded) => {
-            for warning in &loaded.warnings {
-                log::warn!("{warning}");
-            }
+            say_findings(&loaded.warnings);
             Some(loaded.config)
         }
         Err(errors) => {
@@ -108,7 +106,7 @@ fn reload(path: &Path) -> Option<Config> {
 
 /// Runs the daemon until it is told to stop.
 ///
-/// `ready` is called once every socket listens and the first workers have been asked for.
+/// The process has one thread. `ready` is called once every socket listens and the first workers have been asked for.
 pub fn run(
     config: Config,
     handlers: Handlers,
@@ -116,6 +114,7 @@ pub fn run(
     libexec: &Path,
     ready: impl FnOnce(),
 ) -> Result<(), RunError> {
+    title::prepare();
     let log = Log::install();
     log.direct(&config.global.error_log, config.global.log_level)
         .map_err(RunError::Log)?;
@@ -158,6 +157,18 @@ pub fn run(
     outcome
 }
 
+/// Tells what was found in a configuration that can be used.
+pub(crate) fn say_findings(findings: &[Finding]) {
+    for finding in findings {
+        let level = match finding.severity {
+            Severity::Error => log::Level::Error,
+            Severity::Warning => log::Level::Warn,
+            Severity::Notice => log::Level::Info,
+        };
+        log::log!(level, "{finding}");
+    }
+}
+
 fn limit_master(config: &Config) {
     let global = &config.global;
     let failed = |result: Result<(), sys::Error>| {
@@ -184,7 +195,9 @@ fn write_pid(path: &Path) -> io::Result<()> {
             return Err(error);
         }
     }
-    std::fs::write(path, std::process::id().to_string())
+    // Made anew and by us: a link that somebody puts there in the meantime is not followed.
+    let mut file = std::fs::File::options().write(true).create_new(true).open(path)?;
+    file.write_all(std::process::id().to_string().as_bytes())
 }
 
 struct Master {

@@ -145,10 +145,32 @@ pub fn raise_descriptor_limit() -> Result<(u64, u64)> {
     Ok((soft, hard))
 }
 
-/// Puts /dev/null in place of standard input, and the given descriptors or /dev/null in place of output and error.
-pub fn replace_standard_streams(output: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>) -> Result<()> {
+/// Lets no descriptor from 3 up survive exec, whoever opened it. For a child between fork and exec.
+pub(super) fn close_all_on_exec() {
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: a system call with three numbers; nothing is closed.
+    let failed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) } != 0;
+    if failed {
+        // Linux 5.11 has the flag.
+        for fd in 3..=65_535 {
+            // SAFETY: the same; a number that is no descriptor is refused.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+}
+
+/// /dev/null, to read and to write.
+pub fn null() -> Result<OwnedFd> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null");
-    let null = null.map_err(|e| Error::from_io("open", "/dev/null", &e))?;
+    null.map(OwnedFd::from)
+        .map_err(|e| Error::from_io("open", "/dev/null", &e))
+}
+
+/// Puts `null` in place of standard input, and the given descriptors or `null` in place of output and error.
+pub fn replace_standard_streams(
+    null: BorrowedFd<'_>,
+    output: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>,
+) -> Result<()> {
     let place = |fd: RawFd, target: RawFd| -> Result<()> {
         // SAFETY: the targets are the standard streams, which std never closes; dup2 keeps them open throughout.
         let done = unsafe { libc::dup2(fd, target) };
@@ -161,4 +183,40 @@ pub fn replace_standard_streams(output: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>
     place(null.as_raw_fd(), 0)?;
     place(output.map_or(null.as_raw_fd(), |(out, _)| out.as_raw_fd()), 1)?;
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
+}
+
+/// The variables of socket activation, which are meant for this process alone.
+pub const LISTEN_VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
+/// First descriptor that a service manager passes (sd_listen_fds(3), SD_LISTEN_FDS_START).
+const FIRST_PASSED: RawFd = 3;
+/// Descriptors that are taken from a service manager; more are left alone.
+const MOST_PASSED: RawFd = 4096;
+
+/// The listening sockets that this process was started with, as LISTEN_PID and LISTEN_FDS say (sd_listen_fds(3)):
+/// close-on-exec and non-blocking. Descriptors among them that are no listening sockets are left alone. Only the first
+/// call finds any.
+pub fn passed_listeners() -> Vec<OwnedFd> {
+    static TAKEN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+    let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
+    let is_for_us = number("LISTEN_PID") == RawFd::try_from(std::process::id()).ok();
+    let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MOST_PASSED);
+    if !is_for_us || TAKEN.swap(true, std::sync::atomic::Ordering::SeqCst) {
+        return Vec::new();
+    }
+    (FIRST_PASSED..FIRST_PASSED + count)
+        .filter_map(adopt_listener)
+        .collect()
+}
+
+fn adopt_listener(fd: RawFd) -> Option<OwnedFd> {
+    // SAFETY: only borrowed for two calls, both of which fail for a descriptor that is not open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let listens = nix::sys::socket::getsockopt(&borrowed, nix::sys::socket::sockopt::AcceptConn);
+    if !listens.is_ok_and(|listens| listens) {
+        return None;
+    }
+    set_close_on_exec(borrowed, true).ok()?;
+    set_nonblocking(borrowed, true).ok()?;
+    // SAFETY: it is open, was passed to this process for its own use, and is taken once.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }

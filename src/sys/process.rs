@@ -206,8 +206,7 @@ pub struct Program {
 pub fn start(program: &Program) -> Result<i32> {
     let name = program.path.to_string_lossy().into_owned();
     let (reader, pipe_end) = super::fd::pipe(false)?;
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null");
-    let null = OwnedFd::from(null.map_err(|e| Error::from_io("open", "/dev/null", &e))?);
+    let null = super::fd::null()?;
     // Ours must lie above every target number, or one dup2 would close another's source.
     let lowest = program
         .descriptors
@@ -278,6 +277,8 @@ fn run_child(
     // SAFETY: system calls on descriptors that were prepared before the fork, and pointers into strings that live in
     // the parent's copied memory; nothing allocates.
     unsafe {
+        // What the master was started with is nobody else's. What is placed below survives.
+        super::fd::close_all_on_exec();
         for target in 0..3 {
             if libc::dup2(null.as_raw_fd(), target) < 0 {
                 return report(0);
@@ -322,6 +323,16 @@ pub fn replace_environment(environment: Vec<(std::ffi::OsString, std::ffi::OsStr
     for (name, value) in environment {
         // SAFETY: the process has one thread.
         unsafe { std::env::set_var(name, value) };
+    }
+}
+
+/// Takes variables out of the environment that were meant for this process and not for what it starts.
+///
+/// The process has one thread.
+pub fn forget_variables(names: &[&str]) {
+    for name in names {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::remove_var(name) };
     }
 }
 
@@ -371,5 +382,76 @@ impl Launcher {
     /// Lets the process that was started exit with this code.
     pub fn report(self, code: u8) {
         let _ = nix::unistd::write(&self.pipe, &[code]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a forked child does before it exits with a code. It makes system calls and nothing else: the harness has
+    /// threads, whose locks may be held in the copy.
+    fn in_child(act: impl FnOnce() -> i32) -> Ended {
+        // SAFETY: as the comment above says; the child leaves by _exit.
+        match unsafe { fork() }.unwrap() {
+            Side::Child => {
+                signal::reset_in_child();
+                exit_now(act())
+            }
+            Side::Parent(pid) => reap_pid(pid).unwrap(),
+        }
+    }
+
+    /// Makes a sibling of a child by `fork`, and says with which code it ended, to whom it was due.
+    fn sibling_ends_at(fork: unsafe fn() -> Result<Side>) -> Ended {
+        in_child(|| {
+            if become_subreaper().is_err() {
+                return 1;
+            }
+            // SAFETY: the middle process has one thread.
+            match unsafe { super::fork() } {
+                // The preloader's part: makes a sibling and leaves.
+                Ok(Side::Child) => match unsafe { fork() } {
+                    Ok(Side::Child) => exit_now(7),
+                    Ok(Side::Parent(_)) => exit_now(0),
+                    Err(_) => exit_now(2),
+                },
+                Ok(Side::Parent(preloader)) => {
+                    let mut codes = 0;
+                    for _ in 0..2 {
+                        match waitpid(None, None) {
+                            Ok(WaitStatus::Exited(pid, 0)) if pid.as_raw() == preloader => codes += 1,
+                            Ok(WaitStatus::Exited(pid, 7)) if pid.as_raw() != preloader => codes += 10,
+                            _ => return 3,
+                        }
+                    }
+                    codes
+                }
+                Err(_) => 4,
+            }
+        })
+    }
+
+    #[test]
+    fn a_sibling_is_its_grandparents_to_reap() {
+        assert_eq!(sibling_ends_at(fork_sibling), Ended::Code(11));
+    }
+
+    #[test]
+    fn so_is_one_by_double_fork() {
+        assert_eq!(sibling_ends_at(fork_twice), Ended::Code(11));
+    }
+
+    #[test]
+    fn an_error_of_exec_is_told() {
+        let program = Program {
+            path: c"/nonexistent/program".into(),
+            arguments: vec![c"program".into()],
+            environment: Vec::new(),
+            descriptors: Vec::new(),
+            descriptor_limit: None,
+        };
+        let error = start(&program).unwrap_err();
+        assert_eq!((error.call, error.errno), ("execve", Errno::ENOENT));
     }
 }

@@ -28,22 +28,20 @@ pub struct Request<'w> {
 
 impl<'w> Request<'w> {
     /// The parameters are taken out of the connection, so that they outlive it: a runtime may go on after the answer
-    /// has ended.
+    /// has ended. The connection gets the memory of an earlier request's.
     pub(super) fn new(service: &'w mut Service) -> Request<'w> {
-        let params = service
-            .current_mut()
-            .map(|c| std::mem::take(c.responder.params_mut()))
-            .unwrap_or_default();
+        let mut params = std::mem::take(&mut service.spare_params);
+        if let Some(connection) = service.current_mut() {
+            std::mem::swap(&mut params, connection.responder.params_mut());
+        }
         Request { service, params }
     }
 
     /// Gives the parameters' memory back for the next request.
     pub(super) fn release(self) -> &'w mut Service {
         let Request { service, mut params } = self;
-        if let Some(connection) = service.current_mut() {
-            params.clear();
-            *connection.responder.params_mut() = params;
-        }
+        params.clear();
+        service.spare_params = params;
         service
     }
 
@@ -132,6 +130,12 @@ impl<'w> Request<'w> {
             self.service.hold_current();
         }
         result
+    }
+
+    /// As [`Request::finish`], for a runtime that is about to return. The connection stays current: to look after it
+    /// meanwhile would cost more than the moment until the worker does.
+    pub fn end(&mut self) -> Result<(), ClientGone> {
+        self.service.finish()
     }
 
     /// Whether the answer has ended.

@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::kit::Settings;
 use super::minder::Minder;
 use super::request::ClientGone;
-use crate::fastcgi::{Input, MAX_CONTENT, Output, ProtocolStatus, RecordType, Violation, header};
+use crate::fastcgi::{Input, MAX_CONTENT, Output, Params, ProtocolStatus, RecordType, Violation, header};
 use crate::scoreboard::stamp::{Description, Stamp};
 use crate::scoreboard::{Reader, Slot, Stage};
 use crate::sys::socket::{Progress, Readiness, receive, send, send_gathered, shutdown_write, wait};
@@ -71,6 +71,8 @@ pub(super) struct Service {
         reason = "the same boxes come from and go to the held connections"
     )]
     spare: Vec<Box<Connection>>,
+    /// Memory for a next request's parameters.
+    pub(super) spare_params: Params,
     /// A piece of the body that was decoded and not read yet: `input[from..to]`.
     body: (usize, usize),
     body_ended: bool,
@@ -100,6 +102,7 @@ impl Service {
             output: Output::new(),
             current: None,
             spare: Vec::new(),
+            spare_params: Params::new(),
             body: (0, 0),
             body_ended: false,
             finished: true,
@@ -214,7 +217,7 @@ impl Service {
 
     /// Reads on until a request's parameters are all in.
     pub(super) fn read_request(&mut self) -> Result<(), NoRequest> {
-        let limit = clock::now() + self.settings.pool.client_timeout;
+        let mut limit = None;
         loop {
             match self.look()? {
                 Look::Request => break,
@@ -224,13 +227,15 @@ impl Service {
                     if self.current().is_none_or(|c| c.responder.is_between_requests()) {
                         return Err(NoRequest::Silent);
                     }
-                    let left = limit.since(clock::now());
+                    let now = clock::now();
+                    let patience = self.settings.pool.client_timeout;
+                    let left = limit.get_or_insert(now + patience).since(now);
                     match self.fill(left) {
                         Ok(()) => {}
                         Err(NoRequest::Silent) => {
-                            let limit = self.settings.pool.client_timeout.as_secs_f64();
                             return Err(NoRequest::Failed(format!(
-                                "the client did not complete its request within {limit} s"
+                                "the client did not complete its request within {} s",
+                                patience.as_secs_f64()
                             )));
                         }
                         Err(NoRequest::Closed) => {
@@ -245,6 +250,10 @@ impl Service {
                     if let Some(reply) = violation.reply() {
                         let reply = reply.bytes().to_vec();
                         let _ = self.send_all(&reply);
+                        // What the client has sent and nobody read would reset the connection, reply and all.
+                        if let Some(connection) = self.current.as_deref() {
+                            drain_input(connection, &mut self.input);
+                        }
                     }
                     return Err(NoRequest::Failed(violation.to_string()));
                 }

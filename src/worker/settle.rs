@@ -5,7 +5,7 @@ use crate::config::CoreLimit;
 use crate::sys::identity as id;
 use crate::sys::{Error, fd, process};
 use std::ffi::OsString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Applies the pool's settings to this process, in php-fpm's order: limits, root directory, working directory,
 /// priority, group, supplementary groups, user, dumpable, no_new_privs. Before the application runs any code.
@@ -45,9 +45,11 @@ pub fn settle(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the seat's pipes, or /dev/null, this process' standard output and error, and /dev/null its input.
-pub fn settle_output(seat: &Seat) -> Result<(), Error> {
+/// Makes the seat's pipes, or `null`, this process' standard output and error, and `null` its input. `null` is
+/// /dev/null, opened before the process settled: a chroot has none.
+pub fn settle_output(seat: &Seat, null: BorrowedFd<'_>) -> Result<(), Error> {
     fd::replace_standard_streams(
+        null,
         seat.output
             .as_ref()
             .map(|(output, error)| (output.as_fd(), error.as_fd())),

@@ -2,6 +2,9 @@
 
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 
+mod applications;
+mod births;
+mod documents;
 mod faults;
 mod kept;
 mod processes;
@@ -10,3 +13,4 @@ mod reload;
 mod scoreboard;
 mod signals;
 mod support;
+mod syscalls;

@@ -16,6 +16,9 @@ const TURNS: Duration = Duration::from_millis(60);
 /// How soon after it was watched again a source is taken to have been ready all the time.
 const DOUBT: Duration = Duration::from_millis(20);
 
+/// How much later than it expires a request is looked at: it is told of a little after it began.
+const LATE: Duration = Duration::from_millis(50);
+
 /// After a fault workers may be held back this long.
 const BACKOFF: Duration = Duration::from_secs(31);
 
@@ -30,15 +33,42 @@ impl World {
         for id in ids {
             self.check_neglect(id)?;
         }
+        self.check_timeouts()
+    }
+
+    /// Every request that can expire will be looked at in time.
+    fn check_timeouts(&self) -> Result<(), String> {
+        for (id, worker) in &self.workers {
+            let generation = self.generations.get(&worker.generation);
+            let Some(timeout) = generation.and_then(|it| it.policy.terminate_timeout) else {
+                continue;
+            };
+            let slot = generation.and_then(|it| it.slots.get(&worker.slot));
+            let Some(slot) = slot.filter(|_| matches!(worker.at, At::Run(_))) else {
+                continue;
+            };
+            let told_late = slot.since <= self.tally.last_stall;
+            if worker.gone.is_some() || worker.hostile || worker.was_termed || told_late {
+                continue;
+            }
+            let latest = slot.since + timeout + LATE;
+            if self.manager.next_deadline().is_none_or(|due| due > latest) {
+                return Err(format!("the request of {id:?} runs and nobody looks"));
+            }
+        }
         Ok(())
     }
 
     fn check_neglect(&mut self, id: PoolId) -> Result<(), String> {
         let pool = &self.pools[&id];
         let waits = !pool.queue.is_empty() && !pool.closed && !self.stopping;
-        let neglected = waits && self.could_serve(id);
+        let someone_sleeps = waits && self.someone_sleeps(id);
+        let neglected = waits && (someone_sleeps || self.could_make_one(id));
         let now = self.now;
-        let strict = self.scenario.faults.none();
+        let faults = self.scenario.faults;
+        // Only a worker that is gone with the wake-up, or never moves, leaves work to one that sleeps.
+        let wakes_are_lost = faults.dies_accepting + faults.freezes + faults.hostile > 0;
+        let strict = faults.none() || (someone_sleeps && !wakes_are_lost);
         let pool = self.pools.get_mut(&id).expect("the pool is there");
         if !neglected {
             pool.neglected = None;
@@ -61,24 +91,25 @@ impl World {
         Ok(())
     }
 
-    /// Whether a worker could take work of this pool, or one could be made for it.
-    fn could_serve(&self, id: PoolId) -> bool {
-        let liars = self
+    fn has_liars(&self, id: PoolId) -> bool {
+        self.workers
+            .values()
+            .any(|worker| worker.pool == id && (worker.hostile || worker.frozen))
+    }
+
+    /// Whether a worker of this pool could take work and was not woken.
+    fn someone_sleeps(&self, id: PoolId) -> bool {
+        let sleeps = self
             .workers
             .values()
-            .any(|worker| worker.pool == id && (worker.hostile || worker.frozen));
-        let waits = self.workers.values().any(|worker| {
-            worker.pool == id
-                && worker.at == At::Wait
-                && worker.gone.is_none()
-                && !worker.frozen
-                && !worker.hostile
-        });
-        if liars {
+            .any(|worker| worker.pool == id && worker.at == At::Wait && worker.gone.is_none());
+        sleeps && !self.has_liars(id)
+    }
+
+    /// Whether a worker of this pool could be made.
+    fn could_make_one(&self, id: PoolId) -> bool {
+        if self.has_liars(id) {
             return false;
-        }
-        if waits {
-            return true;
         }
         let Some(serving) = self.manager.serving(id) else {
             return false;
@@ -348,7 +379,11 @@ impl World {
             .workers
             .values()
             .any(|worker| Some(worker.generation) == served && !worker.was_retired && worker.gone.is_none());
-        if self.scenario.faults.none() && replaces && (needs && up == 0 || loads) {
+        if self.scenario.faults.none()
+            && self.scenario.max_requests.is_none()
+            && replaces
+            && (needs && up == 0 || loads)
+        {
             self.fail(format!("{id:?} takes over with {up} workers"));
         }
     }

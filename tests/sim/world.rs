@@ -139,6 +139,8 @@ pub(crate) struct Tally {
     pub(crate) faults: u32,
     pub(crate) last_fault: Tick,
     pub(crate) last_deadline: Tick,
+    /// When time passed though someone could have gone on.
+    pub(crate) last_stall: Tick,
 }
 
 pub(crate) struct World {
@@ -250,12 +252,13 @@ impl World {
         self.terminated = !finish;
         self.answers
             .push_back(if finish { Event::Finish } else { Event::Terminate });
+        let loses_patience = finish && self.random.percent(30);
         let mut patience = DEADLINES_TO_REST;
         while !self.exited && patience > 0 {
             for _ in 0..self.random.below(30) {
                 self.step()?;
             }
-            if finish && self.random.percent(5) && !self.terminated {
+            if loses_patience && self.random.percent(5) && !self.terminated {
                 self.terminated = true;
                 self.answers.push_back(Event::Terminate);
             }
@@ -370,6 +373,7 @@ impl World {
         }
         if self.random.percent(10) {
             self.pass_time();
+            self.tally.last_stall = self.now;
             return;
         }
         let open: Vec<PoolId> = self

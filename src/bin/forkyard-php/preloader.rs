@@ -14,7 +14,7 @@ use forkyard::worker::{self, Kit, KitError, Seat, Settings};
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -121,6 +121,8 @@ fn lost(error: &sys::Error) -> ExitCode {
 struct Preloader {
     kit: Kit,
     php: Php,
+    /// /dev/null, which a chroot has not.
+    null: OwnedFd,
 }
 
 /// Both sides of a fork.
@@ -147,6 +149,7 @@ impl Preloader {
         ));
         Log::install().send_to_master(duplicate(&kit.messages)?);
 
+        let null = sys::fd::null()?;
         // No PHP code, such as opcache.preload, runs as root. A chroot has to wait until everything is loaded.
         let is_jailed = kit.settings.pool.chroot.is_some();
         if !is_jailed {
@@ -157,7 +160,7 @@ impl Preloader {
             worker::settle(&kit.settings)?;
         }
         worker::settle_environment(&kit.settings);
-        Ok(Preloader { kit, php })
+        Ok(Preloader { kit, php, null })
     }
 
     fn spawn(&self, message: Message) -> Spawned {
@@ -191,15 +194,16 @@ impl Preloader {
     fn work(self, seat: Seat) -> ! {
         // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
         signal::reset_in_child();
-        let Preloader { kit, php } = self;
+        let Preloader { kit, php, null } = self;
         title::set(&format!(
             "{}: pool {}",
             kit.settings.pool.title, kit.settings.pool.name
         ));
-        if let Err(error) = worker::settle_output(&seat) {
+        if let Err(error) = worker::settle_output(&seat, null.as_fd()) {
             log::error!("worker failed to initialize: {error}");
             exit_now(EXIT_START_FAILED);
         }
+        drop(null);
         let mut runtime = PhpRuntime::begin(&php, &kit.settings.pool, seat.output.is_some());
         let code = worker::run(kit, seat, &mut runtime);
         php.end_worker();

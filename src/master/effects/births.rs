@@ -8,7 +8,7 @@ use super::{Edge, Who, WorkerEdge};
 use crate::config::Application;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
-use crate::sys::fd::{close_all_but, pipe, socket_pair};
+use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
 use crate::sys::process::{self, Program, Side, exit_now};
 use crate::sys::{Error, clock, signal, title};
 use crate::worker::{self, Kit, Runtime, Seat};
@@ -112,14 +112,11 @@ impl Edge {
                 nix::errno::Errno::ESRCH,
             ));
         };
+        let (slot, descriptors) = seat.take_apart();
         let command = Command::Spawn {
             worker: worker.0,
-            slot: seat.slot,
+            slot,
         };
-        let mut descriptors = vec![seat.retire];
-        if let Some((output, error)) = seat.output {
-            descriptors.extend([output, error]);
-        }
         preloader.send(&command, descriptors);
         Ok(())
     }
@@ -238,25 +235,7 @@ impl Edge {
         self.sources
             .watch(&self.registry, &output, Source::PreloaderOutput(id))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
-        let Kit {
-            settings,
-            listener,
-            queue_out,
-            queue_in,
-            child_accept,
-            messages,
-            board_writable,
-            board_readable,
-        } = kit;
-        let descriptors = vec![
-            listener,
-            queue_out,
-            queue_in,
-            child_accept,
-            messages,
-            board_writable,
-            board_readable,
-        ];
+        let (settings, descriptors) = kit.take_apart();
         preloader.send(&Command::Begin { kit: settings }, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
         if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
@@ -314,7 +293,10 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
         "{}: pool {}",
         kit.settings.pool.title, kit.settings.pool.name
     ));
-    let result = worker::settle(&kit.settings).and_then(|()| worker::settle_output(&seat));
+    let result = null().and_then(|null| {
+        worker::settle(&kit.settings)?;
+        worker::settle_output(&seat, null.as_fd())
+    });
     worker::settle_environment(&kit.settings);
     match result {
         Ok(()) => worker::run(kit, seat, runtime),

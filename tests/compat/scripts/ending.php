@@ -1,6 +1,8 @@
 <?php
 // The ways a script can end.
-register_shutdown_function(function () { echo "shutdown function\n"; });
+register_shutdown_function(function () {
+    echo 'shutdown function in ', getcwd() === __DIR__ ? "the script's directory" : 'the directory of before', "\n";
+});
 class Kept { public function __destruct() { echo "destructor\n"; } }
 $kept = new Kept();
 ini_set('display_errors', $_GET['display'] ?? '0');

@@ -33,6 +33,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "shim.h"
@@ -88,6 +90,8 @@ static const struct forkyard_shim_request *serving;
 static struct ini_change *ini_changes;
 static struct disabled_function *disabled_functions;
 static int body_file = -1;
+/* Where the worker is between two scripts; negative: PHP finds its way back by itself. */
+static int home_directory = -1;
 static bool has_logged;
 /* The script has ended its answer and goes on: what it still prints is for nobody. */
 static bool has_finished;
@@ -113,6 +117,7 @@ static char *param(const char *name, size_t length)
 #include "module.c"
 #include "settings.c"
 #include "report.c"
+#include "heap.c"
 
 /* --- what the preloader calls --- */
 
@@ -130,7 +135,7 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     sapi.ini_entries = start->ini_entries ? strdup(start->ini_entries) : NULL;
     sapi.executable_location = strdup(start->executable);
     sapi.php_ini_ignore_cwd = 1;
-    return sapi.startup(&sapi) == SUCCESS ? 0 : -1;
+    return start_with_huge_pages() == SUCCESS ? 0 : -1;
 }
 
 EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
@@ -170,6 +175,13 @@ EXPORT void forkyard_shim_begin_worker(const struct forkyard_shim_worker *given,
 #endif
     /* PHP hands signals on to the handlers that it has seen here: the worker's, not the preloader's. */
     zend_signal_startup();
+
+    /* PHP goes to the script's directory and back by asking where it is and walking there by name. Going back through a
+     * descriptor is the same for less. */
+    home_directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (home_directory >= 0) {
+        SG(options) |= SAPI_OPTION_NO_CHDIR;
+    }
 
     import_process_environment = php_import_environment_variables;
     php_import_environment_variables = import_environment;
@@ -252,7 +264,13 @@ static void run_script(void)
     } else {
         api->set_stage(REQUEST(), FORKYARD_STAGE_EXECUTING);
         EG(exit_status) = 0;
+        if (home_directory >= 0) {
+            php_ignore_value(VCWD_CHDIR_FILE(SG(request_info).path_translated));
+        }
         php_execute_script(&file);
+        if (home_directory >= 0) {
+            php_ignore_value(fchdir(home_directory));
+        }
     }
     zend_destroy_file_handle(&file);
     efree(path);

@@ -100,10 +100,10 @@ static int on_activate(void)
 #define ON_ACTIVATE on_activate
 #endif
 
-/* Also called at the end of module start-up, where there is no request. */
+/* Also called at the end of module start-up, where there is no request. No script runs after it. */
 static int on_deactivate(void)
 {
-    if (SG(sapi_started) && REQUEST() && api->finish(REQUEST()) < 0) {
+    if (SG(sapi_started) && REQUEST() && api->end(REQUEST()) < 0) {
         php_handle_aborted_connection();
     }
     return SUCCESS;

@@ -1,0 +1,132 @@
+//! Real applications: nginx in front, the daemon and PHP behind, curl as the browser.
+
+mod access;
+mod database;
+mod dokuwiki;
+mod identity;
+mod limits;
+mod load;
+mod site;
+mod streaming;
+mod transfers;
+
+use crate::support::daemon::{Daemon, make_writable, php_pool};
+use crate::support::nginx::Nginx;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What nginx has to be told for a PHP site below `root`, beside `extra` in the location of the scripts.
+fn php_location(root: &str, upstream: &str, extra: &str) -> String {
+    format!(
+        "root {root};\nindex index.php doku.php;\nlocation ~ ^.+\\.(php|txt)(/|$) {{\n\
+         fastcgi_split_path_info ^(.+?\\.(?:php|txt))(/.*)$;\ninclude /etc/nginx/fastcgi_params;\n\
+         fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n\
+         fastcgi_param PATH_INFO $fastcgi_path_info;\nfastcgi_param HTTP_HOST $http_host;\n{extra}\n\
+         fastcgi_pass {upstream};\n}}\n"
+    )
+}
+
+/// A PHP pool named `www` behind nginx.
+struct Site {
+    nginx: Nginx,
+    daemon: Daemon,
+    root: PathBuf,
+}
+
+impl Site {
+    /// `settings` and `application` are lines of the pool's tables, `extra` lines of nginx's location.
+    fn start(settings: &str, application: &str, extra: &str) -> Site {
+        let daemon = Daemon::start(|dir| php_pool(dir, settings, application));
+        let root = daemon.dir.join("site");
+        fs::create_dir(&root).expect("site");
+        make_writable(&root);
+        let upstream = format!("unix:{}", daemon.socket("www").display());
+        let nginx = Nginx::start(&php_location(&root.display().to_string(), &upstream, extra), "");
+        Site { nginx, daemon, root }
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::write(self.root.join(name), content).expect("write");
+    }
+
+    fn get(&self, path: &str) -> Http {
+        http(&[&self.nginx.url(path)])
+    }
+}
+
+/// An answer as curl shows it.
+#[derive(Debug)]
+struct Http {
+    status: u16,
+    /// Status line and headers.
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Http {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+/// One request with curl; `arguments` are curl's.
+fn http(arguments: &[&str]) -> Http {
+    let output = Command::new("curl")
+        .args([
+            "--silent",
+            "--show-error",
+            "--include",
+            "--max-time",
+            "120",
+            "--header",
+            "Expect:",
+        ])
+        .args(arguments)
+        .output()
+        .expect("curl (Debian package curl)");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "curl {arguments:?}: {:?}\n{errors}",
+        output.status
+    );
+    let bytes = output.stdout;
+    let end = bytes
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .expect("an end of the headers");
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .expect("a status");
+    Http {
+        status,
+        head,
+        body: bytes[end + 4..].to_vec(),
+    }
+}
+
+/// Nothing in the daemon's log is worse than a notice.
+#[track_caller]
+fn assert_quiet(daemon: &Daemon) {
+    let log = daemon.log();
+    let bad: Vec<&str> = log
+        .lines()
+        .filter(|line| {
+            ["] WARNING: ", "] ERROR: ", "] ALERT: "]
+                .iter()
+                .any(|level| line.contains(level))
+        })
+        .collect();
+    assert!(bad.is_empty(), "the log has {bad:#?}");
+}

@@ -1,0 +1,180 @@
+//! What a worker is given: environment, directory, descriptors. And what not.
+
+use super::assert_quiet;
+use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::{is_root, process, until};
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+const SETTINGS: &str = "pm = \"static\"\nmax_children = 1\n";
+/// Without what comes from the request.
+const ENVIRONMENT: &str = "<?php echo json_encode(array_intersect_key(getenv(),
+    array_flip(['MARK', 'COPY', 'OWN', 'HOME', 'USER', 'PATH', 'PWD'])));";
+
+/// A daemon that was started with an environment and a descriptor of its own.
+fn start(settings: &str) -> (Daemon, tempfile::TempDir) {
+    let dir = directory();
+    fs::write(
+        dir.path().join("forkyard.toml"),
+        php_pool(dir.path(), settings, ""),
+    )
+    .expect("configuration");
+    fs::write(
+        dir.path().join("stray"),
+        "a file that the daemon was started with",
+    )
+    .expect("stray");
+    let mut command = Command::new("sh");
+    command
+        .args([
+            "-c",
+            "exec \"$0\" run -c \"$1/forkyard.toml\" 7<\"$1/stray\" 8<\"$1/stray\"",
+        ])
+        .arg(env!("CARGO_BIN_EXE_forkyard"))
+        .arg(dir.path())
+        .env("MARK", "the master's")
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir("/usr");
+    let daemon = Daemon::launch(dir.path(), command);
+    daemon.wait_for("ready to handle connections");
+    (daemon, dir)
+}
+
+fn environment(settings: &str) -> BTreeMap<String, String> {
+    let (daemon, _dir) = start(&format!("{SETTINGS}{settings}"));
+    daemon.write("env.php", ENVIRONMENT);
+    let body = daemon.get("www", "env.php").body();
+    assert_quiet(&daemon);
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+/// USER and HOME of whom the workers run as.
+fn user_variables() -> BTreeMap<String, String> {
+    let user = if is_root() {
+        nix::unistd::User::from_name("www-data")
+    } else {
+        nix::unistd::User::from_uid(nix::unistd::geteuid())
+    };
+    let user = user.expect("users").expect("a user");
+    let home = user.dir.display().to_string();
+    BTreeMap::from([("USER".to_owned(), user.name), ("HOME".to_owned(), home)])
+}
+
+#[test]
+fn the_environment_is_cleared_and_set() {
+    let mut wanted = user_variables();
+    wanted.insert("OWN".into(), "a b".into());
+    wanted.insert("COPY".into(), "the master's".into());
+    assert_eq!(environment("env = { OWN = \"a b\", COPY = \"$MARK\" }\n"), wanted);
+}
+
+#[test]
+fn clear_env_false_keeps_the_master_s_environment() {
+    let seen = environment("clear_env = false\n");
+    assert_eq!(seen.get("MARK").map(String::as_str), Some("the master's"));
+    assert_eq!(seen.get("PATH").map(String::as_str), Some("/usr/bin:/bin"));
+    for (name, value) in user_variables() {
+        assert_eq!(seen.get(&name), Some(&value));
+    }
+}
+
+/// Number and target of each descriptor of a process.
+fn descriptors(pid: u32) -> BTreeMap<u32, String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
+    entries
+        .map_while(Result::ok)
+        .filter_map(|entry| {
+            let target = fs::read_link(entry.path()).ok()?.display().to_string();
+            Some((entry.file_name().to_str()?.parse().ok()?, target))
+        })
+        .collect()
+}
+
+/// `socket:[123]` is a socket whatever its number.
+fn kind(target: &str) -> &str {
+    let known = [
+        "socket:",
+        "pipe:",
+        "anon_inode:[eventpoll]",
+        "/memfd:forkyard",
+        "/tmp/.ZendSem",
+    ];
+    known
+        .into_iter()
+        .find(|known| target.starts_with(known))
+        .unwrap_or(target)
+}
+
+/// The standard streams, what the worker contract names, and PHP's lock of its shared memory. Nothing that the daemon
+/// was started with, and nothing of the master's or the preloader's own.
+#[test]
+fn a_worker_has_the_descriptors_that_it_needs_and_no_other() {
+    let (daemon, _dir) = start(SETTINGS);
+    daemon.write("pid.php", "<?php echo getmypid();");
+    let worker: u32 = daemon.get("www", "pid.php").body().parse().expect("a pid");
+    let home = fs::read_link(format!("/proc/{worker}/cwd"))
+        .expect("cwd")
+        .display()
+        .to_string();
+    let wanted = BTreeMap::from([
+        // Listening socket, both ends of the queue of kept connections, lines for the daemon's log.
+        ("socket:", 4),
+        // child_accept and the retire channel.
+        ("pipe:", 2),
+        ("anon_inode:[eventpoll]", 1),
+        ("/tmp/.ZendSem", 1),
+        // Where it stands between two scripts, to return to.
+        (home.as_str(), 1),
+    ]);
+    let mut seen = BTreeMap::new();
+    let is_as_wanted = || {
+        seen = descriptors(worker);
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, target) in seen.range(3..) {
+            *kinds.entry(kind(target)).or_default() += 1;
+        }
+        (kinds == wanted).then_some(())
+    };
+    // Until the connection of the request is closed there is one more.
+    until("these descriptors and no other", is_as_wanted);
+    for standard in 0..3 {
+        assert_eq!(seen[&standard], "/dev/null");
+    }
+    assert_quiet(&daemon);
+}
+
+#[test]
+fn a_program_that_a_script_starts_has_none_of_the_daemon_s_descriptors() {
+    let (daemon, _dir) = start(SETTINGS);
+    // exec: the shell's own would be counted too.
+    daemon.write("list.php", "<?php echo shell_exec('exec ls -l /proc/self/fd');");
+    let list = daemon.get("www", "list.php").body();
+    for wrong in ["socket:", "eventpoll", "memfd", "stray", "ZendSem"] {
+        assert!(!list.contains(wrong), "{wrong} in {list}");
+    }
+    // Its output, which is PHP's pipe.
+    assert_eq!(list.matches("pipe:").count(), 1, "{list}");
+}
+
+#[test]
+fn a_worker_stands_where_chdir_says() {
+    let (daemon, _dir) = start(&format!("{SETTINGS}chdir = \"/usr/share\"\n"));
+    let worker = daemon.wait_for_workers("www", 1)[0];
+    daemon.write("cwd.php", "<?php echo getcwd();");
+    // A script runs in its own directory.
+    assert_eq!(
+        daemon.get("www", "cwd.php").body(),
+        daemon.dir.display().to_string()
+    );
+    let place = || {
+        fs::read_link(format!("/proc/{worker}/cwd"))
+            .expect("cwd")
+            .display()
+            .to_string()
+    };
+    until("the worker to be back", || {
+        (place() == "/usr/share").then_some(())
+    });
+    assert_eq!(process::title(worker), "forkyard: pool www");
+}

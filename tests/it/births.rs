@@ -1,0 +1,62 @@
+//! Workers that die at birth, with a Rust handler: it is forked by the master itself, with no preloader between.
+
+use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::until;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The example that serves a pool named `hello`.
+fn responder() -> PathBuf {
+    let mut path = std::env::current_exe().expect("the test's own path");
+    path.pop();
+    path.pop();
+    path.join("examples/responder")
+}
+
+#[test]
+fn a_pool_whose_workers_die_at_birth_backs_off_and_recovers() {
+    let dir = directory();
+    let path = dir.path();
+    let work = path.join("work");
+    std::fs::create_dir(&work).expect("mkdir");
+    let settings = format!(
+        "pm = \"static\"\nmax_children = 4\nchdir = \"{}\"\n",
+        work.display()
+    );
+    let text = pool(path, "hello", &settings, "runtime = \"rust\"\n");
+    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = Command::new(responder());
+    command.arg(path.join("forkyard.toml"));
+    let daemon = Daemon::launch(path, command);
+    daemon.wait_for("ready to handle connections");
+    let first = daemon.wait_for_workers("hello", 4);
+    std::fs::remove_dir(&work).expect("rmdir");
+    for worker in first {
+        crate::support::process::signal(worker, nix::sys::signal::Signal::SIGKILL);
+    }
+    daemon.wait_for_count("the next try is in", 3);
+    daemon.wait_for("child failed to initialize: chdir");
+    let lines = daemon
+        .log()
+        .lines()
+        .filter(|line| line.contains("the next try is in"))
+        .count();
+    let births = daemon
+        .log()
+        .lines()
+        .filter(|line| line.contains("exited with code 70"))
+        .count();
+    assert!(
+        births >= 3 && births <= 4 * (lines + 2),
+        "{births} births in {lines} steps:\n{}",
+        daemon.log()
+    );
+    std::fs::create_dir(&work).expect("mkdir");
+    daemon.wait_for_workers("hello", 4);
+    let answer = until("an answer", || Some(daemon.get("hello", "x?you")));
+    assert!(
+        answer.body().starts_with("Hello you from worker "),
+        "{}",
+        answer.text()
+    );
+}

@@ -1,0 +1,241 @@
+//! What the documents show is true: every example is checked or run, and every link leads somewhere.
+//!
+//! A block marked `toml` is a whole configuration; `toml fragment` is lines of a pool's table; `nginx` is for nginx's http
+//! block; `sh` are commands; `rust` is a part of a file in `examples/`. Any other block is text.
+
+mod blocks;
+mod served;
+
+use crate::support::daemon::{Daemon, directory, php_pool};
+use blocks::{Block, documents, root};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Commands of others that the documents may name.
+const COMMANDS: &[&str] = &["cargo", "cd", "curl", "git", "kill", "nginx", "systemctl"];
+
+fn blocks(kind: &str) -> Vec<Block> {
+    documents()
+        .into_iter()
+        .flat_map(|path| blocks::read(&path))
+        .filter(|block| block.kind == kind)
+        .collect()
+}
+
+/// Runs `forkyard` with these arguments.
+fn forkyard(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(arguments)
+        .output()
+        .expect("forkyard")
+}
+
+/// What `forkyard check` says of a text.
+fn check(text: &str) -> Result<(), String> {
+    let dir = directory();
+    let file = dir.path().join("forkyard.toml");
+    fs::write(&file, text).expect("configuration");
+    let output = forkyard(&["check", "-c", &file.display().to_string()]);
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn every_configuration_in_the_documents_is_right() {
+    let whole = blocks("toml");
+    assert!(!whole.is_empty(), "the README has a configuration");
+    for block in whole {
+        if let Err(said) = check(&block.text) {
+            panic!("{block}: {said}\n{}", block.text);
+        }
+    }
+}
+
+/// A fragment is a mistake by itself: it is put into the smallest pool there is.
+#[test]
+fn every_fragment_of_a_configuration_fits_into_a_pool() {
+    for block in blocks("toml fragment") {
+        assert!(
+            check(&block.text).is_err(),
+            "{block} is a whole configuration; mark it as toml"
+        );
+        let pm = if block.text.contains("pm =") {
+            ""
+        } else {
+            "pm = \"static\"\nmax_children = 1\n"
+        };
+        let text = php_pool(Path::new("/run"), &format!("{pm}{}", block.text), "");
+        if let Err(said) = check(&text) {
+            panic!("{block}: {said}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn every_block_has_a_kind_that_is_known() {
+    let known = BTreeSet::from(["", "toml", "toml fragment", "nginx", "sh", "rust"]);
+    for block in documents().into_iter().flat_map(|path| blocks::read(&path)) {
+        assert!(known.contains(block.kind.as_str()), "{block}: {}", block.kind);
+    }
+}
+
+#[test]
+fn every_command_in_the_documents_exists() {
+    for block in blocks("sh") {
+        for line in block
+            .text
+            .lines()
+            .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        {
+            check_command(&block, line);
+        }
+    }
+}
+
+fn check_command(block: &Block, line: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let program = words[0].strip_prefix("target/release/").unwrap_or(words[0]);
+    match program {
+        "forkyard" => check_options(block, &words[1..]),
+        script if script.starts_with("scripts/") => {
+            let path = root().join(script);
+            let read = Command::new("bash").arg("-n").arg(&path).status().expect("bash");
+            assert!(read.success(), "{block}: {script}");
+            let mode =
+                std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).expect("script").permissions());
+            assert!(mode & 0o111 != 0, "{block}: {script} can't be run");
+        }
+        _ => assert!(COMMANDS.contains(&program), "{block}: {program} is not known"),
+    }
+    if let Some(at) = words.iter().position(|word| *word == "--example") {
+        let example = root().join("examples").join(format!("{}.rs", words[at + 1]));
+        assert!(example.exists(), "{block}: {}", example.display());
+    }
+    for file in words
+        .iter()
+        .filter(|word| word.starts_with("examples/") || word.starts_with("conf/"))
+    {
+        assert!(root().join(file).exists(), "{block}: {file}");
+    }
+}
+
+/// The subcommand exists, and its help names every option that is used.
+fn check_options(block: &Block, words: &[&str]) {
+    let (options, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
+    let mut arguments: Vec<&str> = names.into_iter().take(1).collect();
+    arguments.push("--help");
+    let output = forkyard(&arguments);
+    let help = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{block}: forkyard {words:?}");
+    for option in options {
+        let option = option.split('=').next().unwrap_or(option);
+        let known = help.split([' ', ',', '\n', '=']).any(|word| word == option);
+        assert!(known, "{block}: {option} is not in\n{help}");
+    }
+}
+
+#[test]
+fn every_rust_example_is_part_of_a_program_that_is_compiled() {
+    let sources: Vec<String> = fs::read_dir(root().join("examples"))
+        .expect("examples")
+        .map_while(Result::ok)
+        .filter(|entry| {
+            entry
+                .path()
+                .extension()
+                .is_some_and(|extension| extension == "rs")
+        })
+        .map(|entry| fs::read_to_string(entry.path()).expect("source"))
+        .collect();
+    let blocks = blocks("rust");
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        assert!(
+            sources.iter().any(|source| source.contains(&block.text)),
+            "{block} is in no example"
+        );
+    }
+}
+
+#[test]
+fn every_link_between_documents_leads_somewhere() {
+    for path in documents() {
+        let text = fs::read_to_string(&path).expect("document");
+        for target in blocks::links(&text) {
+            if target.contains("://") {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let to = if file.is_empty() {
+                path.clone()
+            } else {
+                path.parent().expect("a folder").join(file)
+            };
+            assert!(to.exists(), "{}: {target}", path.display());
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&to).expect("document");
+                assert!(
+                    blocks::anchors(&text).contains(anchor),
+                    "{}: {target}",
+                    path.display()
+                );
+            }
+        }
+    }
+}
+
+/// Every document can be reached from the README.
+#[test]
+fn no_document_is_forgotten() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let linked: BTreeSet<String> = blocks::links(&readme).into_iter().collect();
+    for path in documents().iter().filter(|path| path.parent() != Some(root())) {
+        let name = path
+            .strip_prefix(root())
+            .expect("in the project")
+            .display()
+            .to_string();
+        let mut others = documents().into_iter().filter(|other| other != path);
+        let file = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        let reached = linked.contains(&name)
+            || others.any(|other| {
+                blocks::links(&fs::read_to_string(other).expect("document"))
+                    .iter()
+                    .any(|link| link == file)
+            });
+        assert!(reached, "nothing leads to {name}");
+    }
+}
+
+/// The part of the source that the README's tour names, and no other, is there.
+#[test]
+fn the_tour_of_the_source_is_complete() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let named: BTreeSet<String> = readme
+        .lines()
+        .skip_while(|line| !line.starts_with("| in `src/`"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .filter_map(|line| Some(line.split('`').nth(1)?.trim_end_matches('/').to_owned()))
+        .collect();
+    let there: BTreeSet<String> = fs::read_dir(root().join("src"))
+        .expect("src")
+        .map_while(Result::ok)
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name != "lib.rs")
+        .collect();
+    assert_eq!(named, there);
+}
+
+/// A value that was chosen for the operator is worth a notice, not a warning.
+#[test]
+fn a_notice_about_the_configuration_is_logged_as_one() {
+    let settings = "pm = \"dynamic\"\nmax_children = 2\nmin_spare_servers = 1\nmax_spare_servers = 2\n";
+    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
+    let line = daemon.wait_for("start_servers: not set");
+    assert!(line.contains("] NOTICE: "), "{line}");
+}

@@ -1,0 +1,99 @@
+//! Reading Markdown, as far as the documents use it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The project's folder.
+pub(super) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every document.
+pub(super) fn documents() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs"))
+        .expect("docs")
+        .map_while(Result::ok)
+        .map(|entry| entry.path());
+    let mut all: Vec<PathBuf> = docs
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .collect();
+    all.push(root().join("README.md"));
+    all.sort();
+    all
+}
+
+/// A fenced block.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// What stands behind the fence.
+    pub(super) kind: String,
+    pub(super) text: String,
+    path: PathBuf,
+    line: usize,
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.path.display(), self.line)
+    }
+}
+
+/// The fenced blocks of a document.
+pub(super) fn read(path: &Path) -> Vec<Block> {
+    let text = fs::read_to_string(path).expect("document");
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for (index, line) in text.lines().enumerate() {
+        match (line.strip_prefix("```"), &mut open) {
+            (Some(kind), None) => {
+                let kind = kind.trim().to_owned();
+                open = Some(Block {
+                    kind,
+                    text: String::new(),
+                    path: path.to_owned(),
+                    line: index + 1,
+                });
+            }
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (None, Some(block)) => {
+                block.text.push_str(line);
+                block.text.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "{}: a block is not closed", path.display());
+    blocks
+}
+
+/// A document without its blocks.
+fn prose(text: &str) -> String {
+    let parts = text.split("```");
+    parts.step_by(2).collect()
+}
+
+/// The targets of a document's links.
+pub(super) fn links(text: &str) -> Vec<String> {
+    let prose = prose(text);
+    let ends = prose.split("](").skip(1);
+    ends.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
+        .collect()
+}
+
+/// What `#…` can name: the headings, as GitHub writes them.
+pub(super) fn anchors(text: &str) -> BTreeSet<String> {
+    let prose = prose(text);
+    let headings = prose
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#').trim());
+    let anchor = |heading: &str| {
+        let kept = heading
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    };
+    headings.map(anchor).collect()
+}

@@ -1,0 +1,164 @@
+//! What a request costs in system calls, counted by strace.
+
+use crate::support::daemon::{Daemon, php_pool};
+use crate::support::fcgi::Params;
+use crate::support::{process, until};
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Stdio};
+
+const REQUESTS: u64 = 50;
+
+/// Counts a process' system calls while `act` runs.
+fn count(pid: u32, dir: &std::path::Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
+    let report = dir.join("strace");
+    let mut strace = Command::new("strace")
+        .args(["-f", "-c", "-U", "calls,name", "-o"])
+        .arg(&report)
+        .args(["-p", &pid.to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("strace (Debian package strace)");
+    until("strace to attach", || {
+        process::status_line(pid, "TracerPid")
+            .filter(|tracer| tracer != "0")
+            .map(|_| ())
+    });
+    act();
+    process::signal(strace.id(), nix::sys::signal::Signal::SIGINT);
+    process::wait(&mut strace, "strace's end");
+    let text = fs::read_to_string(&report).expect("strace's report");
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            let calls = fields.next()?.parse().ok()?;
+            Some((fields.next()?.to_owned(), calls))
+        })
+        .filter(|(name, _)| name != "total")
+        .collect()
+}
+
+fn daemon() -> (Daemon, u32) {
+    let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 1\n", ""));
+    let worker = daemon.wait_for_workers("www", 1)[0];
+    let script = daemon.write("hello.php", "<?php echo 'Hello, World';");
+    // OPcache does not keep a file that was changed in the last two seconds (opcache.file_update_protection).
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    fs::File::options()
+        .write(true)
+        .open(script)
+        .and_then(|file| file.set_modified(old))
+        .expect("utimensat");
+    for _ in 0..5 {
+        assert_eq!(daemon.get("www", "hello.php").body(), "Hello, World");
+    }
+    (daemon, worker)
+}
+
+#[test]
+fn a_new_connection_costs_accept_read_write_and_close() {
+    let (daemon, worker) = daemon();
+    let calls = count(worker, &daemon.dir, || {
+        for _ in 0..REQUESTS {
+            assert_eq!(daemon.get("www", "hello.php").body(), "Hello, World");
+        }
+    });
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    // A worker that is quicker than its client looks once in vain and waits.
+    assert_eq!(
+        (of("recvfrom"), of("sendto")),
+        (REQUESTS + of("poll"), REQUESTS),
+        "{calls:?}"
+    );
+    // The client has its answer before the connection is closed: the last close may be missed.
+    assert!((REQUESTS - 1..=REQUESTS).contains(&of("close")), "{calls:?}");
+    // A worker that has to wait tries once in vain.
+    assert!(
+        of("accept4") >= REQUESTS && of("accept4") <= 2 * REQUESTS + 1,
+        "{calls:?}"
+    );
+    assert!(of("epoll_wait") <= REQUESTS + 1, "{calls:?}");
+    let others = [
+        // The CPU time of requests that took a millisecond or more, which under strace is many.
+        "clock_gettime",
+        // libphp's own: time limits, signals, working directory, OPcache's lock.
+        "setitimer",
+        "rt_sigaction",
+        "rt_sigprocmask",
+        "chdir",
+        "getcwd",
+        "fcntl",
+        "accept4",
+        "recvfrom",
+        "sendto",
+        "close",
+        "epoll_wait",
+    ];
+    let strange: Vec<_> = calls
+        .iter()
+        .filter(|(name, count)| !others.contains(&name.as_str()) && **count >= REQUESTS / 2)
+        .collect();
+    assert!(strange.is_empty(), "calls that nobody knows of: {strange:?}");
+    let sum: u64 = calls.values().sum();
+    assert!(
+        sum <= 17 * REQUESTS,
+        "{sum} calls for {REQUESTS} requests: {calls:?}"
+    );
+}
+
+#[test]
+fn a_kept_connection_costs_wait_read_and_write() {
+    let (daemon, worker) = daemon();
+    let params = Params::get(&daemon.dir, "hello.php", "");
+    let mut client = daemon.client("www").kept();
+    client.request(&params, b"").expect("answer");
+    let calls = count(worker, &daemon.dir, || {
+        for _ in 0..REQUESTS {
+            assert!(client.request(&params, b"").expect("answer").ended);
+        }
+    });
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    assert_eq!((of("recvfrom"), of("sendto")), (REQUESTS, REQUESTS), "{calls:?}");
+    assert!(
+        of("accept4") <= 1 && of("close") == 0 && of("epoll_ctl") == 0,
+        "{calls:?}"
+    );
+    assert!(of("epoll_wait") <= REQUESTS + 2, "{calls:?}");
+}
+
+#[test]
+fn an_idle_daemon_makes_no_call() {
+    let daemon = Daemon::start(|dir| {
+        (0..20)
+            .map(|index| {
+                let settings = [
+                    "pm = \"ondemand\"\nmax_children = 2\n",
+                    "pm = \"static\"\nmax_children = 1\n",
+                ];
+                let settings = settings[usize::from(index == 0)];
+                crate::support::daemon::pool(
+                    dir,
+                    &format!("p{index}"),
+                    settings,
+                    "runtime = \"php\"\nversion = \"8.2\"\n",
+                )
+            })
+            .collect()
+    });
+    let worker = daemon.wait_for_workers("p0", 1)[0];
+    daemon.write("hello.php", "<?php echo 'Hello, World';");
+    assert!(daemon.get("p0", "hello.php").ended);
+    for pid in [daemon.pid(), worker] {
+        let calls = count(pid, &daemon.dir, || {
+            // Two seconds are long for anything that ticks.
+            let mut nothing = [];
+            let _ = nix::poll::poll(&mut nothing, 2_000_u16);
+        });
+        // strace itself ends the wait that it found the process in.
+        let more: Vec<_> = calls
+            .iter()
+            .filter(|(name, count)| *name != "epoll_wait" || **count > 1)
+            .collect();
+        assert!(more.is_empty(), "process {pid}: {calls:?}");
+    }
+}
