@@ -2,7 +2,7 @@
 
 pub mod fpm;
 
-use crate::config::{self, Config, LogTarget};
+use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::logs::Log;
 use crate::master::{self, Handlers, Persona};
 use crate::sys::{process, title};
@@ -118,8 +118,9 @@ fn start(config: Config, persona: Persona, background: bool) -> ExitCode {
         Err(error) => {
             log::error!("{error}");
             if !is_seen {
-                // Whoever started it looks here first.
-                eprintln!("{error}");
+                // Whoever started it looks here first. Nothing is opened for it, so nothing can fail.
+                let _ = Log::install().direct(&LogTarget::Stderr, LogLevel::Notice);
+                log::error!("{error}");
             }
             ExitCode::from(EXIT_CONFIG)
         }

@@ -222,6 +222,7 @@ pub struct Limits {
 
 /// What the workers of a pool run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each pool")]
 pub enum Application {
     /// PHP, in process, through libphp.
     Php(Php),
