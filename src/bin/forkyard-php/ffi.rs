@@ -33,6 +33,7 @@ pub(crate) struct Start {
     pub(crate) php_ini: *const c_char,
     pub(crate) ini_entries: *const c_char,
     pub(crate) executable: *const c_char,
+    pub(crate) no_php_ini: u8,
 }
 
 /// struct forkyard_shim_facts.
@@ -201,11 +202,13 @@ impl Php {
         php_ini: Option<&CStr>,
         ini_entries: Option<&CStr>,
         executable: &CStr,
+        no_php_ini: bool,
     ) -> bool {
         let start = Start {
             php_ini: php_ini.map_or(std::ptr::null(), CStr::as_ptr),
             ini_entries: ini_entries.map_or(std::ptr::null(), CStr::as_ptr),
             executable: executable.as_ptr(),
+            no_php_ini: u8::from(no_php_ini),
         };
         // SAFETY: the strings live longer than the call, which copies them.
         unsafe { (self.start)(&raw const start) == 0 }

@@ -224,8 +224,7 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
 
     // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
-    let scanned = scanned_directory(config)
-        .filter(|_| config.no_php_ini || std::env::var_os("PHP_INI_SCAN_DIR").is_none());
+    let scanned = find_conf_d(config).filter(|_| std::env::var_os("PHP_INI_SCAN_DIR").is_none());
     if let Some(path) = &scanned {
         // SAFETY: the process has one thread.
         unsafe { std::env::set_var("PHP_INI_SCAN_DIR", path) };
@@ -235,7 +234,12 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
         .transpose()?;
     let executable = std::env::current_exe().unwrap_or_default();
     let executable = c_string("executable", executable.as_os_str())?;
-    let is_started = php.start(php_ini.as_deref(), lines.as_deref(), &executable);
+    let is_started = php.start(
+        php_ini.as_deref(),
+        lines.as_deref(),
+        &executable,
+        config.no_php_ini,
+    );
     if scanned.is_some() {
         // SAFETY: the process has one thread.
         unsafe { std::env::remove_var("PHP_INI_SCAN_DIR") };
@@ -261,7 +265,7 @@ fn set_pool_values(php: &Php, config: &config::Php) -> Result<(), Error> {
 /// Where php.ini is: a file, a directory, or where libphp looks by itself.
 fn find_php_ini(config: &config::Php) -> Result<Option<PathBuf>, Error> {
     if config.no_php_ini {
-        return Ok(Some(PathBuf::from("/dev/null")));
+        return Ok(None);
     }
     let named = config.php_ini.clone();
     let usual = || {
@@ -283,15 +287,6 @@ fn find_php_ini(config: &config::Php) -> Result<Option<PathBuf>, Error> {
             Ok(Some(path))
         }
         Err(error) => Err(Error::Unreadable(file, error)),
-    }
-}
-
-/// The value of `PHP_INI_SCAN_DIR`; an empty one keeps PHP from reading more files.
-fn scanned_directory(config: &config::Php) -> Option<PathBuf> {
-    if config.no_php_ini {
-        Some(PathBuf::new())
-    } else {
-        find_conf_d(config)
     }
 }
 

@@ -135,6 +135,7 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     sapi.ini_entries = start->ini_entries ? strdup(start->ini_entries) : NULL;
     sapi.executable_location = strdup(start->executable);
     sapi.php_ini_ignore_cwd = 1;
+    sapi.php_ini_ignore = start->no_php_ini;
     return start_with_huge_pages() == SUCCESS ? 0 : -1;
 }
 

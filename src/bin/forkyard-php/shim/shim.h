@@ -25,6 +25,7 @@ struct forkyard_shim_start {
     const char *php_ini;     /* php.ini or its directory; NULL: where libphp looks by itself */
     const char *ini_entries; /* "name=value\n" lines that win over every file; NULL: none */
     const char *executable;  /* for the PHP_BINARY constant */
+    uint8_t no_php_ini;      /* no file is read */
 };
 
 /* Ini values that matter before PHP sees a request: mostly how its parameters name a script. */
