@@ -5,7 +5,9 @@ use super::event::Event;
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
 use crate::logs::Log;
+use crate::sys::notify::{self, Notifier};
 use crate::sys::{self, clock, fd, process, title};
+use crate::tick::Tick;
 use mio::{Events, Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
@@ -122,6 +124,7 @@ pub fn run(
     limit_master(&config);
     process::become_subreaper()?;
     sys::signal::ignore_pipe();
+    let notifier = Notifier::from_environment();
     let poll = Poll::new().map_err(system("epoll_create1"))?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGHUP])
         .map_err(system("sigaction"))?;
@@ -132,6 +135,9 @@ pub fn run(
     let pid_file = config.global.pid.clone();
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
+    // What was said to this process is not said to those that it starts.
+    process::forget_variables(&notify::VARIABLES);
+    process::forget_variables(&fd::LISTEN_VARIABLES);
     let wanted = edge.prepare(config).map_err(RunError::Apply)?;
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
@@ -143,12 +149,15 @@ pub fn run(
         signals,
         edge,
         manager: Manager::default(),
+        watchdog: notifier.as_ref().and_then(|notifier| notifier.watchdog).map(Watchdog::new),
+        notifier,
         reload: persona.reload,
         actions: Vec::new(),
     };
     master.tell(Event::Apply(wanted));
     log::info!("ready to handle connections");
     ready();
+    master.tell_ready();
     let outcome = master.serve();
     master.edge.remove_socket_files();
     if let Some(path) = &pid_file {
@@ -200,11 +209,26 @@ fn write_pid(path: &Path) -> io::Result<()> {
     file.write_all(std::process::id().to_string().as_bytes())
 }
 
+/// Tells the service manager that the loop turns, twice in each of its intervals.
+struct Watchdog {
+    interval: Duration,
+    due: Tick,
+}
+
+impl Watchdog {
+    fn new(limit: Duration) -> Watchdog {
+        let interval = limit / 2;
+        Watchdog { interval, due: clock::now() + interval }
+    }
+}
+
 struct Master {
     poll: Poll,
     signals: Signals,
     edge: Edge,
     manager: Manager,
+    notifier: Option<Notifier>,
+    watchdog: Option<Watchdog>,
     reload: Box<dyn FnMut() -> Option<Config>>,
     actions: Vec<super::action::Action>,
 }
@@ -247,6 +271,7 @@ impl Master {
                 }
                 self.settle();
             }
+            self.feed_watchdog();
             if self
                 .manager
                 .next_deadline()
@@ -257,8 +282,33 @@ impl Master {
         }
     }
 
+    /// Tells the service manager that requests are served.
+    fn tell_ready(&self) {
+        if let Some(notifier) = &self.notifier {
+            let pid = std::process::id();
+            notifier.tell(&format!("READY=1\nSTATUS=Ready to handle connections\nMAINPID={pid}\n"));
+        }
+    }
+
+    fn feed_watchdog(&mut self) {
+        let now = clock::now();
+        if let (Some(watchdog), Some(notifier)) = (&mut self.watchdog, &self.notifier) {
+            if watchdog.due <= now {
+                watchdog.due = now + watchdog.interval;
+                notifier.tell("WATCHDOG=1\n");
+            }
+        }
+    }
+
+    fn tell_stopping(&self) {
+        if let Some(notifier) = &self.notifier {
+            notifier.tell("STOPPING=1\nSTATUS=Stopping\n");
+        }
+    }
+
     fn timeout(&self) -> Option<Duration> {
-        let deadline = self.manager.next_deadline()?;
+        let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
+        let deadline = [self.manager.next_deadline(), watchdog].into_iter().flatten().min()?;
         let left = deadline.since(clock::now());
         // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
         Some(Duration::from_millis(
@@ -288,17 +338,25 @@ impl Master {
             match signal {
                 SIGTERM | SIGINT => {
                     log::info!("Terminating ...");
+                    self.tell_stopping();
                     self.tell(Event::Terminate);
                 }
                 SIGQUIT => {
                     log::info!("Finishing ...");
+                    self.tell_stopping();
                     self.tell(Event::Finish);
                 }
                 SIGUSR1 => match Log::install().reopen() {
                     Ok(()) => log::info!("error log file re-opened"),
                     Err(error) => log::error!("the old log is written on: {error}"),
                 },
-                SIGUSR2 => self.reload(),
+                SIGUSR2 => {
+                    if let Some(notifier) = &self.notifier {
+                        notifier.tell_reloading();
+                    }
+                    self.reload();
+                    self.tell_ready();
+                }
                 SIGCHLD => {
                     self.edge.reap();
                     self.settle();

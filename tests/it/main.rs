@@ -11,6 +11,7 @@ mod processes;
 mod protocol;
 mod reload;
 mod scoreboard;
+mod service_manager;
 mod signals;
 mod support;
 mod syscalls;

@@ -1,0 +1,77 @@
+//! Under a service manager: notification, watchdog, socket activation.
+
+use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::fcgi::Client;
+use crate::support::fcgi::Params;
+use nix::sys::signal::Signal;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
+
+/// Receives until a message has this text.
+fn hear(socket: &UnixDatagram, text: &str) -> String {
+    let mut buffer = [0; 4096];
+    loop {
+        let count = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("waited in vain for {text}: {error}"));
+        let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
+        if message.contains(text) {
+            return message;
+        }
+    }
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let dir = directory();
+    let path = dir.path();
+    std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
+    let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
+    socket.set_read_timeout(Some(crate::support::PATIENCE)).expect("timeout");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    command.env("NOTIFY_SOCKET", path.join("notify")).env("WATCHDOG_USEC", "400000");
+    let mut daemon = Daemon::launch(path, command);
+    let ready = hear(&socket, "READY=1");
+    assert!(ready.contains(&format!("MAINPID={}", daemon.pid())), "{ready}");
+    hear(&socket, "WATCHDOG=1");
+    hear(&socket, "WATCHDOG=1");
+    daemon.signal(Signal::SIGUSR2);
+    assert!(hear(&socket, "RELOADING=1").contains("MONOTONIC_USEC="));
+    hear(&socket, "READY=1");
+    daemon.write("env.php", "<?php echo json_encode([getenv('NOTIFY_SOCKET'), getenv('WATCHDOG_USEC')]);");
+    assert_eq!(daemon.get("www", "env.php").body(), "[false,false]");
+    daemon.signal(Signal::SIGQUIT);
+    hear(&socket, "STOPPING=1");
+    assert!(daemon.wait().success());
+}
+
+/// Binds the socket, becomes the daemon: what systemd does.
+const ACTIVATE: &str = "import os, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o666)
+s.listen(64)
+os.dup2(s.fileno(), 3)
+os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))
+os.execv(sys.argv[2], sys.argv[2:])";
+
+#[test]
+fn a_socket_that_was_passed_is_served_and_left() {
+    let dir = directory();
+    let path = dir.path();
+    std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
+    let socket = path.join("www.sock");
+    let mut command = Command::new("python3");
+    command.args(["-c", ACTIVATE]).arg(&socket).arg(env!("CARGO_BIN_EXE_forkyard")).args(["run", "-c"]);
+    command.arg(path.join("forkyard.toml"));
+    let mut daemon = Daemon::launch(path, command);
+    daemon.wait_for("ready to handle connections");
+    daemon.write("env.php", "<?php echo json_encode([getenv('LISTEN_FDS'), getenv('LISTEN_PID')]);");
+    let mut client = Client::connect(&socket).expect("connect");
+    let answer = client.request(&Params::get(path, "env.php", ""), b"").expect("answer");
+    assert_eq!(answer.body(), "[false,false]");
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+    assert!(socket.exists(), "the socket is the service manager's to remove");
+}
