@@ -149,7 +149,10 @@ pub fn run(
         signals,
         edge,
         manager: Manager::default(),
-        watchdog: notifier.as_ref().and_then(|notifier| notifier.watchdog).map(Watchdog::new),
+        watchdog: notifier
+            .as_ref()
+            .and_then(|notifier| notifier.watchdog)
+            .map(Watchdog::new),
         notifier,
         reload: persona.reload,
         actions: Vec::new(),
@@ -218,7 +221,10 @@ struct Watchdog {
 impl Watchdog {
     fn new(limit: Duration) -> Watchdog {
         let interval = limit / 2;
-        Watchdog { interval, due: clock::now() + interval }
+        Watchdog {
+            interval,
+            due: clock::now() + interval,
+        }
     }
 }
 
@@ -286,7 +292,9 @@ impl Master {
     fn tell_ready(&self) {
         if let Some(notifier) = &self.notifier {
             let pid = std::process::id();
-            notifier.tell(&format!("READY=1\nSTATUS=Ready to handle connections\nMAINPID={pid}\n"));
+            notifier.tell(&format!(
+                "READY=1\nSTATUS=Ready to handle connections\nMAINPID={pid}\n"
+            ));
         }
     }
 
@@ -308,7 +316,10 @@ impl Master {
 
     fn timeout(&self) -> Option<Duration> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
-        let deadline = [self.manager.next_deadline(), watchdog].into_iter().flatten().min()?;
+        let deadline = [self.manager.next_deadline(), watchdog]
+            .into_iter()
+            .flatten()
+            .min()?;
         let left = deadline.since(clock::now());
         // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
         Some(Duration::from_millis(

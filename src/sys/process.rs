@@ -411,6 +411,7 @@ mod tests {
             // SAFETY: the middle process has one thread.
             match unsafe { super::fork() } {
                 // The preloader's part: makes a sibling and leaves.
+                // SAFETY: a copy of the middle process has one thread, too.
                 Ok(Side::Child) => match unsafe { fork() } {
                     Ok(Side::Child) => exit_now(7),
                     Ok(Side::Parent(_)) => exit_now(0),

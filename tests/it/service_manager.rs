@@ -13,7 +13,9 @@ const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 fn hear(socket: &UnixDatagram, text: &str) -> String {
     let mut buffer = [0; 4096];
     loop {
-        let count = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("waited in vain for {text}: {error}"));
+        let count = socket
+            .recv(&mut buffer)
+            .unwrap_or_else(|error| panic!("waited in vain for {text}: {error}"));
         let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
         if message.contains(text) {
             return message;
@@ -27,10 +29,14 @@ fn the_service_manager_is_told() {
     let path = dir.path();
     std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
     let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
-    socket.set_read_timeout(Some(crate::support::PATIENCE)).expect("timeout");
+    socket
+        .set_read_timeout(Some(crate::support::PATIENCE))
+        .expect("timeout");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    command.env("NOTIFY_SOCKET", path.join("notify")).env("WATCHDOG_USEC", "400000");
+    command
+        .env("NOTIFY_SOCKET", path.join("notify"))
+        .env("WATCHDOG_USEC", "400000");
     let mut daemon = Daemon::launch(path, command);
     let ready = hear(&socket, "READY=1");
     assert!(ready.contains(&format!("MAINPID={}", daemon.pid())), "{ready}");
@@ -39,7 +45,10 @@ fn the_service_manager_is_told() {
     daemon.signal(Signal::SIGUSR2);
     assert!(hear(&socket, "RELOADING=1").contains("MONOTONIC_USEC="));
     hear(&socket, "READY=1");
-    daemon.write("env.php", "<?php echo json_encode([getenv('NOTIFY_SOCKET'), getenv('WATCHDOG_USEC')]);");
+    daemon.write(
+        "env.php",
+        "<?php echo json_encode([getenv('NOTIFY_SOCKET'), getenv('WATCHDOG_USEC')]);",
+    );
     assert_eq!(daemon.get("www", "env.php").body(), "[false,false]");
     daemon.signal(Signal::SIGQUIT);
     hear(&socket, "STOPPING=1");
@@ -63,13 +72,22 @@ fn a_socket_that_was_passed_is_served_and_left() {
     std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
     let socket = path.join("www.sock");
     let mut command = Command::new("python3");
-    command.args(["-c", ACTIVATE]).arg(&socket).arg(env!("CARGO_BIN_EXE_forkyard")).args(["run", "-c"]);
+    command
+        .args(["-c", ACTIVATE])
+        .arg(&socket)
+        .arg(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["run", "-c"]);
     command.arg(path.join("forkyard.toml"));
     let mut daemon = Daemon::launch(path, command);
     daemon.wait_for("ready to handle connections");
-    daemon.write("env.php", "<?php echo json_encode([getenv('LISTEN_FDS'), getenv('LISTEN_PID')]);");
+    daemon.write(
+        "env.php",
+        "<?php echo json_encode([getenv('LISTEN_FDS'), getenv('LISTEN_PID')]);",
+    );
     let mut client = Client::connect(&socket).expect("connect");
-    let answer = client.request(&Params::get(path, "env.php", ""), b"").expect("answer");
+    let answer = client
+        .request(&Params::get(path, "env.php", ""), b"")
+        .expect("answer");
     assert_eq!(answer.body(), "[false,false]");
     daemon.signal(Signal::SIGQUIT);
     assert!(daemon.wait().success());

@@ -86,6 +86,7 @@ fn a_new_connection_costs_accept_read_write_and_close() {
         "rt_sigaction",
         "rt_sigprocmask",
         "chdir",
+        "fchdir",
         "getcwd",
         "fcntl",
         "accept4",
