@@ -62,6 +62,7 @@ s.bind(sys.argv[1])
 os.chmod(sys.argv[1], 0o666)
 s.listen(64)
 os.dup2(s.fileno(), 3)
+os.set_inheritable(3, True)
 os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))
 os.execv(sys.argv[2], sys.argv[2:])";
 
