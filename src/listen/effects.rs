@@ -1,5 +1,6 @@
 //! Binds listening sockets.
 
+use super::inherited::Inherited;
 use crate::config::{Address, Listen};
 use crate::sys::identity::{find_group, find_owner};
 use crate::sys::{self, process, socket};
@@ -84,13 +85,17 @@ impl From<sys::Error> for ListenError {
     }
 }
 
-/// Opens a listening socket.
-pub fn bind(listen: &Listen) -> Result<Listener, ListenError> {
+/// Opens a listening socket, or takes the one that the daemon was started with.
+pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, ListenError> {
     let listener = |socket, file| Listener {
         socket,
         address: listen.address.clone(),
         file,
     };
+    if let Some(socket) = inherited.take(&listen.address) {
+        // Whoever made its file removes it, too.
+        return Ok(listener(socket, None));
+    }
     match &listen.address {
         Address::Unix(path) => {
             let socket = bind_unix(path, listen)?;
@@ -118,6 +123,18 @@ pub fn bind(listen: &Listen) -> Result<Listener, ListenError> {
 }
 
 impl Listener {
+    /// Gives an open socket the attributes of a new configuration: backlog, and a unix socket's mode and owner.
+    pub fn adjust(&self, listen: &Listen) -> Result<(), ListenError> {
+        if let Address::Unix(path) = &self.address {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(listen.mode);
+            std::fs::set_permissions(path, mode)
+                .map_err(|e| sys::Error::from_io("chmod", path.display().to_string(), &e))?;
+            set_owner(path, listen)?;
+        }
+        // listen(2) on a listening socket changes its backlog and nothing else.
+        Ok(socket::listen(&self.socket, listen.backlog, "")?)
+    }
+
     /// Removes the socket's file, if it is still the one that was made for it.
     pub fn remove_file(&self) {
         if let Address::Unix(path) = &self.address {

@@ -4,5 +4,7 @@
 //! never closes one that goes on being served.
 
 mod effects;
+mod inherited;
 
 pub use effects::{ListenError, Listener, bind};
+pub use inherited::Inherited;

@@ -59,7 +59,6 @@ pub(super) struct Generation {
     /// The census on which each of these decides.
     pub spare_on: CensusNumber,
     pub shrink_on: Option<CensusNumber>,
-    pub watchdog_on: CensusNumber,
     /// While Warming: the census of the serving generation that shows whom to retire to make room.
     pub room_on: Option<CensusNumber>,
     /// The log already says that `max_children` is reached, or that the pool is busy.
@@ -90,7 +89,6 @@ impl Generation {
             answered: CensusNumber::default(),
             spare_on: CensusNumber::default(),
             shrink_on: None,
-            watchdog_on: CensusNumber::default(),
             room_on: None,
             said_full: false,
             said_busy: false,

@@ -17,13 +17,7 @@ const NOT_NOW: Duration = Duration::from_secs(1);
 
 impl Manager {
     /// Ends requests that ran too long, and workers that say they are idle and do not go.
-    pub(super) fn inspect(
-        &mut self,
-        id: GenerationId,
-        number: CensusNumber,
-        view: &View,
-        step: &mut Step<'_>,
-    ) {
+    pub(super) fn inspect(&mut self, id: GenerationId, view: &View, step: &mut Step<'_>) {
         for worker in &view.lingering {
             if self.children.worker(*worker).is_some_and(|worker| worker.overdue) {
                 self.dismiss(*worker, Cause::Hung, step);
@@ -40,15 +34,10 @@ impl Manager {
                 self.dismiss(*worker, Cause::Expired, step);
             }
         }
-        let busy = !view.about_to_run.is_empty() || !view.running.is_empty();
-        if busy {
-            self.watchdog_changed(id, watchdog::Cause::Busy, Some(view), step);
-        } else if self
-            .generations
-            .get(&id)
-            .is_some_and(|generation| number >= generation.watchdog_on)
-        {
+        if view.about_to_run.is_empty() && view.running.is_empty() {
             self.watchdog_changed(id, watchdog::Cause::Quiet, None, step);
+        } else {
+            self.watchdog_changed(id, watchdog::Cause::Busy, Some(view), step);
         }
     }
 
@@ -86,10 +75,7 @@ impl Manager {
                     .set(Timer::Expiry(id), step.now, earliest.unwrap_or(timeout));
             }
             watchdog::Order::Look => {
-                let number = self.take_census(id, step);
-                if let Some(generation) = self.generations.get_mut(&id) {
-                    generation.watchdog_on = number;
-                }
+                self.take_census(id, step);
             }
         }
         self.publish_notify(id, step);

@@ -194,7 +194,7 @@ impl Manager {
         let number = generation.answered;
         self.doubt(id, number, rows, queued);
         let view = View::read(&mut self.children, id, rows, queued, step.now);
-        self.inspect(id, number, &view, step);
+        self.inspect(id, &view, step);
         self.source_counted(id, number, &view, step);
         self.spare_counted(id, number, &view, step);
         self.shrink(id, number, &view, step);

@@ -10,7 +10,7 @@ use mio::{Events, Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -152,7 +152,9 @@ fn write_pid(path: &Path) -> io::Result<()> {
             return Err(error);
         }
     }
-    std::fs::write(path, std::process::id().to_string())
+    // Made anew and by us: a link that somebody puts there in the meantime is not followed.
+    let mut file = std::fs::File::options().write(true).create_new(true).open(path)?;
+    file.write_all(std::process::id().to_string().as_bytes())
 }
 
 struct Master {

@@ -30,9 +30,9 @@ pub(super) enum Cause {
     Accepted,
     /// The timer fired.
     Due,
-    /// A census that was asked for in Looking or later: some request runs, or is about to.
+    /// A census: some request runs, or is about to.
     Busy,
-    /// The same: none does.
+    /// A census: none does.
     Quiet,
 }
 
@@ -59,7 +59,8 @@ impl Watchdog {
                 (Watchdog::Timing, Order::TimeEarliest)
             }
             (Watchdog::Looking, Cause::Quiet) => (Watchdog::Armed, Order::Nothing),
-            // A census taken for another reason proves nothing here; the timer will tell.
+            // A census taken for another reason proves nothing in Timing; the timer will tell. In Looking it may come
+            // first and be too old, but then the one that was asked for here is still on its way and says Busy.
             (Watchdog::Timing, Cause::Accepted | Cause::Quiet)
             | (Watchdog::Armed, Cause::Due | Cause::Quiet)
             | (Watchdog::Looking, Cause::Due)
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_rests_only_after_a_census_that_it_asked_for_itself() {
+    fn it_rests_only_while_workers_tell() {
         assert_eq!(
             Watchdog::Timing.after(Cause::Quiet),
             (Watchdog::Timing, Order::Nothing)

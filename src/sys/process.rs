@@ -326,6 +326,16 @@ pub fn replace_environment(environment: Vec<(std::ffi::OsString, std::ffi::OsStr
     }
 }
 
+/// Takes variables out of the environment that were meant for this process and not for what it starts.
+///
+/// The process has one thread.
+pub fn forget_variables(names: &[&str]) {
+    for name in names {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::remove_var(name) };
+    }
+}
+
 /// Whether `pid` is a child of this process that has not been reaped (waitid(2) without reaping).
 pub fn is_child(pid: i32) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
@@ -372,5 +382,76 @@ impl Launcher {
     /// Lets the process that was started exit with this code.
     pub fn report(self, code: u8) {
         let _ = nix::unistd::write(&self.pipe, &[code]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a forked child does before it exits with a code. It makes system calls and nothing else: the harness has
+    /// threads, whose locks may be held in the copy.
+    fn in_child(act: impl FnOnce() -> i32) -> Ended {
+        // SAFETY: as the comment above says; the child leaves by _exit.
+        match unsafe { fork() }.unwrap() {
+            Side::Child => {
+                signal::reset_in_child();
+                exit_now(act())
+            }
+            Side::Parent(pid) => reap_pid(pid).unwrap(),
+        }
+    }
+
+    /// Makes a sibling of a child by `fork`, and says with which code it ended, to whom it was due.
+    fn sibling_ends_at(fork: unsafe fn() -> Result<Side>) -> Ended {
+        in_child(|| {
+            if become_subreaper().is_err() {
+                return 1;
+            }
+            // SAFETY: the middle process has one thread.
+            match unsafe { super::fork() } {
+                // The preloader's part: makes a sibling and leaves.
+                Ok(Side::Child) => match unsafe { fork() } {
+                    Ok(Side::Child) => exit_now(7),
+                    Ok(Side::Parent(_)) => exit_now(0),
+                    Err(_) => exit_now(2),
+                },
+                Ok(Side::Parent(preloader)) => {
+                    let mut codes = 0;
+                    for _ in 0..2 {
+                        match waitpid(None, None) {
+                            Ok(WaitStatus::Exited(pid, 0)) if pid.as_raw() == preloader => codes += 1,
+                            Ok(WaitStatus::Exited(pid, 7)) if pid.as_raw() != preloader => codes += 10,
+                            _ => return 3,
+                        }
+                    }
+                    codes
+                }
+                Err(_) => 4,
+            }
+        })
+    }
+
+    #[test]
+    fn a_sibling_is_its_grandparents_to_reap() {
+        assert_eq!(sibling_ends_at(fork_sibling), Ended::Code(11));
+    }
+
+    #[test]
+    fn so_is_one_by_double_fork() {
+        assert_eq!(sibling_ends_at(fork_twice), Ended::Code(11));
+    }
+
+    #[test]
+    fn an_error_of_exec_is_told() {
+        let program = Program {
+            path: c"/nonexistent/program".into(),
+            arguments: vec![c"program".into()],
+            environment: Vec::new(),
+            descriptors: Vec::new(),
+            descriptor_limit: None,
+        };
+        let error = start(&program).unwrap_err();
+        assert_eq!((error.call, error.errno), ("execve", Errno::ENOENT));
     }
 }

@@ -158,3 +158,24 @@ pub fn listen(fd: &OwnedFd, backlog: i32, subject: &str) -> Result<()> {
         Err(Error::last("listen", subject))
     }
 }
+
+/// Where a socket is bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bound {
+    /// At a path of the file system.
+    Path(std::path::PathBuf),
+    /// At an address and port.
+    Port(SocketAddr),
+}
+
+/// Where a socket is bound; `None` for an unnamed or abstract unix socket, and for other families.
+pub fn local_address(socket: BorrowedFd<'_>) -> Option<Bound> {
+    let address: SockaddrStorage = nix::sys::socket::getsockname(socket.as_raw_fd()).ok()?;
+    if let Some(v4) = address.as_sockaddr_in() {
+        return Some(Bound::Port(SocketAddr::from((v4.ip(), v4.port()))));
+    }
+    if let Some(v6) = address.as_sockaddr_in6() {
+        return Some(Bound::Port(SocketAddr::from((v6.ip(), v6.port()))));
+    }
+    address.as_unix_addr()?.path().map(|path| Bound::Path(path.to_owned()))
+}

@@ -87,6 +87,20 @@ impl Kit {
         ]
     }
 
+    /// The settings, and the descriptors in the order in which [`Kit::assemble`] takes them.
+    pub fn take_apart(self) -> (Settings, Vec<OwnedFd>) {
+        let descriptors = vec![
+            self.listener,
+            self.queue_out,
+            self.queue_in,
+            self.child_accept,
+            self.messages,
+            self.board_writable,
+            self.board_readable,
+        ];
+        (self.settings, descriptors)
+    }
+
     /// A kit from its settings and descriptors.
     pub fn assemble(settings: Settings, descriptors: Vec<OwnedFd>) -> Result<Kit, KitError> {
         let descriptors: [OwnedFd; KIT_DESCRIPTORS] = descriptors
@@ -122,6 +136,17 @@ impl Seat {
             all.extend([output.as_raw_fd(), error.as_raw_fd()]);
         }
         all
+    }
+
+    /// The slot, and the descriptors in the order in which [`Seat::assemble`] takes them.
+    pub fn take_apart(self) -> (u32, Vec<OwnedFd>) {
+        let output = self.output.map(|(output, error)| [output, error]);
+        (
+            self.slot,
+            std::iter::once(self.retire)
+                .chain(output.into_iter().flatten())
+                .collect(),
+        )
     }
 
     /// A seat from its slot and descriptors: the retire channel, or that and two for standard output and error.

@@ -20,8 +20,9 @@ pub(super) const FIRST_HELD: u64 = 3;
 const EVENTS: usize = 32;
 /// A wait shorter than this means that work had been waiting: the next time accept is tried before waiting.
 const PROMPT: Duration = Duration::from_micros(10);
-/// A busy worker looks at its retire channel at least this often, which is how it learns that the master is gone.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// A busy worker looks at all its sources at least this often: at connections that were handed over, and at its retire
+/// channel, which is how it learns that the master is gone.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// How often a worker counts the busy ones for the status page alone, in a pool of more workers than this. A count looks
 /// at a page of every worker.
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
@@ -95,7 +96,8 @@ impl Lobby {
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
         }
-        if self.eager && idle_since.since(self.looked) < LOOK_INTERVAL {
+        let holds = service.minder.held().idle() > 0;
+        if self.eager && !holds && idle_since.since(self.looked) < LOOK_INTERVAL {
             match self.accept(service) {
                 Ok(Some(connection)) => return Work::Connection(connection),
                 Ok(None) => self.eager = false,
@@ -135,7 +137,7 @@ impl Lobby {
         if ready.queue {
             self.adopt(service, now);
         }
-        self.share(service, &mut ready.held);
+        self.share(service, &mut ready);
         if ready.retire {
             // A wake-up that came for a connection must not be lost with this worker: nobody else was woken for it.
             let last = if ready.listener {
@@ -145,31 +147,24 @@ impl Lobby {
             };
             return Some(last.map_or(Work::Retire, Work::Connection));
         }
-        let from_held = |service: &mut Service| {
-            ready
-                .held
-                .iter()
-                .find_map(|place| service.minder.held().take(*place))
-        };
+        // Neither of the two may starve the other. While a sibling is idle, `share` has sent the held ones to it and
+        // the new connection, which nobody else was woken for, is this worker's.
         self.held_first = !self.held_first;
-        if self.held_first || !ready.listener {
-            if let Some(connection) = from_held(service) {
-                self.take_up(service);
-                return Some(Work::Connection(connection));
-            }
-        }
-        if ready.listener {
+        if ready.listener && (ready.held.is_empty() || !self.held_first) {
             match self.accept(service) {
                 Ok(Some(connection)) => return Some(Work::Connection(connection)),
                 Ok(None) => self.eager = false,
                 Err(failure) => return Some(Work::Failed(failure)),
             }
         }
-        if let Some(connection) = from_held(service) {
+        let taken = ready
+            .held
+            .iter()
+            .find_map(|place| service.minder.held().take(*place));
+        taken.map(|connection| {
             self.take_up(service);
-            return Some(Work::Connection(connection));
-        }
-        None
+            Work::Connection(connection)
+        })
     }
 
     fn timeout(&self, service: &Service) -> EpollTimeout {
@@ -252,12 +247,18 @@ impl Lobby {
         }
     }
 
-    /// Several held connections have requests ready: an idle sibling gets half of them.
-    fn share(&self, service: &mut Service, ready: &mut Vec<usize>) {
-        if ready.len() < 2 || count(service).0 < 2 {
+    /// More requests are ready than this worker can serve at once, and a sibling is idle: it gets the held
+    /// connections if a new one waits, else half of them.
+    fn share(&self, service: &mut Service, ready: &mut Ready) {
+        if ready.held.len() + usize::from(ready.listener) < 2 || count(service).0 < 2 {
             return;
         }
-        let away = ready.split_off(ready.len().div_ceil(2));
+        let stay = if ready.listener {
+            0
+        } else {
+            ready.held.len().div_ceil(2)
+        };
+        let away = ready.held.split_off(stay);
         service.minder.send_away(&away);
         service.publish_kept();
     }

@@ -250,6 +250,10 @@ impl Service {
                     if let Some(reply) = violation.reply() {
                         let reply = reply.bytes().to_vec();
                         let _ = self.send_all(&reply);
+                        // What the client has sent and nobody read would reset the connection, reply and all.
+                        if let Some(connection) = self.current.as_deref() {
+                            drain_input(connection, &mut self.input);
+                        }
                     }
                     return Err(NoRequest::Failed(violation.to_string()));
                 }

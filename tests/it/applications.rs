@@ -1,6 +1,7 @@
 //! Real applications: nginx in front, the daemon and PHP behind, curl as the browser.
 
 mod access;
+mod database;
 mod dokuwiki;
 mod identity;
 mod limits;

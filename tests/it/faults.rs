@@ -2,6 +2,10 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::until;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn daemon(settings: &str) -> Daemon {
     let daemon =
@@ -123,4 +127,53 @@ fn output_of_workers_is_caught() {
         line.contains("WARNING: [pool www] child ") && line.contains("\\x1b"),
         "{line}"
     );
+}
+
+/// Noise in every pipe that a worker holds (child_accept among them), as fast as it goes. PHP itself can't get at them.
+#[test]
+fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
+    let daemon = Daemon::start(|dir| {
+        let pool = |name: &str| {
+            let settings = "pm = \"dynamic\"\nmax_children = 3\nstart_servers = 1\nmin_spare_servers = 1\n\
+                            max_spare_servers = 2\ncatch_workers_output = true\n";
+            crate::support::daemon::pool(dir, name, settings, "runtime = \"php\"\nversion = \"8.2\"\n")
+        };
+        pool("hostile") + &pool("quiet")
+    });
+    daemon.write("ok.php", "<?php echo 'fine';");
+    let worker = daemon.wait_for_workers("hostile", 1)[0];
+    let mut pipes: Vec<File> = std::fs::read_dir(format!("/proc/{worker}/fd"))
+        .expect("its descriptors")
+        .filter_map(Result::ok)
+        .filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().starts_with("pipe:")))
+        .filter_map(|fd| {
+            File::options()
+                .write(true)
+                .custom_flags(nix::libc::O_NONBLOCK)
+                .open(fd.path())
+                .ok()
+        })
+        .collect();
+    assert!(pipes.len() >= 3, "child_accept, standard output, standard error");
+    let stop = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| {
+            let (mut state, mut written) = (5_u64, 0);
+            while !stop.load(Ordering::Relaxed) {
+                for pipe in &mut pipes {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    written += pipe.write(&state.to_be_bytes().repeat(500)).unwrap_or(0);
+                }
+            }
+            written
+        });
+        for _ in 0..50 {
+            assert_eq!(daemon.get("quiet", "ok.php").body(), "fine");
+        }
+        stop.store(true, Ordering::Relaxed);
+        flood.join().expect("the flood")
+    });
+    assert!(written > 100_000, "{written} bytes are no flood");
+    assert_eq!(daemon.get("hostile", "ok.php").body(), "fine");
+    assert!(daemon.workers("hostile").len() <= 3 && daemon.workers("quiet").len() <= 3);
 }

@@ -85,7 +85,8 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
     let text = php_pool(&daemon.dir, "pm = \"static\"\nmax_children = 3\n", &broken);
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("[pool www] the preloader exited");
+    let line = daemon.wait_for("[pool www] the preloader exited");
+    assert!(line.contains("having said"), "{line}");
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
     assert_eq!(daemon.workers("www"), before);
     // Mended, it is taken up.
@@ -99,6 +100,24 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
     until("the new configuration", || {
         (daemon.get("www", "zone.php").body() == "Asia/Tokyo").then_some(())
     });
+}
+
+#[test]
+fn a_kept_socket_follows_the_configuration() {
+    use std::os::unix::fs::PermissionsExt;
+    let daemon = Daemon::start(|dir| configure(dir, "Europe/Paris"));
+    let mode = |daemon: &Daemon| {
+        fs::metadata(daemon.socket("www"))
+            .expect("socket")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!(mode(&daemon), 0o666);
+    let text = configure(&daemon.dir, "Europe/Paris").replace("0666", "0600");
+    fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
+    daemon.signal(Signal::SIGUSR2);
+    until("the new mode", || (mode(&daemon) == 0o600).then_some(()));
 }
 
 #[test]

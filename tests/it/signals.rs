@@ -111,19 +111,27 @@ fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     daemon.wait();
 }
 
-#[test]
-fn a_tcp_pool_serves() {
-    let port = crate::support::nginx::free_port();
-    let settings = format!("{STATIC}listen = \"127.0.0.1:{port}\"\nallowed_clients_test = 1\n");
-    let settings = settings.replace("allowed_clients_test = 1\n", "");
+/// Serves a request from `listen` to a client that connects to `address`.
+fn serve_over_tcp(listen: &str, address: &str) {
+    let settings = format!("{STATIC}listen = \"{listen}\"\n");
     let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
     daemon.write("pid.php", "<?php echo getmypid();");
-    let mut client =
-        crate::support::fcgi::Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
-    let answer = client
-        .request(&Params::get(&daemon.dir, "pid.php", ""), b"")
-        .expect("answer");
+    let mut client = crate::support::fcgi::Client::connect_tcp(address).expect("connect");
+    let answer = client.request(&Params::get(&daemon.dir, "pid.php", ""), b"").expect("answer");
     assert!(answer.body().parse::<u32>().is_ok());
+}
+
+#[test]
+fn tcp_pools_serve_on_both_families() {
+    let address = format!("127.0.0.1:{}", crate::support::nginx::free_port());
+    serve_over_tcp(&address, &address);
+    let address = format!("[::1]:{}", crate::support::nginx::free_port());
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        serve_over_tcp(&address, &address);
+    }
+    // A bare port listens on every address.
+    let port = crate::support::nginx::free_port();
+    serve_over_tcp(&port.to_string(), &format!("127.0.0.1:{port}"));
 }
 
 #[test]

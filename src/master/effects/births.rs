@@ -112,14 +112,11 @@ impl Edge {
                 nix::errno::Errno::ESRCH,
             ));
         };
+        let (slot, descriptors) = seat.take_apart();
         let command = Command::Spawn {
             worker: worker.0,
-            slot: seat.slot,
+            slot,
         };
-        let mut descriptors = vec![seat.retire];
-        if let Some((output, error)) = seat.output {
-            descriptors.extend([output, error]);
-        }
         preloader.send(&command, descriptors);
         Ok(())
     }
@@ -238,25 +235,7 @@ impl Edge {
         self.sources
             .watch(&self.registry, &output, Source::PreloaderOutput(id))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
-        let Kit {
-            settings,
-            listener,
-            queue_out,
-            queue_in,
-            child_accept,
-            messages,
-            board_writable,
-            board_readable,
-        } = kit;
-        let descriptors = vec![
-            listener,
-            queue_out,
-            queue_in,
-            child_accept,
-            messages,
-            board_writable,
-            board_readable,
-        ];
+        let (settings, descriptors) = kit.take_apart();
         preloader.send(&Command::Begin { kit: settings }, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
         if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {

@@ -1,6 +1,7 @@
 //! Reaps children and tells what became of them.
 
 use super::events::log_output;
+use super::output::Look;
 use super::preloader::Heard;
 use super::{Edge, Who};
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -10,6 +11,8 @@ use crate::sys::process::{self, Ended};
 
 /// Children that ended before their preloader had said that it made them, remembered.
 const EARLY_DEATHS: usize = 256;
+/// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
+const LAST_LOOKS: usize = 64;
 
 impl Edge {
     /// Reaps every child that has ended.
@@ -41,7 +44,11 @@ impl Edge {
             let name = self.generation_name(worker.generation).to_owned();
             let decorate = self.decorates(worker.generation);
             for (lines, stream) in &mut worker.output {
-                log_output(&name, pid, stream, decorate, lines);
+                for _ in 0..LAST_LOOKS {
+                    if log_output(&name, pid, stream, decorate, lines) != Look::More {
+                        break;
+                    }
+                }
                 self.sources.forget(&self.registry, lines.pipe());
             }
             if let Some(generation) = self.generations.get_mut(&worker.generation) {
@@ -78,10 +85,16 @@ impl Edge {
     }
 
     fn preloader_gone(&mut self, id: GenerationId, ended: Ended) {
-        self.hear_preloader(id);
+        // What it answered before it ended counts: those workers exist.
+        for _ in 0..LAST_LOOKS {
+            if !self.hear_preloader(id) {
+                break;
+            }
+        }
         self.read_preloader_output(id);
         if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
             if let Some(preloader) = resources.preloader.take() {
+                self.last_words.insert(id, preloader.last_words.clone());
                 self.sources.forget(&self.registry, &preloader.channel);
                 if let Some(output) = &preloader.output {
                     self.sources.forget(&self.registry, output.pipe());
@@ -100,35 +113,32 @@ impl Edge {
         self.happened.push_back(Event::PreloaderGone(id, exit(ended)));
     }
 
-    /// Reads what a preloader answered.
-    pub(super) fn hear_preloader(&mut self, id: GenerationId) {
-        loop {
-            let generation = self.generations.get_mut(&id);
-            let Some(preloader) = generation
-                .and_then(|g| g.resources.as_mut())
-                .and_then(|r| r.preloader.as_mut())
-            else {
-                return;
-            };
-            preloader.push();
-            let pid = preloader.pid;
-            match preloader.hear() {
-                Heard::Answers(answers) if answers.is_empty() => return,
-                Heard::Answers(answers) => {
-                    for answer in answers {
-                        self.take_answer(id, answer);
-                    }
+    /// Reads what a preloader answered. `true`: there may be more; one that never stops must not keep the master.
+    pub(super) fn hear_preloader(&mut self, id: GenerationId) -> bool {
+        let generation = self.generations.get_mut(&id);
+        let resources = generation.and_then(|g| g.resources.as_mut());
+        let Some(preloader) = resources.and_then(|r| r.preloader.as_mut()) else {
+            return false;
+        };
+        preloader.push();
+        let pid = preloader.pid;
+        match preloader.hear() {
+            Heard::Answers(answers) => {
+                let more = !answers.is_empty();
+                for answer in answers {
+                    self.take_answer(id, answer);
                 }
-                // It is reaped when it has ended.
-                Heard::Closed => return,
-                Heard::Nonsense(what) => {
-                    log::error!(
-                        "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
-                        self.generation_name(id)
-                    );
-                    let _ = process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
-                    return;
-                }
+                more
+            }
+            // It is reaped when it has ended.
+            Heard::Closed => false,
+            Heard::Nonsense(what) => {
+                log::error!(
+                    "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
+                    self.generation_name(id)
+                );
+                let _ = process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
+                false
             }
         }
     }

@@ -10,6 +10,8 @@ use nix::errno::Errno;
 
 /// Lines of a preloader that are kept for the report of its end.
 const LAST_WORDS: usize = 4;
+/// Reads of a child_accept pipe at once: 16 hold more words than a pipe does.
+const CHILD_ACCEPT_READS: usize = 17;
 
 impl Edge {
     /// What a token stands for.
@@ -24,16 +26,10 @@ impl Edge {
                 self.work_waits(pool);
                 false
             }
-            Source::ChildAccept(generation) => {
-                self.child_accept(generation);
-                false
-            }
+            Source::ChildAccept(generation) => self.child_accept(generation),
             Source::Messages(generation) => self.read_messages(generation),
             Source::Output(worker, index) => self.read_output(worker, index),
-            Source::Preloader(generation) => {
-                self.hear_preloader(generation);
-                false
-            }
+            Source::Preloader(generation) => self.hear_preloader(generation),
             Source::PreloaderOutput(generation) => self.read_preloader_output(generation),
         }
     }
@@ -45,17 +41,18 @@ impl Edge {
         }
     }
 
-    pub(super) fn child_accept(&mut self, id: GenerationId) {
+    /// Takes up what workers told. `true`: there is more; a worker that never stops telling must not keep the master.
+    pub(super) fn child_accept(&mut self, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get(&id) else {
-            return;
+            return false;
         };
         let Some(resources) = &generation.resources else {
-            return;
+            return false;
         };
         let mut buffer = [0; 4096];
         let mut up = Vec::new();
-        let mut told = false;
-        loop {
+        let (mut told, mut more) = (false, true);
+        for _ in 0..CHILD_ACCEPT_READS {
             match nix::unistd::read(&resources.child_accept.0, &mut buffer) {
                 Ok(count) if count > 0 => {
                     told = true;
@@ -67,7 +64,10 @@ impl Edge {
                     }
                 }
                 Err(Errno::EINTR) => {}
-                Ok(_) | Err(_) => break,
+                Ok(_) | Err(_) => {
+                    more = false;
+                    break;
+                }
             }
         }
         for id in up {
@@ -82,6 +82,7 @@ impl Edge {
         if told {
             self.happened.push_back(Event::ChildAccept(id));
         }
+        more
     }
 
     fn read_messages(&mut self, id: GenerationId) -> bool {
@@ -160,8 +161,14 @@ impl Edge {
     }
 
     /// What a preloader wrote last, as the end of a sentence.
-    pub(super) fn last_words(&self, _generation: GenerationId) -> String {
-        String::new()
+    pub(super) fn last_words(&self, id: GenerationId) -> String {
+        match self.last_words.get(&id) {
+            Some(words) if !words.is_empty() => {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                format!(", having said {:?}", words.join(" / "))
+            }
+            _ => String::new(),
+        }
     }
 
     pub(super) fn name_worker(&self, id: WorkerId) -> (&str, i32) {

@@ -13,6 +13,7 @@ mod sources;
 use super::action::{Action, Force};
 use super::event::{Event, GenerationId, PoolId, Row, WorkerId};
 use crate::config::Config;
+use crate::listen::Inherited;
 use crate::logs::Log;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{diag, process};
@@ -49,6 +50,10 @@ pub(super) struct Edge {
     early_deaths: VecDeque<(i32, process::Ended)>,
     /// Workers that were reaped, until the core says so in the log.
     deaths: HashMap<WorkerId, say::Death>,
+    /// What preloaders that are gone wrote last, until the core says so in the log.
+    last_words: HashMap<GenerationId, VecDeque<String>>,
+    /// Listening sockets that the daemon was started with.
+    pub(super) inherited: Inherited,
     next_pool: u32,
     next_generation: u32,
     /// What happened while actions were performed.
@@ -99,6 +104,8 @@ impl Edge {
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),
             deaths: HashMap::new(),
+            last_words: HashMap::new(),
+            inherited: Inherited::from_environment(),
             next_pool: 0,
             next_generation: 0,
             happened: VecDeque::new(),

@@ -89,7 +89,7 @@ impl Edge {
             let known = self.pool_listening_as(pool);
             let listener = match known {
                 Some(_) => None,
-                None => Some(bind(&pool.listen).map_err(|e| ApplyError::Listen(pool.name.clone(), e))),
+                None => Some(bind(&pool.listen, &mut self.inherited).map_err(|e| ApplyError::Listen(pool.name.clone(), e))),
             };
             match listener.transpose() {
                 Ok(listener) => opened.push((known, listener)),
@@ -105,7 +105,10 @@ impl Edge {
         let mut wanted = Vec::new();
         for ((known, listener), settings) in opened.into_iter().zip(settings) {
             let pool = match (known, listener) {
-                (Some(pool), _) => pool,
+                (Some(pool), _) => {
+                    self.adjust_listener(pool, &settings.pool);
+                    pool
+                }
                 (None, Some(listener)) => self.add_pool(&settings.pool.name, listener),
                 (None, None) => continue,
             };
@@ -158,6 +161,21 @@ impl Edge {
             slots: pool.pm.max_children(),
             descriptor_limit: self.descriptor_limit,
         })
+    }
+
+    /// A socket that is kept follows the new configuration as far as an open one can.
+    fn adjust_listener(&self, id: PoolId, wanted: &Pool) {
+        let before = self.config.pools.iter().find(|pool| pool.name == wanted.name);
+        if before.is_some_and(|before| before.listen == wanted.listen) {
+            return;
+        }
+        let Some(pool) = self.pools.get(&id) else { return };
+        if let Err(error) = pool.listener.adjust(&wanted.listen) {
+            log::error!(
+                "[pool {}] the socket keeps its old attributes: {error}",
+                wanted.name
+            );
+        }
     }
 
     /// The pool of this name, if its socket is the one that is wanted.

@@ -109,3 +109,26 @@ fn forms_cookies_and_authentication_reach_the_script() {
     ]);
     assert_eq!(seen, wanted);
 }
+
+/// Counts of functions on both sides of the sizes at which PHP's table of functions grows, which OPcache notices.
+#[test]
+fn scripts_with_thousands_of_functions_are_compiled_and_cached() {
+    let application = "php_admin_value = { opcache.file_update_protection = 0 }\n";
+    let site = Site::start("pm = \"static\"\nmax_children = 1\n", application, "");
+    for count in [100, 1000, 3000] {
+        let functions: String = (0..count)
+            .map(|n| format!("function f{n}() {{ return {n}; }}\n"))
+            .collect();
+        let name = format!("functions{count}.php");
+        site.write(&name, &format!("<?php\n{functions}echo f{}();", count - 1));
+        for _ in 0..2 {
+            assert_eq!(site.get(&format!("/{name}")).text(), (count - 1).to_string());
+        }
+        site.write(
+            "cached.php",
+            "<?php echo json_encode(opcache_is_script_cached(__DIR__ . '/' . $_GET['file']));",
+        );
+        assert_eq!(site.get(&format!("/cached.php?file={name}")).text(), "true");
+    }
+    assert_quiet(&site.daemon);
+}

@@ -87,7 +87,8 @@ pub(super) fn anchors(text: &str) -> BTreeSet<String> {
     let prose = prose(text);
     let headings = prose
         .lines()
-        .filter_map(|line| line.starts_with('#').then(|| line.trim_start_matches('#').trim()));
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#').trim());
     let anchor = |heading: &str| {
         let kept = heading
             .chars()

@@ -3,7 +3,7 @@
 use super::blocks;
 use super::blocks::{Block, read, root};
 use crate::support::daemon::{Daemon, directory};
-use crate::support::fcgi::Params;
+use crate::support::fcgi::{Client, Params};
 use crate::support::is_root;
 use crate::support::nginx::{Nginx, curl, free_port};
 use std::fs;
@@ -247,9 +247,7 @@ fn the_responder_answers_through_nginx() {
             pid.unwrap_or(0)
         )
     );
-    let mut client = crate::support::fcgi::Client::connect(&socket)
-        .expect("connect")
-        .kept();
+    let mut client = Client::connect(&socket).expect("connect").kept();
     for name in ["a", "b"] {
         let params = Params::get(Path::new("/srv"), "x", name);
         let answer = client.request(&params, b"").expect("answer").body();
@@ -263,6 +261,34 @@ fn the_responder_answers_through_nginx() {
         "{}",
         daemon.log()
     );
+}
+
+/// A chroot that holds nothing, not even /dev/null.
+#[test]
+fn the_responder_answers_from_an_empty_chroot() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).expect("empty");
+    let text = fs::read_to_string(root().join("examples/responder.toml")).expect("responder.toml");
+    let text = settle_toml(&text, dir.path()) + &format!("chroot = \"{}\"\n", empty.display());
+    fs::write(dir.path().join("responder.toml"), text).expect("configuration");
+    let mut command = Command::new(responder());
+    command.arg(dir.path().join("responder.toml"));
+    let daemon = Daemon::launch(dir.path(), command);
+    let worker = daemon.wait_for_workers("hello", 2)[0];
+    let socket = dir.path().join("forkyard-hello.sock");
+    let mut client = Client::connect(&socket).expect("connect");
+    let answer = client
+        .request(&Params::get(Path::new("/srv"), "x", "root"), b"")
+        .expect("answer")
+        .body();
+    assert!(answer.starts_with("Hello root from worker "), "{answer}");
+    let inside = fs::read_link(format!("/proc/{worker}/root")).expect("a link");
+    assert_eq!(inside, empty);
+    assert!(!daemon.log().contains("ERROR"), "{}", daemon.log());
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use super::until;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A running nginx.
@@ -11,7 +10,7 @@ pub struct Nginx {
     child: Child,
     /// Where it listens.
     pub port: u16,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 /// A port that is free now.
@@ -47,26 +46,9 @@ impl Nginx {
             .stdout(Stdio::null())
             .spawn()
             .expect("nginx (Debian package nginx-light)");
-        let nginx = Nginx {
-            child,
-            port,
-            _dir: dir,
-        };
+        let nginx = Nginx { child, port, dir };
         until("nginx to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
         nginx
-    }
-
-    /// Starts nginx as a PHP site: everything under `root` whose name ends in .php goes to `socket`.
-    pub fn php_site(root: &Path, socket: &Path) -> Nginx {
-        let server = format!(
-            "root {root};\nindex index.php index.html;\nlocation ~ ^(.+\\.php)(/.*)?$ {{\n\
-             fastcgi_split_path_info ^(.+\\.php)(/.*)$;\ninclude /etc/nginx/fastcgi_params;\n\
-             fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\nfastcgi_param PATH_INFO $fastcgi_path_info;\n\
-             fastcgi_pass unix:{socket};\n}}\n",
-            root = root.display(),
-            socket = socket.display()
-        );
-        Nginx::start(&server, "")
     }
 
     /// A URL on this server.
@@ -80,6 +62,10 @@ impl Drop for Nginx {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.dir.path().join("error.log")).unwrap_or_default();
+            eprintln!("--- nginx's error log:\n{log}\n---");
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Looking at processes through /proc.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 
 /// The pids of a process' children.
@@ -50,9 +49,4 @@ pub fn signal(pid: u32, signal: nix::sys::signal::Signal) {
 /// Waits for a child to end.
 pub fn wait(child: &mut Child, what: &str) -> ExitStatus {
     super::until(what, || child.try_wait().expect("wait"))
-}
-
-/// How a process ended, for an assertion's message.
-pub fn describe(status: ExitStatus) -> String {
-    format!("code {:?}, signal {:?}", status.code(), status.signal())
 }

@@ -34,6 +34,8 @@ static void remove_pcntl(void)
     }
     uint32_t number = (uint32_t)pcntl->module_number;
     zend_unregister_functions(pcntl->functions, -1, CG(function_table));
+    /* OPcache counts a script's functions by the table's length, and a hole is closed when the table grows. */
+    zend_hash_rehash(CG(function_table));
     zend_hash_apply_with_argument(EG(zend_constants), is_constant_of, &number);
     zend_hash_str_del(&module_registry, "pcntl", sizeof("pcntl") - 1);
     /* The end of a request drops what is behind the place where PHP's own ended when it began. A table that has gaps
