@@ -21,12 +21,20 @@ impl Inherited {
             };
             Some((address, socket))
         };
-        Inherited { sockets: fd::passed_listeners().into_iter().filter_map(with_address).collect() }
+        Inherited {
+            sockets: fd::passed_listeners()
+                .into_iter()
+                .filter_map(with_address)
+                .collect(),
+        }
     }
 
     /// The socket that listens where a pool wants to.
     pub fn take(&mut self, wanted: &Address) -> Option<OwnedFd> {
-        let at = self.sockets.iter().position(|(address, _)| serves(address, wanted))?;
+        let at = self
+            .sockets
+            .iter()
+            .position(|(address, _)| serves(address, wanted))?;
         Some(self.sockets.swap_remove(at).1)
     }
 

@@ -203,7 +203,9 @@ pub fn passed_listeners() -> Vec<OwnedFd> {
     if !is_for_us || TAKEN.swap(true, std::sync::atomic::Ordering::SeqCst) {
         return Vec::new();
     }
-    (FIRST_PASSED..FIRST_PASSED + count).filter_map(adopt_listener).collect()
+    (FIRST_PASSED..FIRST_PASSED + count)
+        .filter_map(adopt_listener)
+        .collect()
 }
 
 fn adopt_listener(fd: RawFd) -> Option<OwnedFd> {

@@ -30,7 +30,11 @@ impl Notifier {
         };
         let socket = UnixDatagram::unbound().ok()?;
         socket.set_nonblocking(true).ok()?;
-        Some(Notifier { socket, address, watchdog: watchdog() })
+        Some(Notifier {
+            socket,
+            address,
+            watchdog: watchdog(),
+        })
     }
 
     /// Says something; that nobody listens is no error.
@@ -43,7 +47,9 @@ impl Notifier {
     /// A reload begins.
     pub fn tell_reloading(&self) {
         let micros = clock::now().as_nanos() / 1_000;
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=Reloading\n"));
+        self.tell(&format!(
+            "RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=Reloading\n"
+        ));
     }
 }
 
@@ -53,5 +59,7 @@ fn watchdog() -> Option<Duration> {
     if number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id())) {
         return None;
     }
-    number("WATCHDOG_USEC").filter(|micros| *micros > 0).map(Duration::from_micros)
+    number("WATCHDOG_USEC")
+        .filter(|micros| *micros > 0)
+        .map(Duration::from_micros)
 }

@@ -177,5 +177,8 @@ pub fn local_address(socket: BorrowedFd<'_>) -> Option<Bound> {
     if let Some(v6) = address.as_sockaddr_in6() {
         return Some(Bound::Port(SocketAddr::from((v6.ip(), v6.port()))));
     }
-    address.as_unix_addr()?.path().map(|path| Bound::Path(path.to_owned()))
+    address
+        .as_unix_addr()?
+        .path()
+        .map(|path| Bound::Path(path.to_owned()))
 }

@@ -117,7 +117,9 @@ fn serve_over_tcp(listen: &str, address: &str) {
     let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
     daemon.write("pid.php", "<?php echo getmypid();");
     let mut client = crate::support::fcgi::Client::connect_tcp(address).expect("connect");
-    let answer = client.request(&Params::get(&daemon.dir, "pid.php", ""), b"").expect("answer");
+    let answer = client
+        .request(&Params::get(&daemon.dir, "pid.php", ""), b"")
+        .expect("answer");
     assert!(answer.body().parse::<u32>().is_ok());
 }
 
