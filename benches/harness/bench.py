@@ -43,9 +43,10 @@ class Bench:
     def compare(self, servers, measure, rounds):
         """Measures one after the other, round by round, so that what else the machine does falls on both."""
         figures = {server.name: [] for server in servers}
-        for number in range(rounds):
-            for server in servers if number % 2 == 0 else reversed(servers):
-                figures[server.name].append(measure(server))
+        with processes.awake():
+            for number in range(rounds):
+                for server in servers if number % 2 == 0 else reversed(servers):
+                    figures[server.name].append(measure(server))
         return Comparison(*figures.values())
 
     def rate(self, servers, script, seconds, rounds, **options):

@@ -1,5 +1,7 @@
 //! The configuration's view of the real machine; the only file here that touches it.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -34,13 +36,17 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
             }],
         }
     };
-    let bytes = Host.read(path).map_err(failure)?;
-    resolve::parse_bytes(&bytes, path, &Host)
+    let host = Host::default();
+    let bytes = host.read(path).map_err(failure)?;
+    resolve::parse_bytes(&bytes, path, &host)
 }
 
-/// The machine this process runs on.
-#[derive(Debug, Clone, Copy)]
-pub struct Host;
+/// The machine this process runs on. A user is looked up once: it takes opening dozens of files, and a thousand pools
+/// may have the same.
+#[derive(Debug, Default)]
+pub struct Host {
+    users: RefCell<HashMap<String, Option<UserIds>>>,
+}
 
 impl World for Host {
     fn is_root(&self) -> bool {
@@ -56,7 +62,10 @@ impl World for Host {
     }
 
     fn user(&self, name: &str) -> Option<UserIds> {
-        User::from_name(name).ok().flatten().map(ids)
+        let mut users = self.users.borrow_mut();
+        *users
+            .entry(name.to_owned())
+            .or_insert_with(|| User::from_name(name).ok().flatten().map(ids))
     }
 
     fn user_by_id(&self, uid: u32) -> Option<UserIds> {

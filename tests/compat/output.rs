@@ -162,6 +162,15 @@ fn endings() {
 }
 
 #[test]
+fn what_a_request_defines_is_gone_in_the_next() {
+    let pair = pair();
+    for _ in 0..3 {
+        let answer = pair.get("/many_functions.php");
+        assert!(answer.text().ends_with("all 4999\n"), "{answer:?}");
+    }
+}
+
+#[test]
 fn time_limit() {
     pair().get("/ending.php?way=time");
 }

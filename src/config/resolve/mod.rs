@@ -6,7 +6,8 @@ mod listen;
 mod manager;
 mod pool;
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -261,11 +262,23 @@ fn unique(texts: Vec<PoolText>, findings: &mut Findings) -> Vec<PoolText> {
 
 /// Reports pools that would listen on the same address.
 fn shared_addresses(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
+    // Paths by a map: of a thousand pools each would be compared with each.
+    let mut sockets: HashMap<&Path, &Pool> = HashMap::new();
     for (at, (text, pool)) in pools.iter().enumerate() {
-        let earlier = pools[..at]
-            .iter()
-            .find(|(_, other)| overlap(&other.listen.address, &pool.listen.address));
-        if let Some((_, other)) = earlier {
+        let earlier = match &pool.listen.address {
+            Address::Unix(path) => match sockets.entry(path) {
+                Entry::Occupied(known) => Some(*known.get()),
+                Entry::Vacant(place) => {
+                    place.insert(pool);
+                    None
+                }
+            },
+            address => pools[..at]
+                .iter()
+                .map(|(_, other)| other)
+                .find(|other| overlap(&other.listen.address, address)),
+        };
+        if let Some(other) = earlier {
             let mut report = Report::pool(findings, &pool.name);
             if let Some(written) = listen::written(&text.draft) {
                 let problem = format!(
@@ -279,10 +292,9 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
     }
 }
 
-/// Can't both be bound?
+/// Can't both be bound? For paths nobody asks.
 fn overlap(a: &Address, b: &Address) -> bool {
     match (a, b) {
-        (Address::Unix(a), Address::Unix(b)) => a == b,
         (Address::TcpAny(a), Address::TcpAny(b)) => a == b,
         (Address::TcpAny(port), Address::Tcp(tcp)) | (Address::Tcp(tcp), Address::TcpAny(port)) => {
             *port == tcp.port()

@@ -11,6 +11,8 @@ use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
 use crate::worker::Settings;
 use nix::sys::socket::SockType;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -84,8 +86,9 @@ impl Edge {
     pub(in crate::master) fn prepare(&mut self, config: Config) -> Result<Wanted, ApplyError> {
         let mut opened = Vec::new();
         let mut settings = Vec::new();
+        let mut identities = HashMap::new();
         for pool in &config.pools {
-            settings.push(self.settings(pool)?);
+            settings.push(self.settings(pool, &mut identities)?);
             let known = self.pool_listening_as(pool);
             let listener = match known {
                 Some(_) => None,
@@ -136,13 +139,22 @@ impl Edge {
         Ok(wanted)
     }
 
-    fn settings(&self, pool: &Pool) -> Result<Settings, ApplyError> {
-        let identity = match &pool.user {
-            Some(user) if identity::is_root() => Some(
-                Identity::look_up(user, pool.group.as_deref())
-                    .map_err(|e| ApplyError::Identity(pool.name.clone(), e))?,
-            ),
-            _ => None,
+    /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
+    fn settings<'p>(
+        &self,
+        pool: &'p Pool,
+        identities: &mut HashMap<Option<(&'p str, Option<&'p str>)>, Identity>,
+    ) -> Result<Settings, ApplyError> {
+        let user = pool.user.as_deref().filter(|_| identity::is_root());
+        let wanted = user.map(|user| (user, pool.group.as_deref()));
+        let identity = match identities.entry(wanted) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(match wanted {
+                Some((user, group)) => {
+                    Identity::look_up(user, group).map_err(|e| ApplyError::Identity(pool.name.clone(), e))?
+                }
+                None => Identity::current(),
+            }),
         };
         match &pool.application {
             Application::Php(_) => {
@@ -159,7 +171,7 @@ impl Edge {
         }
         Ok(Settings {
             pool: pool.clone(),
-            identity: Some(identity.unwrap_or_else(Identity::current)),
+            identity: Some(identity.clone()),
             started: Generation::started_now(),
             slots: pool.pm.max_children(),
             descriptor_limit: self.descriptor_limit,

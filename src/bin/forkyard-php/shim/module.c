@@ -38,6 +38,10 @@ static void remove_pcntl(void)
     zend_hash_rehash(CG(function_table));
     zend_hash_apply_with_argument(EG(zend_constants), is_constant_of, &number);
     zend_hash_str_del(&module_registry, "pcntl", sizeof("pcntl") - 1);
+    /* The end of a request drops what is behind the place where PHP's own ended when it began. A table that has gaps
+     * closes them when it grows, and a script's own first ones would then be before that place. */
+    zend_hash_rehash(CG(function_table));
+    zend_hash_rehash(EG(zend_constants));
 }
 
 static PHP_MINIT_FUNCTION(forkyard)
