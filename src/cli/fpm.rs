@@ -42,7 +42,7 @@ pub fn main() -> ExitCode {
         }
         Task::Report(what) => report(what, &options),
         Task::Test { shows } => {
-            let (is_fine, journal) = fpm::test(&options, shows, &Host);
+            let (is_fine, journal) = fpm::test(&options, shows, &Host::default());
             tell(&journal, true);
             ExitCode::from(if is_fine { 0 } else { EXIT_CONFIG })
         }
@@ -121,7 +121,7 @@ fn define(text: &str) -> Option<(String, String)> {
 }
 
 fn run(options: Options) -> ExitCode {
-    let (config, journal) = fpm::load(&options, &Host);
+    let (config, journal) = fpm::load(&options, &Host::default());
     tell(&journal, true);
     let Some(config) = config else {
         return ExitCode::from(EXIT_CONFIG);
@@ -136,7 +136,7 @@ fn run(options: Options) -> ExitCode {
 }
 
 fn reload(options: &Options) -> Option<Config> {
-    let (config, journal) = fpm::load(options, &Host);
+    let (config, journal) = fpm::load(options, &Host::default());
     tell(&journal, false);
     config
 }
