@@ -28,6 +28,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
 const COUNT_ALWAYS: usize = 16;
 
+/// Held connections that are sent away before a request.
+const FEW: usize = 4;
+
 /// What to do next.
 #[derive(Debug)]
 pub(super) enum Work {
@@ -260,6 +263,17 @@ impl Lobby {
         };
         let away = ready.held.split_off(stay);
         service.minder.send_away(&away);
+        service.publish_kept();
+    }
+
+    /// A request is about to be served: a few connections that are held go to an idle sibling first, so that a request
+    /// that kills its worker takes none of them along. Many are left to the minder: each costs system calls.
+    pub(super) fn part_with_few(&self, service: &mut Service) {
+        let places = service.minder.held().idle_places();
+        if places.is_empty() || places.len() > FEW || count(service).0 == 0 {
+            return;
+        }
+        service.minder.send_away(&places);
         service.publish_kept();
     }
 

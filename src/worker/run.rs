@@ -66,6 +66,7 @@ impl Worker {
             match self.lobby.next(&mut self.service) {
                 Work::Connection(connection) => {
                     self.service.attach(connection);
+                    self.lobby.part_with_few(&mut self.service);
                     self.serve_connection(runtime);
                 }
                 Work::Retire => break,
