@@ -112,6 +112,14 @@ impl Held {
         self.idle_connections().map(|(place, _)| place).collect()
     }
 
+    /// The places of those on which nothing has been said yet.
+    pub(super) fn silent_places(&self) -> Vec<usize> {
+        self.idle_connections()
+            .filter(|(_, c)| !c.spoken)
+            .map(|(place, _)| place)
+            .collect()
+    }
+
     fn idle_connections(&self) -> impl Iterator<Item = (usize, &Connection)> {
         self.places
             .iter()

@@ -267,12 +267,20 @@ impl Lobby {
     }
 
     /// A request is about to be served: a few connections that are held go to an idle sibling first, so that a request
-    /// that kills its worker takes none of them along. Many are left to the minder: each costs system calls.
+    /// that kills its worker takes none of them along. A new one, whose request is most likely on its way, goes in any
+    /// case and waits in the queue. Many are left to the minder: each costs system calls.
     pub(super) fn part_with_few(&self, service: &mut Service) {
-        let places = service.minder.held().idle_places();
-        if places.is_empty() || places.len() > FEW || count(service).0 == 0 {
+        if service.minder.held().idle() == 0 {
             return;
         }
+        let few = service.minder.held().idle() <= FEW && count(service).0 > 0;
+        let held = service.minder.held();
+        let places = if few {
+            held.idle_places()
+        } else {
+            held.silent_places()
+        };
+        drop(held);
         service.minder.send_away(&places);
         service.publish_kept();
     }
