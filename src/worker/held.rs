@@ -7,7 +7,11 @@
 //!
 //! * when a request runs longer than a moment while others are held: the `minder` sends them;
 //! * when several have requests ready at once and a sibling is idle: half of those are sent;
+//! * before a request: a few, if a sibling is idle, and in any case those on which nothing was ever said, so that a
+//!   request that kills its worker takes no new one along;
 //! * when the worker retires: all are sent.
+//!
+//! A message in the queue holds connections of one kind: its byte says whether anything was ever said on them.
 
 use super::connection::Connection;
 use crate::sys::fd::{MAX_PASSED, send_with};
@@ -133,6 +137,19 @@ impl Held {
     /// Sends idle connections to the pool's hand-over queue. One that can't go (mid-request, or the queue is full)
     /// stays. Says how many went.
     pub(super) fn send_away(&mut self, places: &[usize], queue_in: BorrowedFd<'_>, epoll: &Epoll) -> usize {
+        let is_spoken = |place: &usize| matches!(self.places.get(*place), Some(Place::Idle(c)) if c.spoken);
+        let (spoken, silent): (Vec<usize>, Vec<usize>) = places.iter().partition(|place| is_spoken(place));
+        self.send_group(&silent, false, queue_in, epoll) + self.send_group(&spoken, true, queue_in, epoll)
+    }
+
+    /// Sends connections of one kind, a message for as many as it takes.
+    fn send_group(
+        &mut self,
+        places: &[usize],
+        spoken: bool,
+        queue_in: BorrowedFd<'_>,
+        epoll: &Epoll,
+    ) -> usize {
         let mut sent = 0;
         for group in places.chunks(MAX_PASSED) {
             let portable: Vec<(usize, RawFd)> = group
@@ -143,7 +160,7 @@ impl Held {
                 })
                 .collect();
             let descriptors: Vec<RawFd> = portable.iter().map(|(_, fd)| *fd).collect();
-            if descriptors.is_empty() || send_with(queue_in, &[portable.len() as u8], &descriptors).is_err() {
+            if descriptors.is_empty() || send_with(queue_in, &[u8::from(spoken)], &descriptors).is_err() {
                 continue;
             }
             for (place, _) in portable {
@@ -157,10 +174,9 @@ impl Held {
     }
 }
 
-/// Takes one message's connections out of the hand-over queue.
-pub(super) fn receive(queue_out: BorrowedFd<'_>) -> Vec<OwnedFd> {
-    let mut count = [0; 1];
-    crate::sys::fd::receive_with(queue_out, &mut count, false)
-        .map(|r| r.descriptors)
-        .unwrap_or_default()
+/// Takes one message's connections out of the hand-over queue, and whether anything was ever said on them.
+pub(super) fn receive(queue_out: BorrowedFd<'_>) -> (bool, Vec<OwnedFd>) {
+    let mut spoken = [1; 1];
+    let received = crate::sys::fd::receive_with(queue_out, &mut spoken, false).map(|r| r.descriptors);
+    (spoken[0] != 0, received.unwrap_or_default())
 }

@@ -139,6 +139,8 @@ impl Lobby {
         }
         if ready.queue {
             self.adopt(service, now);
+            // The next look tells which of them have requests ready, beside everything that is ready now.
+            return None;
         }
         self.share(service, &mut ready);
         if ready.retire {
@@ -242,10 +244,10 @@ impl Lobby {
 
     /// Takes connections out of the hand-over queue; the epoll says at once which have requests ready.
     fn adopt(&mut self, service: &mut Service, now: Tick) {
-        let sockets = held::receive(self.queue_out.as_fd());
+        let (spoken, sockets) = held::receive(self.queue_out.as_fd());
         for socket in sockets {
             let mut connection = service.connection(socket);
-            connection.spoken = true;
+            connection.spoken = spoken;
             service.hold(connection, now);
         }
     }

@@ -71,9 +71,7 @@ fn check_survival(way: &str, message: &str) {
 #[test]
 fn the_others_do_not_notice() {
     let mut setup = Setup::new();
-    // Enough that one is always idle: a worker that dies while every sibling is busy may take a connection along that
-    // it held (docs/decisions.md).
-    setup.workers = 8;
+    setup.workers = 3;
     let server = Forkyard::start(&setup);
     let ask = |uri: &str| Request::get(&scripts(), uri).send(&server.socket);
     std::thread::scope(|scope| {
