@@ -3,7 +3,7 @@
 use super::error::Place;
 use super::leaves::{Entries, Field, Leaves};
 use super::report::Report;
-use super::units::{Core, Flag, IniValue, Level, Manager, Mode, Size, Text, Texts, Time, Whole};
+use super::units::{Core, Flag, IniValue, Level, Manager, Mode, Reload, Size, Text, Texts, Time, Whole};
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
 macro_rules! draft {
@@ -49,6 +49,7 @@ draft! {
             rlimit_core: Core = "rlimit_core",
             allow_root: Flag = "allow_root",
             include: Texts = "include",
+            control: Text = "control",
         }
         tables {}
     }
@@ -93,6 +94,7 @@ draft! {
             no_new_privs: Flag = "no_new_privs",
             catch_workers_output: Flag = "catch_workers_output",
             decorate_workers_output: Flag = "decorate_workers_output",
+            reload: Reload = "reload",
             runtime: Text = "application.runtime",
         }
         tables {
@@ -111,6 +113,8 @@ draft! {
             limit_extensions: Texts = "application.limit_extensions",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             start_timeout: Time = "application.start_timeout",
+            warm_up: Whole = "application.warm_up",
+            warm_up_time: Time = "application.warm_up_time",
         }
         tables {
             php_value: IniValue = "application.php_value",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
-use super::model::{CoreLimit, LogLevel};
+use super::model::{CoreLimit, LogLevel, ReloadWhen};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
@@ -57,6 +57,10 @@ pub(super) enum Manager {
     Dynamic,
     Ondemand,
 }
+
+/// Which reloads replace a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reload(pub(super) ReloadWhen);
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
@@ -124,6 +128,14 @@ fn manager(text: &str) -> Option<Manager> {
         "ondemand" => Manager::Ondemand,
         _ => return None,
     })
+}
+
+fn reload(text: &str) -> Option<Reload> {
+    Some(Reload(match text.to_ascii_lowercase().as_str() {
+        "changed" => ReloadWhen::Changed,
+        "always" => ReloadWhen::Always,
+        _ => return None,
+    }))
 }
 
 /// Implements `Deserialize` for a form: what it should be, and which TOML types it takes through which function.
@@ -215,6 +227,11 @@ form!(
     Manager,
     "a process manager; write \"static\", \"dynamic\" or \"ondemand\"",
     str manager
+);
+form!(
+    Reload,
+    "a kind of reload; write \"changed\" or \"always\"",
+    str reload
 );
 
 impl<'de> Deserialize<'de> for Texts {

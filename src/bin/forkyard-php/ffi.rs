@@ -1,5 +1,6 @@
 //! libphp and the shim, opened: the only place that calls them. shim.h is the same in C.
 
+use forkyard::runtime::php::files;
 use std::error::Error as StdError;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
@@ -147,7 +148,7 @@ impl Php {
         let shim = shim.ok_or_else(|| Error::NotBuilt(version.to_owned()))?;
         let path = match library {
             Some(path) => path.to_owned(),
-            None => find_library(version).ok_or_else(|| Error::NoLibrary(version.to_owned()))?,
+            None => files::library(version).ok_or_else(|| Error::NoLibrary(version.to_owned()))?,
         };
 
         let build = build_of(&path)?;
@@ -289,15 +290,6 @@ fn load_error() -> Error {
     }
     // SAFETY: not NULL, see above.
     Error::Load(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-}
-
-/// Where distributions put libphp.
-fn find_library(version: &str) -> Option<PathBuf> {
-    let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"]
-        .iter()
-        .map(|directory| Path::new(directory).join(format!("libphp{version}.so")))
-        .find(|path| path.exists())
 }
 
 /// What a library says of itself.

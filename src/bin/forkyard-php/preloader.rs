@@ -7,7 +7,7 @@ use crate::socket::{Message, Socket, last_words};
 use forkyard::config::{self, Application};
 use forkyard::logs::Log;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED};
-use forkyard::runtime::php::settings;
+use forkyard::runtime::php::{files, settings};
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
 use forkyard::sys::{self, signal, title};
 use forkyard::worker::{self, Kit, KitError, Seat, Settings};
@@ -220,11 +220,14 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Error> {
 pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     let lines = settings::start_lines(config).map_err(Error::Setting)?;
     let lines = lines.map(|lines| c_string("php_value", &lines)).transpose()?;
-    let php_ini = find_php_ini(config)?;
+    let php_ini = files::php_ini(config);
+    if let Some(path) = &php_ini {
+        readable(path)?;
+    }
     let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
 
     // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
-    let scanned = find_conf_d(config).filter(|_| std::env::var_os("PHP_INI_SCAN_DIR").is_none());
+    let scanned = files::conf_d(config).filter(|_| std::env::var_os("PHP_INI_SCAN_DIR").is_none());
     if let Some(path) = &scanned {
         // SAFETY: the process has one thread.
         unsafe { std::env::set_var("PHP_INI_SCAN_DIR", path) };
@@ -262,42 +265,14 @@ fn set_pool_values(php: &Php, config: &config::Php) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where php.ini is: a file, a directory, or where libphp looks by itself.
-fn find_php_ini(config: &config::Php) -> Result<Option<PathBuf>, Error> {
-    if config.no_php_ini {
-        return Ok(None);
-    }
-    let named = config.php_ini.clone();
-    let usual = || {
-        settings::php_ini_directories(config)
-            .into_iter()
-            .find(|path| path.join("php.ini").exists())
-    };
-    let Some(path) = named.or_else(usual) else {
-        return Ok(None);
-    };
-    let file = if path.is_dir() {
-        path.join("php.ini")
-    } else {
-        path.clone()
-    };
+/// PHP would start without a word, and without its settings, where php.ini is there and can't be read.
+fn readable(path: &Path) -> Result<(), Error> {
+    let file = files::in_directory(path);
     match std::fs::File::open(&file) {
-        Ok(_) => Ok(Some(path)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && Path::new(&path).is_dir() => {
-            Ok(Some(path))
-        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_dir() => Ok(()),
         Err(error) => Err(Error::Unreadable(file, error)),
     }
-}
-
-/// Where the files are that are read after php.ini: beside it if it was named as a directory, else where they usually
-/// are.
-fn find_conf_d(config: &config::Php) -> Option<PathBuf> {
-    let named = config.php_ini.iter().cloned();
-    let candidates = named.chain(settings::php_ini_directories(config));
-    candidates
-        .map(|directory| directory.join("conf.d"))
-        .find(|path| path.is_dir())
 }
 
 fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {

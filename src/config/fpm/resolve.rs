@@ -8,7 +8,7 @@ use super::validate::Context;
 use super::values::{Manager, Values};
 use crate::config::{
     Address, Application, Config, CoreLimit, Global, Limits, Listen, LogLevel, LogTarget, Php, Pool,
-    ProcessManager,
+    ProcessManager, ReloadWhen,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -30,6 +30,8 @@ const LIMITS: Limits = Limits {
 };
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+const WARM_UP: u32 = 100;
+const WARM_UP_TIME: Duration = Duration::from_secs(5);
 /// After how long a surplus worker of a dynamic pool ends.
 const SURPLUS_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -81,6 +83,7 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         daemonize: values.flag("daemonize"),
         rlimit_files: positive(values, "rlimit_files").map(u64::from),
         rlimit_core: core(values),
+        control: None,
     }
 }
 
@@ -137,6 +140,8 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
         decorate_workers_output: values.flag("decorate_workers_output"),
+        // Whoever reloads php-fpm relies on a fresh OPcache.
+        reload: ReloadWhen::Always,
         without_effect: idle,
         application: Application::Php(php(values, context)),
     })
@@ -165,6 +170,8 @@ fn php(values: &Values, context: &Context<'_>) -> Php {
         php_admin_value: reversed(values.list("php_admin_value")).collect(),
         preloader_idle_timeout: PRELOADER_IDLE_TIMEOUT,
         start_timeout: START_TIMEOUT,
+        warm_up: WARM_UP,
+        warm_up_time: WARM_UP_TIME,
     }
 }
 

@@ -6,12 +6,14 @@ use std::time::Duration;
 use crate::config::World;
 use crate::config::draft::{GlobalDraft, PoolText};
 use crate::config::leaves::{Field, Written};
-use crate::config::model::{Global, LogLevel, LogTarget, Pool};
+use crate::config::model::{Address, Global, LogLevel, LogTarget, Pool};
 use crate::config::report::Report;
 use crate::config::units::{Text, Whole};
 use crate::config::value::quoted;
 
 const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
+/// unix(7): `sun_path` without its zero byte.
+const LONGEST_SOCKET_PATH: usize = 107;
 /// php-fpm's range; the kernel takes 20 for 19.
 const PRIORITIES: (i64, i64) = (-19, 20);
 
@@ -47,6 +49,7 @@ pub(super) fn resolve(
         daemonize,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
+        control: (draft.control.written()).and_then(|written| control(written, pools, world, report)),
     }
 }
 
@@ -63,6 +66,31 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
             LogTarget::Stderr
         }
         Some(written) => absolute(written, world, report).map_or(LogTarget::Stderr, LogTarget::File),
+    }
+}
+
+/// The control socket: at a path of its own that is no longer than a socket's can be.
+fn control(
+    written: &Written<Text>,
+    pools: &[(&PoolText, Pool)],
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<PathBuf> {
+    let path = absolute(written, world, report)?;
+    if path.as_os_str().len() > LONGEST_SOCKET_PATH {
+        let problem = format!("the path has more than {LONGEST_SOCKET_PATH} bytes");
+        report.rule(written, problem, "give a shorter one");
+        return None;
+    }
+    let address = Address::Unix(path);
+    if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
+        let problem = format!("pool {} listens on it", pool.name);
+        report.rule(written, problem, "give the control socket a path of its own");
+        return None;
+    }
+    match address {
+        Address::Unix(path) => Some(path),
+        Address::Tcp(_) | Address::TcpAny(_) => None,
     }
 }
 
