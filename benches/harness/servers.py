@@ -28,9 +28,10 @@ class Pool:
     start_servers: int = 0
     min_spare_servers: int = 0
     max_spare_servers: int = 0
+    max_requests: int = 0
 
     def settings(self):
-        names = ["max_children"]
+        names = ["max_children", "max_requests"]
         if self.pm == "dynamic":
             names += ["start_servers", "min_spare_servers", "max_spare_servers"]
         return {name: getattr(self, name) for name in names}
