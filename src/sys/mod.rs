@@ -9,6 +9,7 @@ pub mod fd;
 pub mod identity;
 pub mod notify;
 pub mod process;
+pub mod program;
 pub mod shm;
 pub mod signal;
 pub mod socket;
