@@ -171,11 +171,6 @@ pub fn reap() -> Option<(i32, Ended)> {
     }
 }
 
-/// Kills a process group that [`start`] made for a foreign program.
-pub fn kill_group(leader: i32) {
-    let _ = nix::sys::signal::killpg(Pid::from_raw(leader), Signal::SIGKILL);
-}
-
 /// Sends a signal to a process; one that is gone already is no error.
 pub fn send_signal(pid: i32, signal: Signal) -> Result<()> {
     match kill(Pid::from_raw(pid), signal) {
@@ -202,15 +197,12 @@ pub struct Program {
     pub descriptors: Vec<(OwnedFd, RawFd)>,
     /// Soft and hard limit on descriptors to go back to.
     pub descriptor_limit: Option<(u64, u64)>,
-    /// For a program that is not forkyard's own: where it works. It leads a process group, is killed when the thread that
-    /// started it ends, and finds SIGPIPE at its default.
-    pub foreign: Option<CString>,
 }
 
 /// Starts a program and says its pid. Returns once exec(2) has succeeded or failed.
 ///
 /// # Errors
-/// The step that failed in the child: `dup2`, `chdir`, `execve`.
+/// The step that failed in the child: `dup2`, `execve`.
 pub fn start(program: &Program) -> Result<i32> {
     let name = program.path.to_string_lossy().into_owned();
     let (reader, pipe_end) = super::fd::pipe(false)?;
@@ -238,7 +230,7 @@ pub fn start(program: &Program) -> Result<i32> {
     }
     let argv = pointers(&program.arguments);
     let envp = pointers(&program.environment);
-    // SAFETY: the child only makes system calls until exec or _exit, so that other threads of the caller don't matter.
+    // SAFETY: the caller's process has one thread; the child only makes system calls until exec or _exit.
     match unsafe { fork() }? {
         Side::Child => {
             signal::reset_in_child();
@@ -253,7 +245,7 @@ pub fn start(program: &Program) -> Result<i32> {
                 Ok(8) => {
                     let _ = waitpid(Pid::from_raw(pid), None);
                     let number = i32::from_ne_bytes([report[4], report[5], report[6], report[7]]);
-                    let call = ["dup2", "execve", "chdir"][usize::from(report[0].min(2))];
+                    let call = if report[0] == 0 { "dup2" } else { "execve" };
                     Err(Error::new(call, name, Errno::from_raw(number)))
                 }
                 _ => Ok(pid),
@@ -270,7 +262,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
         .collect()
 }
 
-/// In the child: places descriptors and execs; only returns what failed: step (0 dup2, 1 execve, 2 chdir) and error number.
+/// In the child: places descriptors and execs; only returns what failed: step (dup2 or execve) and error number.
 fn run_child(
     program: &Program,
     plan: &[(OwnedFd, RawFd)],
@@ -303,14 +295,6 @@ fn run_child(
                 rlim_max: hard,
             };
             libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
-        if let Some(directory) = &program.foreign {
-            libc::setpgid(0, 0);
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-            if libc::chdir(directory.as_ptr()) < 0 {
-                return report(2);
-            }
         }
         libc::execve(program.path.as_ptr(), argv.as_ptr(), envp.as_ptr());
     }
@@ -467,7 +451,6 @@ mod tests {
             environment: Vec::new(),
             descriptors: Vec::new(),
             descriptor_limit: None,
-            foreign: None,
         };
         let error = start(&program).unwrap_err();
         assert_eq!((error.call, error.errno), ("execve", Errno::ENOENT));

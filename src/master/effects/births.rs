@@ -228,7 +228,6 @@ impl Edge {
             descriptors: vec![(output_in, 1), (output_twice, 2), (theirs, PRELOADER_CHANNEL)],
             // The worker's own limit is set when it settles; until then the master's holds.
             descriptor_limit: None,
-            foreign: None,
         };
         let pid = process::start(&program)?;
         drop(program);

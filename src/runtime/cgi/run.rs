@@ -5,7 +5,8 @@ use super::meta;
 use super::target::{self, Target};
 use crate::config;
 use crate::scoreboard::Stage;
-use crate::sys::process::{self, Ended, Program};
+use crate::sys::foreign::{self, Foreign};
+use crate::sys::process::{self, Ended};
 use crate::sys::{Error, fd};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::ffi::CString;
@@ -63,15 +64,14 @@ impl Cgi {
         }
         let directory = target.script.parent().unwrap_or(Path::new("/"));
         let c_string = |path: &Path| CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-        let program = Program {
+        let program = Foreign {
             path: c_string(&target.script),
             arguments: meta::arguments(self.settings.search_arguments, request.params(), target),
             environment: meta::environment(own, request.params(), target),
-            descriptors: vec![(input_theirs, 0), (output_theirs, 1), (errors_theirs, 2)],
-            descriptor_limit: None,
-            foreign: Some(c_string(directory)),
+            directory: c_string(directory),
+            streams: [input_theirs, output_theirs, errors_theirs],
         };
-        let pid = process::start(&program)?;
+        let pid = foreign::start(&program)?;
         let peer = Peer {
             input: Some(input),
             output,
@@ -116,7 +116,7 @@ impl Running {
         let outcome = match relayed {
             Ok(()) => answer.end(request),
             Err(stop) => {
-                process::kill_group(pid);
+                foreign::kill_group(pid);
                 answer.give_up(request, stop)
             }
         };

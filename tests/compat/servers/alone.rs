@@ -82,7 +82,6 @@ impl Alone {
             environment: vec![c"PATH=/usr/bin:/bin".into(), c"SECRET=1".into()],
             descriptors: vec![(theirs.into(), SOCKET), (copy(&output), 1), (output, 2)],
             descriptor_limit: None,
-            foreign: None,
         };
         let preloader = process::start(&program).expect("the preloader starts");
         drop(program);
