@@ -143,7 +143,7 @@ pub(super) enum ApplicationDraft {
     /// PHP.
     Php(Box<PhpDraft>),
     /// CGI programs.
-    Cgi(CgiDraft),
+    Cgi(Box<CgiDraft>),
     /// A handler of the embedding program; has no keys.
     Rust,
 }

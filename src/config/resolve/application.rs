@@ -33,7 +33,7 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
     };
     match runtime.value.0.as_str() {
         "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report))),
-        "cgi" => ApplicationDraft::Cgi(CgiDraft::read(leaves, report)),
+        "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(leaves, report))),
         "rust" => ApplicationDraft::Rust,
         name if LATER_RUNTIMES.contains(&name) => {
             report.rule(

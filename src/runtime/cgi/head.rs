@@ -45,6 +45,9 @@ impl fmt::Display for Malformed {
     }
 }
 
+/// A whole header, as a FastCGI answer begins, and the bytes behind it.
+pub(super) type Whole<'b> = (Vec<u8>, &'b [u8]);
+
 /// Reads a header.
 #[derive(Debug)]
 pub(super) struct Head {
@@ -61,8 +64,8 @@ impl Head {
         }
     }
 
-    /// Takes the next bytes. Once the header is whole: it, as a FastCGI answer begins, and what of `bytes` follows it.
-    pub(super) fn take<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<(Vec<u8>, &'b [u8])>, Malformed> {
+    /// Takes the next bytes. Once the header is whole: it, and what of `bytes` follows it.
+    pub(super) fn take<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<Whole<'b>>, Malformed> {
         let before = self.read.len();
         self.read.extend_from_slice(bytes);
         // The end of the empty line may have begun in an earlier piece.
@@ -98,12 +101,10 @@ impl Head {
             }
             let name = field_name(line).ok_or_else(|| wrong(line))?;
             let is = |other: &&str| name.eq_ignore_ascii_case(other.as_bytes());
-            if self.is_http && HOP_BY_HOP.iter().any(|other| is(other)) {
+            if self.is_http && HOP_BY_HOP.iter().any(is) {
                 continue;
             }
-            has_field |= ["content-type", "location", "status"]
-                .iter()
-                .any(|other| is(other));
+            has_field |= ["content-type", "location", "status"].iter().any(is);
             rewritten.extend_from_slice(line);
             rewritten.extend_from_slice(b"\r\n");
         }

@@ -13,9 +13,13 @@ use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of a line of standard error that are logged.
 const LOGGED_BYTES: usize = 1024;
+
+/// How long to wait for a program that is being written to (ETXTBSY), each time.
+const BUSY_PAUSES_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Answers each request by a process of its own.
 #[derive(Debug)]
@@ -71,13 +75,27 @@ impl Cgi {
             directory: c_string(directory),
             streams: [input_theirs, output_theirs, errors_theirs],
         };
-        let pid = foreign::start(&program)?;
+        let pid = start(&program)?;
         let peer = Peer {
             input: Some(input),
             output,
             errors: Some(errors),
         };
         Ok(Running { pid, peer })
+    }
+}
+
+/// Starts a program; one that is being written to right now is given a moment until that is done.
+fn start(program: &Foreign) -> Result<i32, Error> {
+    let mut pauses = BUSY_PAUSES_MS.iter();
+    loop {
+        match foreign::start(program) {
+            Err(error) if error.errno == nix::errno::Errno::ETXTBSY => match pauses.next() {
+                Some(pause) => std::thread::sleep(Duration::from_millis(*pause)),
+                None => return Err(error),
+            },
+            outcome => return outcome,
+        }
     }
 }
 

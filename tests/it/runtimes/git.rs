@@ -1,8 +1,10 @@
 //! Git's own server, and cgit, as CGI programs behind nginx.
 
+use crate::documents::blocks::find;
+use crate::documents::served::{settle_nginx, settle_toml};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::is_root;
-use crate::support::nginx::{Nginx, curl};
+use crate::support::nginx::{Nginx, curl, free_port};
 use std::path::Path;
 use std::process::Command;
 
@@ -47,23 +49,18 @@ fn repository(daemon: &Daemon) {
 
 #[test]
 fn a_repository_is_cloned_and_pushed_to() {
+    let toml = find("docs/runtimes.md", "toml", "git-http-backend");
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
-        let settings = "pm = \"ondemand\"\nmax_children = 4\n";
-        let application = "runtime = \"cgi\"\nscript = \"/usr/lib/git-core/git-http-backend\"\n";
-        pool(dir, "git", settings, application)
+        settle_toml(&toml, dir)
     });
     repository(&daemon);
-    let dir = daemon.dir.display();
-    let nginx = Nginx::start(
-        &format!(
-            "location / {{ include /etc/nginx/fastcgi_params; fastcgi_param PATH_INFO $uri; fastcgi_param GIT_PROJECT_ROOT \
-             {dir}/repositories; fastcgi_param GIT_HTTP_EXPORT_ALL 1; fastcgi_param REMOTE_USER tester; \
-             fastcgi_request_buffering off; fastcgi_pass unix:{dir}/git.sock; }}"
-        ),
-        "",
-    );
-    let url = nginx.url("/test.git");
+    let port = free_port();
+    let site = find("docs/runtimes.md", "nginx", "GIT_PROJECT_ROOT");
+    let projects = daemon.dir.join("repositories").display().to_string();
+    let site = settle_nginx(&site, &daemon.dir, port).replace("/srv/git", &projects);
+    let _nginx = Nginx::start("return 404;", &site);
+    let url = format!("http://127.0.0.1:{port}/test.git");
     git(&daemon.dir, &["clone", "-q", &url, "first"]);
     let first = daemon.dir.join("first");
     // Larger than any buffer, and not to be compressed.
