@@ -9,7 +9,7 @@ use forkyard::logs::Log;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED};
 use forkyard::runtime::php::{files, settings};
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
-use forkyard::sys::{self, signal, title};
+use forkyard::sys::{self, program, signal, title};
 use forkyard::worker::{self, Kit, KitError, Seat, Settings};
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr};
@@ -160,6 +160,7 @@ impl Preloader {
             worker::settle(&kit.settings)?;
         }
         worker::settle_environment(&kit.settings);
+        program::let_go_of_code();
         Ok(Preloader { kit, php, null })
     }
 

@@ -357,8 +357,11 @@ EXPORT int forkyard_shim_serve(forkyard_request *request, const struct forkyard_
     return result;
 }
 
+/* Extensions say good-bye, but are not unmapped one by one: the process is about to end, and its successor is not made
+ * before. The variable is the engine's own. */
 EXPORT void forkyard_shim_end_worker(void)
 {
+    setenv("ZEND_DONT_UNLOAD_MODULES", "1", 1);
     zend_first_try {
         php_module_shutdown();
     } zend_end_try();
