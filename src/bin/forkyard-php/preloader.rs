@@ -4,6 +4,7 @@ use crate::ffi;
 use crate::ffi::{Php, SYSTEM, USER};
 use crate::sapi::PhpRuntime;
 use crate::socket::{Message, Socket, last_words};
+use crate::warm;
 use forkyard::config::{self, Application};
 use forkyard::logs::Log;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED};
@@ -18,6 +19,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the master may take to name the scripts to compile.
+const PATIENCE: Duration = forkyard::runtime::php::protocol::WARM_PATIENCE;
 
 /// Why there are no workers to be had.
 #[derive(Debug)]
@@ -79,9 +84,9 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(EXIT_START_FAILED as u8);
         }
     };
-    let preloader = match socket.receive() {
+    let (preloader, warms_up) = match socket.receive() {
         Ok(Some(message)) => match Preloader::begin(message) {
-            Ok(preloader) => preloader,
+            Ok(begun) => begun,
             Err(error) => {
                 socket.answer(&Answer::Error {
                     worker: None,
@@ -93,13 +98,21 @@ pub(crate) fn run() -> ExitCode {
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => return lost(&error),
     };
+    if warms_up {
+        if let Err(error) = preloader.warm_up(&mut socket) {
+            return lost(&error);
+        }
+    }
     socket.answer(&Answer::Ready {
         version: preloader.php.version.clone(),
+        extensions: preloader.php.ini(c"extension_dir").map(PathBuf::from),
+        is_code_fixed: warm::is_code_fixed(&preloader.php),
     });
     loop {
         match socket.receive() {
-            Ok(Some(message)) => match preloader.spawn(message) {
-                Spawned::Worker(answer) => socket.answer(&answer),
+            Ok(Some(message)) => match preloader.obey(message) {
+                Spawned::Answer(answer) => socket.answer(&answer),
+                Spawned::Nothing => {}
                 Spawned::Here(seat) => {
                     drop(socket);
                     preloader.work(seat)
@@ -128,15 +141,22 @@ struct Preloader {
 /// Both sides of a fork.
 enum Spawned {
     /// The preloader, with its answer.
-    Worker(Answer),
+    Answer(Answer),
+    /// The preloader, which has nothing to say.
+    Nothing,
     /// The new worker.
     Here(Seat),
 }
 
 impl Preloader {
-    fn begin(message: Message) -> Result<Preloader, Error> {
+    /// Starts PHP. With it: whether the master will name scripts to compile.
+    fn begin(message: Message) -> Result<(Preloader, bool), Error> {
         let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
-        let Command::Begin { kit: settings } = command else {
+        let Command::Begin {
+            kit: settings,
+            warms_up,
+        } = command
+        else {
             return Err(Error::Order);
         };
         let kit = Kit::assemble(settings, message.descriptors).map_err(Error::Kit)?;
@@ -161,12 +181,26 @@ impl Preloader {
         }
         worker::settle_environment(&kit.settings);
         program::let_go_of_code();
-        Ok(Preloader { kit, php, null })
+        Ok((Preloader { kit, php, null }, warms_up))
     }
 
-    fn spawn(&self, message: Message) -> Spawned {
+    /// Compiles the scripts that the master names. It may name none, or too late: then there is nothing to be done.
+    fn warm_up(&self, socket: &mut Socket) -> sys::Result<()> {
+        let Some(message) = socket.receive_within(PATIENCE)? else {
+            return Ok(());
+        };
+        let command: Option<Command<serde::de::IgnoredAny>> = serde_json::from_slice(&message.line).ok();
+        if let (Some(Command::Warm { scripts }), Application::Php(php)) =
+            (command, &self.kit.settings.pool.application)
+        {
+            warm::compile(&self.php, &scripts, php);
+        }
+        Ok(())
+    }
+
+    fn obey(&self, message: Message) -> Spawned {
         let failed = |worker, error: Error| {
-            Spawned::Worker(Answer::Error {
+            Spawned::Answer(Answer::Error {
                 worker,
                 message: error.to_string(),
             })
@@ -175,8 +209,15 @@ impl Preloader {
             Ok(command) => command,
             Err(error) => return failed(None, Error::Line(error)),
         };
-        let Command::Spawn { worker, slot } = command else {
-            return failed(None, Error::Order);
+        let (worker, slot) = match command {
+            Command::Spawn { worker, slot } => (worker, slot),
+            Command::Scripts { most } => {
+                let scripts = warm::most_run(&self.php, most);
+                return Spawned::Answer(Answer::Scripts { scripts });
+            }
+            // It comes after its time: workers are wanted now.
+            Command::Warm { .. } => return Spawned::Nothing,
+            Command::Begin { .. } => return failed(None, Error::Order),
         };
         let seat = match Seat::assemble(slot, message.descriptors) {
             Ok(seat) => seat,
@@ -185,7 +226,7 @@ impl Preloader {
         // SAFETY: the process has one thread. The child goes on as a worker: it takes everything that it has over, and
         // the socket, which it shares with the preloader, it closes.
         match unsafe { fork_sibling() } {
-            Ok(Side::Parent(pid)) => Spawned::Worker(Answer::Ok { worker, pid }),
+            Ok(Side::Parent(pid)) => Spawned::Answer(Answer::Ok { worker, pid }),
             Ok(Side::Child) => Spawned::Here(seat),
             Err(error) => failed(Some(worker), Error::System(error)),
         }

@@ -101,6 +101,7 @@ impl Edge {
                 }
             }
         }
+        self.take_scripts(id, Vec::new());
         let unborn: Vec<WorkerId> = self
             .workers
             .iter()
@@ -146,10 +147,16 @@ impl Edge {
     fn take_answer(&mut self, id: GenerationId, answer: Answer) {
         let name = self.generation_name(id).to_owned();
         match answer {
-            Answer::Ready { version } => {
+            Answer::Ready {
+                version,
+                extensions,
+                is_code_fixed,
+            } => {
+                self.note_ready(id, extensions, is_code_fixed);
                 log::debug!("[pool {name}] the preloader is ready: PHP {version}");
                 self.happened.push_back(Event::PreloaderReady(id));
             }
+            Answer::Scripts { scripts } => self.take_scripts(id, scripts),
             Answer::Ok { worker, pid } => self.take_birth(id, WorkerId(worker), pid),
             Answer::Error {
                 worker: Some(worker),

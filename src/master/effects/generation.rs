@@ -2,6 +2,7 @@
 
 use super::output::Lines;
 use super::preloader::Preloader;
+use super::renewal::Make;
 use crate::master::action::Notify;
 use crate::master::event::{PoolId, WorkerId};
 use crate::scoreboard::layout::header as word;
@@ -23,6 +24,8 @@ pub(super) struct Generation {
     pub(super) notify: Notify,
     /// Who sits in which slot.
     pub(super) seats: HashMap<u32, WorkerId>,
+    /// What it was made from.
+    pub(super) make: Make,
 }
 
 /// What exists only for a generation that has, or had, a process.
@@ -44,6 +47,7 @@ impl Generation {
             resources: None,
             notify: Notify::default(),
             seats: HashMap::new(),
+            make: Make::default(),
         }
     }
 

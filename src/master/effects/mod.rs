@@ -1,14 +1,18 @@
 //! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
 
 mod births;
+mod control;
 mod deaths;
 mod events;
 mod generation;
 mod output;
 mod pools;
 mod preloader;
+mod reloads;
+mod renewal;
 mod say;
 mod sources;
+mod warm;
 
 use super::action::{Action, Force};
 use super::event::{Event, GenerationId, PoolId, Row, WorkerId};
@@ -27,6 +31,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 pub use pools::ApplyError;
+pub(super) use renewal::Extent;
 pub(super) use sources::{SIGNALS, Source};
 
 /// Workers' runtimes that live in this process: by pool name.
@@ -52,6 +57,11 @@ pub(super) struct Edge {
     deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     last_words: HashMap<GenerationId, VecDeque<String>>,
+    /// Whose preloader was asked which scripts were run most, and for whom.
+    asked: HashMap<GenerationId, GenerationId>,
+    control: control::Control,
+    /// The last reload, as long as it is not done.
+    reload: Option<reloads::Reload>,
     /// Listening sockets that the daemon was started with.
     pub(super) inherited: Inherited,
     next_pool: u32,
@@ -105,6 +115,9 @@ impl Edge {
             early_deaths: VecDeque::new(),
             deaths: HashMap::new(),
             last_words: HashMap::new(),
+            asked: HashMap::new(),
+            control: control::Control::default(),
+            reload: None,
             inherited: Inherited::from_environment(),
             next_pool: 0,
             next_generation: 0,
@@ -198,6 +211,7 @@ impl Edge {
     }
 
     fn drop_generation(&mut self, id: GenerationId) {
+        self.forget_reload_of(id);
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };

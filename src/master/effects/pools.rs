@@ -1,11 +1,14 @@
 //! Pools: their sockets, and turning a configuration into what the core is told.
 
 use super::generation::Generation;
+use super::renewal::{Extent, Reason};
 use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
 use crate::listen::{ListenError, Listener, bind};
 use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::runtime::php::files::Looker;
+use crate::runtime::php::protocol::WARM_PATIENCE;
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
@@ -25,6 +28,10 @@ pub(super) struct PoolEdge {
     /// The hand-over queue of kept connections: out, in. Made with the pool's first process.
     pub(super) queue: Option<(OwnedFd, OwnedFd)>,
     pub(super) watched: bool,
+    /// The generation that the core was told of last.
+    pub(super) latest: Option<GenerationId>,
+    /// The one that serves, as far as the core has said.
+    pub(super) serving: Option<GenerationId>,
 }
 
 impl PoolEdge {
@@ -35,6 +42,19 @@ impl PoolEdge {
         });
         listen_queue(&self.listener.socket).map(|waiting| waiting + u32::from(handed_over))
     }
+}
+
+/// What becomes of which pool, by name.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Changes {
+    /// They begin.
+    pub(in crate::master) added: Vec<String>,
+    /// They get new workers, and why.
+    pub(in crate::master) replaced: Vec<(PoolId, GenerationId, String, Reason)>,
+    /// They go on as they are.
+    pub(in crate::master) kept: Vec<String>,
+    /// They end.
+    pub(in crate::master) removed: Vec<String>,
 }
 
 /// Why a configuration can't be applied. What ran before goes on.
@@ -83,7 +103,11 @@ impl std::error::Error for ApplyError {
 impl Edge {
     /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
     /// told. On an error nothing has changed.
-    pub(in crate::master) fn prepare(&mut self, config: Config) -> Result<Wanted, ApplyError> {
+    pub(in crate::master) fn prepare(
+        &mut self,
+        config: Config,
+        extent: Extent,
+    ) -> Result<(Wanted, Changes), ApplyError> {
         let mut opened = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
@@ -108,27 +132,51 @@ impl Edge {
                 }
             }
         }
+        let mut changes = Changes::default();
+        let mut looker = Looker::default();
         let mut wanted = Vec::new();
+        let before: Vec<PoolId> = self.pools.keys().copied().collect();
         for ((known, listener), settings) in opened.into_iter().zip(settings) {
-            let pool = match (known, listener) {
+            let name = settings.pool.name.clone();
+            let policy = policy(&settings.pool);
+            let (pool, kept) = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
-                    pool
+                    (pool, Some(self.kept(pool, &settings, extent, &mut looker)))
                 }
-                (None, Some(listener)) => self.add_pool(&settings.pool.name, listener),
+                (None, Some(listener)) => (self.add_pool(&name, listener), None),
                 (None, None) => continue,
             };
-            self.next_generation += 1;
-            let generation = GenerationId(self.next_generation);
-            let policy = policy(&settings.pool);
-            self.generations
-                .insert(generation, Generation::new(pool, settings));
+            let generation = match kept {
+                Some(Ok(kept)) => {
+                    changes.kept.push(name);
+                    kept
+                }
+                Some(Err(reason)) => {
+                    let generation = self.add_generation(pool, settings);
+                    changes.replaced.push((pool, generation, name, reason));
+                    generation
+                }
+                None => {
+                    changes.added.push(name);
+                    let generation = self.add_generation(pool, settings);
+                    self.serves(pool, generation);
+                    generation
+                }
+            };
+            if let Some(edge) = self.pools.get_mut(&pool) {
+                edge.latest = Some(generation);
+            }
             wanted.push(WantedPool {
                 pool,
                 generation,
                 policy,
             });
         }
+        let gone = before
+            .into_iter()
+            .filter(|id| wanted.iter().all(|pool| pool.pool != *id));
+        changes.removed = gone.map(|id| self.pool_name(id).to_owned()).collect();
         let global = &config.global;
         let wanted = Wanted {
             process_max: global.process_max,
@@ -136,7 +184,21 @@ impl Edge {
             pools: wanted,
         };
         self.config = config;
-        Ok(wanted)
+        Ok((wanted, changes))
+    }
+
+    fn add_generation(&mut self, pool: PoolId, settings: Settings) -> GenerationId {
+        self.next_generation += 1;
+        let id = GenerationId(self.next_generation);
+        self.generations.insert(id, Generation::new(pool, settings));
+        id
+    }
+
+    /// Notes which generation serves.
+    pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.serving = Some(generation);
+        }
     }
 
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
@@ -214,6 +276,8 @@ impl Edge {
                 listener,
                 queue: None,
                 watched: false,
+                latest: None,
+                serving: None,
             },
         );
         id
@@ -278,7 +342,11 @@ impl Edge {
 fn policy(pool: &Pool) -> Policy {
     let preloader = match &pool.application {
         Application::Php(php) => Some(PreloaderPolicy {
-            start_timeout: php.start_timeout,
+            // It is not late as long as it may warm up.
+            start_timeout: match php.warm_up {
+                0 => php.start_timeout,
+                _ => php.start_timeout + WARM_PATIENCE + php.warm_up_time,
+            },
             idle_timeout: php.preloader_idle_timeout,
         }),
         Application::Cgi(_) | Application::Rust => None,
