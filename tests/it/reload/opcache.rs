@@ -36,7 +36,7 @@ fn preloaded_code_is_there_and_a_reload_takes_up_the_new() {
     let preload = |dir: &Path| {
         fs::write(
             dir.join("preload.php"),
-            "<?php class Greeting { const TEXT = 'hello'; } file_put_contents('php://stderr', posix_geteuid());",
+            "<?php class Greeting { const TEXT = 'hello'; } file_put_contents('php://stderr', posix_geteuid() . PHP_EOL);",
         )
         .expect("write");
         let value = format!(

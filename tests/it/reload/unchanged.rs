@@ -59,7 +59,7 @@ fn a_pool_of_which_nothing_changed_goes_on() {
             .any(|line| line.starts_with("accepted conn:") && line.ends_with(" 3")),
         "{status}"
     );
-    daemon.wait_for("nothing changed for kept");
+    daemon.wait_for("nothing changed for: kept");
     // And again, without any change at all.
     let all = (processes(&daemon, "kept"), processes(&daemon, "new"));
     reload(&daemon, 2);
