@@ -164,14 +164,10 @@ mod tests {
         };
         session.answer(&pong);
         assert_eq!(session.look(now()), Heard::Request(Request::Status {}));
-        let mut line = [0; 44];
+        let expected = b"{\"result\":\"pong\",\"pid\":1,\"version\":\"1\"}\n";
+        let mut line = vec![0; expected.len()];
         client.read_exact(&mut line).unwrap();
-        assert_eq!(
-            &line,
-            b"{\"result\":\"pong\",\"pid\":1,\"version\":\"1\"}\n"
-                .get(..)
-                .unwrap_or(&[])
-        );
+        assert_eq!(line, expected);
         drop(client);
         session.answer(&pong);
         assert_eq!(session.look(now()), Heard::End);
