@@ -70,3 +70,12 @@ pub(crate) fn codes_and_first_lines(arguments: &[&str]) -> [(Option<i32>, String
         )
     })
 }
+
+/// An ordinary user can't become a pool's.
+pub(crate) fn is_root() -> bool {
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: needs root");
+    }
+    is_root
+}

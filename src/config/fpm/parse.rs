@@ -3,7 +3,7 @@
 use super::directives::Section;
 use super::ini::{self, Statement};
 use super::journal::{Failed, Journal};
-use super::machine::Machine;
+use super::machine::{Machine, value_of};
 use super::paths;
 use super::values::{Values, expand_pool, flag};
 use std::path::Path;
@@ -90,7 +90,7 @@ impl Reader<'_> {
 
     fn line(&mut self, line: &str, path: &str, number: usize) -> Result<(), Failed> {
         let machine = self.machine;
-        let lookup = |name: &str| machine.env(name);
+        let lookup = |name: ini::Name<'_>| value_of(name, machine);
         let (statements, error) = ini::parse(line, &lookup);
         self.is_wrong = false;
         for statement in statements {
