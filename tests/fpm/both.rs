@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_forkyard-fpm");
-const STOCK: &str = "/usr/sbin/php-fpm8.2";
+pub(crate) const STOCK: &str = "/usr/sbin/php-fpm8.2";
 
 /// Whether there is something to compare with.
 pub(crate) fn is_stock_there() -> bool {
@@ -25,7 +25,7 @@ fn run(program: &str, arguments: &[&str]) -> Output {
 }
 
 /// What a program said on standard error, without the time of day, and its exit code.
-fn said(program: &str, arguments: &[&str]) -> (String, Option<i32>) {
+pub(crate) fn said(program: &str, arguments: &[&str]) -> (String, Option<i32>) {
     let output = run(program, arguments);
     let text = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = text.lines().map(without_time).collect();
