@@ -141,6 +141,8 @@ impl Service {
     /// Makes `connection` the current one, its first bytes still to be read.
     pub(super) fn attach(&mut self, connection: Box<Connection>) {
         (self.start, self.end) = (0, 0);
+        // Whatever became of the connection before, nothing that was meant for it goes out on this one.
+        self.output.abandon();
         self.current = Some(connection);
     }
 
@@ -441,6 +443,9 @@ impl Service {
             self.output.end(0, ProtocolStatus::RequestComplete);
             let result = self.drain_output();
             self.client_gone = result.is_err();
+        }
+        if self.client_gone {
+            self.output.abandon();
         }
         self.finished = true;
         let Some(connection) = self.current.as_deref_mut() else {
