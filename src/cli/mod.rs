@@ -1,6 +1,7 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
 pub mod fpm;
+mod settings;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::logs::Log;
@@ -43,6 +44,12 @@ enum Command {
         #[arg(short = 'F', long, overrides_with = "daemonize")]
         nodaemonize: bool,
     },
+    /// Show the documentation's table of a section
+    #[command(hide = true)]
+    Settings {
+        /// Which
+        section: settings::Shown,
+    },
     /// Check a configuration without starting anything
     Check {
         /// Configuration file (TOML)
@@ -61,6 +68,10 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     title::prepare();
     match arguments.command {
+        Command::Settings { section } => {
+            print!("{}", settings::table(section));
+            ExitCode::SUCCESS
+        }
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)

@@ -16,6 +16,7 @@ mod leaves;
 mod model;
 mod report;
 mod resolve;
+pub mod settings;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ mod listen;
 mod manager;
 mod pool;
 mod sample;
+mod settings;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
