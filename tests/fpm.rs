@@ -8,6 +8,8 @@ mod commands;
 mod dropin;
 #[path = "fpm/files.rs"]
 mod files;
+#[path = "fpm/import.rs"]
+mod import;
 #[path = "fpm/service.rs"]
 mod service;
 #[path = "fpm/start.rs"]

@@ -1,6 +1,7 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
 pub mod fpm;
+mod import;
 mod settings;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
@@ -44,6 +45,8 @@ enum Command {
         #[arg(short = 'F', long, overrides_with = "daemonize")]
         nodaemonize: bool,
     },
+    /// Turn a php-fpm configuration into forkyard's own
+    Import(import::Import),
     /// Show the documentation's table of a section
     #[command(hide = true)]
     Settings {
@@ -68,6 +71,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     title::prepare();
     match arguments.command {
+        Command::Import(arguments) => import::run(&arguments),
         Command::Settings { section } => {
             print!("{}", settings::table(section));
             ExitCode::SUCCESS

@@ -11,6 +11,7 @@ mod effects;
 mod error;
 pub mod fpm;
 mod glob;
+pub mod import;
 mod known;
 mod leaves;
 mod model;

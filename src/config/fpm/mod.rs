@@ -18,6 +18,7 @@ mod php_ini;
 mod pool_rules;
 mod resolve;
 mod scan;
+mod sights;
 mod start;
 mod validate;
 mod values;
@@ -26,6 +27,7 @@ pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::{CONFIG, PREFIX};
 pub use php_ini::complete;
+pub use sights::{Listed, Plain, Sight, Survey, survey};
 
 use crate::config::Config;
 use std::path::{Path, PathBuf};
