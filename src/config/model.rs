@@ -273,6 +273,10 @@ pub struct Php {
     pub php_ini: Option<PathBuf>,
     /// Start without php.ini and the files that are read after it.
     pub no_php_ini: bool,
+    /// Where the files are that are read after php.ini, as `PHP_INI_SCAN_DIR` says it; `None`: the usual place.
+    pub scan_dir: Option<String>,
+    /// Compile scripts with the information that debuggers and profilers want.
+    pub extended_info: bool,
     /// php.ini settings that stand over those of php.ini; a value is written as in php.ini.
     pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.

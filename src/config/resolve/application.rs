@@ -146,6 +146,8 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
     Some(Php {
         library: file(&draft.library, world, report),
         no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
         defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
