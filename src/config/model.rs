@@ -172,6 +172,16 @@ pub enum Address {
     TcpAny(u16),
 }
 
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Unix(path) => path.display().fmt(f),
+            Address::Tcp(address) => address.fmt(f),
+            Address::TcpAny(port) => port.fmt(f),
+        }
+    }
+}
+
 /// How many workers a pool has and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessManager {
@@ -241,6 +251,10 @@ pub enum Application {
     Php(Php),
     /// A CGI program for each request.
     Cgi(Cgi),
+    /// A program that speaks HTTP and is there already.
+    Http(Http),
+    /// An application in another language, loaded by a wrapper that forks workers from itself.
+    Wrapped(Wrapped),
     /// A Rust handler that the embedding program registered under the pool's name.
     Rust,
 }
@@ -256,6 +270,42 @@ pub struct Cgi {
     pub search_arguments: bool,
 }
 
+/// Settings of an HTTP application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Http {
+    /// Where the program listens.
+    pub address: Address,
+}
+
+/// What a wrapper loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interface {
+    /// Python's WSGI (PEP 3333).
+    Wsgi,
+    /// Python's ASGI.
+    Asgi,
+    /// Ruby's Rack.
+    Rack,
+}
+
+/// Settings of an application that a wrapper loads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrapped {
+    /// What the application speaks.
+    pub interface: Interface,
+    /// The application's directory, where it is loaded.
+    pub root: PathBuf,
+    /// What is loaded: `module:callable`, or the path of a file; `None`: the usual file in `root`.
+    pub entry: Option<String>,
+    /// The language's interpreter.
+    pub interpreter: PathBuf,
+    /// How long loading may take.
+    pub start_timeout: Duration,
+    /// A preloader whose pool has had no worker for this long is stopped.
+    pub preloader_idle_timeout: Duration,
+}
+
 /// Settings of a PHP application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Php {
@@ -267,6 +317,10 @@ pub struct Php {
     pub php_ini: Option<PathBuf>,
     /// Start without php.ini and the files that are read after it.
     pub no_php_ini: bool,
+    /// Where the files are that are read after php.ini, as `PHP_INI_SCAN_DIR` says it; `None`: the usual place.
+    pub scan_dir: Option<String>,
+    /// Compile scripts with the information that debuggers and profilers want.
+    pub extended_info: bool,
     /// php.ini settings that stand over those of php.ini; a value is written as in php.ini.
     pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.

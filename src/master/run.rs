@@ -142,6 +142,8 @@ pub fn run(
     poll.registry()
         .register(&mut signals, SIGNALS, Interest::READABLE)
         .map_err(system("epoll_ctl"))?;
+    // php-fpm blocks some before it executes its successor.
+    sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
     let control = config.global.control.clone();
@@ -150,8 +152,11 @@ pub fn run(
     // What was said to this process is not said to those that it starts.
     process::forget_variables(&notify::VARIABLES);
     process::forget_variables(&fd::LISTEN_VARIABLES);
+    let names = crate::listen::fpm_variables();
+    process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let (wanted, _) = edge.prepare(config, Extent::All).map_err(RunError::Apply)?;
     edge.open_control(control.as_deref()).map_err(RunError::Control)?;
+    edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
     }

@@ -4,20 +4,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::pool::positive;
+use super::programs;
 use crate::config::World;
-use crate::config::draft::{ApplicationDraft, CgiDraft, PhpDraft, PoolDraft, PoolText};
+use crate::config::draft::{
+    ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
+};
 use crate::config::error::Kind;
 use crate::config::known;
 use crate::config::leaves::{Entry, Field, Leaves};
-use crate::config::model::{Application, Cgi, Php};
+use crate::config::model::{Application, Interface, Php};
 use crate::config::report::Report;
 use crate::config::units::{IniValue, Text};
 use crate::config::value::quoted;
 
-const RUNTIMES: &[&str] = &["php", "cgi", "rust"];
+const RUNTIMES: &[&str] = &["php", "cgi", "http", "wsgi", "asgi", "rack", "rust"];
 /// Runtimes that have a name but can't be run yet.
-const LATER_RUNTIMES: &[&str] = &["wsgi", "asgi", "rack", "node", "fastcgi", "http"];
-const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+const LATER_RUNTIMES: &[&str] = &["node", "fastcgi"];
+const KINDS: &str = "it can be \"php\", \"cgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
+pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_WARM_UP: u32 = 100;
 /// As many as a preloader names in one answer.
@@ -38,25 +42,29 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
     match runtime.value.0.as_str() {
         "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report))),
         "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(leaves, report))),
+        "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(leaves, report))),
+        "wsgi" => wrapped(Interface::Wsgi, leaves, report),
+        "asgi" => wrapped(Interface::Asgi, leaves, report),
+        "rack" => wrapped(Interface::Rack, leaves, report),
         "rust" => ApplicationDraft::Rust,
         name if LATER_RUNTIMES.contains(&name) => {
-            report.rule(
-                runtime,
-                format!("this version can't run {}", quoted(name)),
-                "it can run \"php\", \"cgi\" and \"rust\"",
-            );
+            report.rule(runtime, format!("this version can't run {}", quoted(name)), KINDS);
             ApplicationDraft::Wrong
         }
         name => {
             let all: Vec<&str> = RUNTIMES.iter().chain(LATER_RUNTIMES).copied().collect();
             let remedy = match known::nearest_word(name, &all) {
                 Some(nearest) => format!("did you mean \"{nearest}\"?"),
-                None => "it can be \"php\", \"cgi\" or \"rust\"".to_owned(),
+                None => KINDS.to_owned(),
             };
             report.rule(runtime, format!("{} is no known runtime", quoted(name)), remedy);
             ApplicationDraft::Wrong
         }
     }
+}
+
+fn wrapped(interface: Interface, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    ApplicationDraft::Wrapped(interface, Box::new(WrappedDraft::read(leaves, report)))
 }
 
 /// There is something under `application`, but not what it is.
@@ -75,28 +83,13 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         }
         ApplicationDraft::Wrong => None,
         ApplicationDraft::Rust => Some(Application::Rust),
-        ApplicationDraft::Cgi(draft) => cgi(text, draft, world, report).map(Application::Cgi),
+        ApplicationDraft::Wrapped(interface, draft) => {
+            programs::wrapped(text, *interface, draft, world, report).map(Application::Wrapped)
+        }
+        ApplicationDraft::Http(draft) => programs::http(text, draft, world, report).map(Application::Http),
+        ApplicationDraft::Cgi(draft) => programs::cgi(text, draft, world, report).map(Application::Cgi),
         ApplicationDraft::Php(draft) => php(text, draft, world, report).map(Application::Php),
     }
-}
-
-fn cgi(text: &PoolText, draft: &CgiDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Cgi> {
-    if draft.script.is_absent() && draft.root.is_absent() {
-        let runtime = text.draft.runtime.written();
-        let place = runtime.map_or(&text.place, |runtime| &runtime.place);
-        let write =
-            "root = \"/usr/lib/cgi-bin\", below which programs may be run, or script = \"...\", the only one";
-        report.missing(place, "application.root", write);
-        return None;
-    }
-    Some(Cgi {
-        script: file(&draft.script, world, report),
-        root: file(&draft.root, world, report),
-        search_arguments: draft
-            .search_arguments
-            .written()
-            .is_some_and(|written| written.value.0),
-    })
 }
 
 fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Php> {
@@ -132,6 +125,8 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
     Some(Php {
         library: file(&draft.library, world, report),
         no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
         defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
@@ -154,7 +149,7 @@ fn is_version(text: &str) -> bool {
 }
 
 /// An absolute path of something that is there.
-fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     let written = field.written()?;
     let text = &written.value.0;
     let path = Path::new(text);

@@ -7,6 +7,7 @@ use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
 use crate::listen::{ListenError, Listener, bind};
 use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::runtime;
 use crate::runtime::php::files::Looker;
 use crate::runtime::php::protocol::WARM_PATIENCE;
 use crate::sys::fd::socket_pair;
@@ -225,8 +226,16 @@ impl Edge {
                     return Err(ApplyError::Program(pool.name.clone(), program));
                 }
             }
-            // Its programs are looked for when they are asked for.
-            Application::Cgi(_) => {}
+            Application::Wrapped(wrapped) => {
+                let library = self.libexec.join(runtime::wrapped::LIBRARY);
+                for program in [&wrapped.interpreter, &library] {
+                    if !program.exists() {
+                        return Err(ApplyError::Program(pool.name.clone(), program.clone()));
+                    }
+                }
+            }
+            // Their programs are looked for when they are asked for.
+            Application::Cgi(_) | Application::Http(_) => {}
             Application::Rust => {
                 if !self.handlers.contains_key(&pool.name) {
                     return Err(ApplyError::Handler(pool.name.clone()));
@@ -349,7 +358,11 @@ fn policy(pool: &Pool) -> Policy {
             },
             idle_timeout: php.preloader_idle_timeout,
         }),
-        Application::Cgi(_) | Application::Rust => None,
+        Application::Wrapped(wrapped) => Some(PreloaderPolicy {
+            start_timeout: wrapped.start_timeout,
+            idle_timeout: wrapped.preloader_idle_timeout,
+        }),
+        Application::Cgi(_) | Application::Http(_) | Application::Rust => None,
     };
     Policy {
         pm: pool.pm,

@@ -30,7 +30,7 @@ pub(in crate::master) enum Reason {
     Identity,
     /// forkyard-php, libphp, php.ini, a file beside it, or an extension.
     Files,
-    /// PHP does not look at its scripts again by itself, so the reload does.
+    /// Its processes do not look by themselves whether the code changed, so the reload is for that.
     Code,
     /// Its workers could not be made; that may be over.
     Trouble,
@@ -43,7 +43,7 @@ impl fmt::Display for Reason {
             Reason::Settings => "its settings changed",
             Reason::Identity => "its user or group changed",
             Reason::Files => "files that PHP starts from changed",
-            Reason::Code => "PHP does not look by itself whether its scripts changed",
+            Reason::Code => "its code may have changed, and nothing else looks",
             Reason::Trouble => "its workers could not be made",
         })
     }
@@ -58,7 +58,7 @@ pub(super) struct Make {
     extensions: Option<(PathBuf, Fingerprint)>,
     /// Some of its workers come from a preloader that was started from other files.
     is_mixed: bool,
-    /// PHP does not look at scripts again.
+    /// Its processes do not look at the code again.
     is_code_fixed: bool,
     /// Its processes could not be made, and none was since.
     pub(super) is_ailing: bool,

@@ -87,19 +87,18 @@ pub struct Origin {
 impl Origin {
     /// The origin of a pool's PHP. `scan_dir`: PHP_INI_SCAN_DIR in its environment.
     pub fn new(php: &Php, program: PathBuf, scan_dir: Option<&OsStr>) -> Origin {
-        let scanned = match scan_dir {
+        let named = php.scan_dir.as_deref().map(OsStr::new);
+        let scanned = match named.or(scan_dir) {
             _ if php.no_php_ini => Vec::new(),
             None => conf_d(php).into_iter().collect(),
             Some(list) => {
-                let own = || php_ini_directories(php).map(|directory| directory.join("conf.d"));
-                list.as_bytes()
-                    .split(|byte| *byte == b':')
-                    .flat_map(|path| match path {
-                        // Where libphp looks by itself.
-                        [] => own().to_vec(),
-                        path => vec![PathBuf::from(OsStr::from_bytes(path))],
-                    })
-                    .collect()
+                let parts = list.as_bytes().split(|byte| *byte == b':');
+                // An empty part stands for the usual directory.
+                let path = |part: &[u8]| match part {
+                    [] => conf_d(php),
+                    part => Some(PathBuf::from(OsStr::from_bytes(part))),
+                };
+                parts.filter_map(path).collect()
             }
         };
         Origin {

@@ -61,7 +61,7 @@ pub enum Answer {
         /// The directory of PHP's extensions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         extensions: Option<PathBuf>,
-        /// PHP does not look by itself whether scripts that it has compiled were changed.
+        /// Nothing looks by itself whether code that was loaded has changed since.
         #[serde(default)]
         is_code_fixed: bool,
     },

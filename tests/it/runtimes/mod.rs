@@ -2,3 +2,5 @@
 
 mod cgi;
 mod git;
+mod http;
+mod wsgi;
