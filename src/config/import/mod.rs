@@ -126,6 +126,8 @@ impl Import<'_> {
 
     /// What every pool needs and php-fpm has no directive for.
     fn application(&mut self, name: &str) {
+        // Whoever reloads php-fpm relies on a fresh OPcache.
+        self.document.put(&["pool", name], "reload", "always", Vec::new());
         let table = ["pool", name, "application"];
         self.document.put(&table, "runtime", "php", Vec::new());
         self.document.put(&table, "version", convert::VERSION, Vec::new());
@@ -201,7 +203,11 @@ impl Import<'_> {
                 && (key.is_none() || sight.key.as_deref() == key)
         };
         let mut found = self.survey.sights.iter().filter(is_it);
-        if key.is_some() { found.next() } else { found.last() }
+        if key.is_some() {
+            found.next()
+        } else {
+            found.next_back()
+        }
     }
 
     fn comments(&self, pool: Option<&str>, name: &str, key: Option<&str>) -> Vec<String> {

@@ -22,6 +22,18 @@ fn rules_of_global() {
             "2:1: warning: global.pid: \"/nodir\" is not an existing directory; make it before the start",
         ),
         (
+            "control = \"c.sock\"",
+            "2:1: error: global.control: \"c.sock\" is not the absolute path of a file; start it with /",
+        ),
+        (
+            "control = \"/run/a.sock\"",
+            "2:1: error: global.control: pool www listens on it; give the control socket a path of its own",
+        ),
+        (
+            "control = \"/run/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"",
+            "2:1: error: global.control: the path has more than 107 bytes; give a shorter one",
+        ),
+        (
             "error_log = \"syslog\"",
             "2:1: error: global.error_log: logging to syslog is not available; write \"stderr\" or an absolute path",
         ),

@@ -1,14 +1,29 @@
-//! What becomes of a reload: it is done when every new generation serves or has failed to.
+//! What becomes of a reload: it is done when every new generation serves, and the old one takes up nothing more, or has
+//! failed to.
 
 use super::Edge;
+use super::generation::Generation;
 use super::pools::Changes;
 use crate::control::protocol::{Answer, Cause, Reloaded};
 use crate::master::action::Notice;
 use crate::master::event::{GenerationId, PoolId};
-use std::collections::BTreeMap;
+use crate::scoreboard::{Stage, census};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of pools in one line of the log.
 const MOST_NAMES: usize = 10;
+
+/// Whether a worker waits for a connection, as far as it says.
+fn has_waiting_worker(generation: &Generation) -> bool {
+    let Some(resources) = &generation.resources else {
+        return false;
+    };
+    let mut pages = generation
+        .seats
+        .keys()
+        .filter_map(|slot| resources.board.slot(*slot as usize));
+    pages.any(|page| census::stage(page) == Stage::Accepting)
+}
 
 fn plain(list: &[String]) -> Vec<&str> {
     list.iter().map(String::as_str).collect()
@@ -23,6 +38,9 @@ fn causes(list: &[Cause]) -> Vec<&str> {
 pub(super) struct Reload {
     report: Reloaded,
     waits: BTreeMap<GenerationId, (PoolId, Cause)>,
+    /// The generations that were replaced. A worker that waits may still take the connection that it is woken for when
+    /// it is told to finish, so its end is waited for; one that is busy takes no other.
+    replaced: BTreeSet<GenerationId>,
     /// Who wants to know.
     asker: Option<u64>,
 }
@@ -59,17 +77,20 @@ impl Edge {
                 ..Reloaded::default()
             },
             waits,
+            replaced: BTreeSet::new(),
             asker,
         });
     }
 
-    /// What a notice means for the reload.
+    /// What a notice means for the reload. Before it is noted which generation serves.
     pub(super) fn follow_reload(&mut self, notice: &Notice) {
         let Some(reload) = &mut self.reload else { return };
         let failed = match notice {
             Notice::GenerationServes(id) => {
-                if let Some((_, cause)) = reload.waits.remove(id) {
+                if let Some((pool, cause)) = reload.waits.remove(id) {
                     reload.report.replaced.push(cause);
+                    let before = self.pools.get(&pool).and_then(|pool| pool.serving);
+                    reload.replaced.extend(before.filter(|before| before != id));
                 }
                 return;
             }
@@ -104,7 +125,15 @@ impl Edge {
 
     /// Tells of the reload if it is done.
     pub(in crate::master) fn finish_reload(&mut self) {
-        let Some(reload) = self.reload.take_if(|reload| reload.waits.is_empty()) else {
+        let generations = &self.generations;
+        let is_done = |reload: &mut Reload| {
+            let takes_up = |id: &GenerationId| generations.get(id).is_some_and(has_waiting_worker);
+            if reload.waits.is_empty() {
+                reload.replaced.retain(takes_up);
+            }
+            reload.waits.is_empty() && reload.replaced.is_empty()
+        };
+        let Some(reload) = self.reload.take_if(is_done) else {
             return;
         };
         let report = reload.report;

@@ -97,9 +97,10 @@ impl Alone {
         };
         let begin = Command::Begin {
             kit: kit.settings.clone(),
+            warms_up: false,
         };
         match server.ask(&begin, &kit.descriptors()) {
-            Answer::Ready { version } if version.starts_with("8.2.") => Ok(server),
+            Answer::Ready { version, .. } if version.starts_with("8.2.") => Ok(server),
             Answer::Error {
                 worker: None,
                 message,
