@@ -1,21 +1,27 @@
 //! The table of keys against everything that knows keys, too.
 
 use super::*;
-use crate::config::draft::{GlobalDraft, PhpDraft, PoolDraft};
+use crate::config::draft::{CgiDraft, GlobalDraft, PhpDraft, PoolDraft};
 use crate::config::fpm::directives;
 use crate::config::settings::{self, ABSENT, SETTINGS, Section, of, of_directive};
 use std::collections::BTreeSet;
 
 const DOCUMENTATION: &str = include_str!("../../../docs/configuration.md");
+const RUNTIMES: &str = include_str!("../../../docs/runtimes.md");
 
 #[test]
 fn the_documentation_shows_the_table() {
     let tables = [
         settings::render(Section::Global),
         settings::render(Section::Pool),
-        settings::render(Section::Application),
+        settings::render(Section::Php),
         settings::render_absent(),
     ];
+    let cgi = settings::render_runtime(Section::Cgi);
+    assert!(
+        RUNTIMES.contains(&cgi),
+        "docs/runtimes.md has to have this table:\n{cgi}"
+    );
     for table in tables {
         assert!(
             DOCUMENTATION.contains(&format!("\n\n{table}\n")) || DOCUMENTATION.ends_with(&table),
@@ -35,9 +41,10 @@ fn what_is_read_is_what_is_in_the_table() {
     assert_eq!(listed(Section::Global, ""), read(GlobalDraft::KEYS));
     assert_eq!(listed(Section::Pool, ""), read(PoolDraft::KEYS));
     // Its first key is also the pool's: it says which of the others there are.
-    let mut php = listed(Section::Application, "application.");
+    let mut php = listed(Section::Php, "application.");
     php.remove("application.runtime");
     assert_eq!(php, read(PhpDraft::KEYS));
+    assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
 }
 
 #[test]
@@ -86,14 +93,14 @@ fn with(setting: &settings::Setting, value: &str) -> String {
          [pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n{}",
         put(Section::Global),
         put(Section::Pool),
-        put(Section::Application)
+        put(Section::Php)
     )
 }
 
 #[test]
 fn a_default_that_is_written_changes_nothing() {
     let mut seen = 0;
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter().filter(|setting| setting.section != Section::Cgi) {
         let literal = setting
             .default
             .strip_prefix('`')
