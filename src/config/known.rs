@@ -1,7 +1,7 @@
 //! What was probably meant by a key that doesn't exist: the nearest one, the section it belongs in, or what a
 //! php-fpm setting is called here.
 
-use super::draft::{CgiDraft, GlobalDraft, PhpDraft, PoolDraft};
+use super::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft};
 use super::settings::{self, SETTINGS, Setting};
 
 /// Keys less alike than this are not suggested.
@@ -92,7 +92,9 @@ fn php_fpm(path: &str) -> Option<String> {
         .find(|setting| setting.directive == path && setting.key != path);
     if let Some(Setting { section, key, .. }) = renamed {
         return Some(match section {
-            settings::Section::Php | settings::Section::Cgi => format!("write {key} in {}", section.title()),
+            settings::Section::Php | settings::Section::Cgi | settings::Section::Http => {
+                format!("write {key} in {}", section.title())
+            }
             _ => format!("php-fpm's {path} is written {key}"),
         });
     }
@@ -116,7 +118,7 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
     let in_application = path.strip_prefix("application.");
     let php = |leaf: &str| {
         let key = format!("application.{leaf}");
-        is(PhpDraft::KEYS, &key) || is(CgiDraft::KEYS, &key) || leaf == "runtime"
+        is(PhpDraft::KEYS, &key) || is(CgiDraft::KEYS, &key) || is(HttpDraft::KEYS, &key) || leaf == "runtime"
     };
     let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
     let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);

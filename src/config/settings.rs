@@ -15,6 +15,8 @@ pub enum Section {
     Php,
     /// `[pool.NAME.application]` with `runtime = "cgi"`
     Cgi,
+    /// `[pool.NAME.application]` with `runtime = "http"`
+    Http,
 }
 
 impl Section {
@@ -23,7 +25,7 @@ impl Section {
         match self {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
-            Section::Php | Section::Cgi => "[pool.NAME.application]",
+            Section::Php | Section::Cgi | Section::Http => "[pool.NAME.application]",
         }
     }
 }
@@ -47,7 +49,7 @@ pub struct Setting {
     pub difference: &'static str,
 }
 
-use Section::{Cgi, Global, Php, Pool};
+use Section::{Cgi, Global, Http, Php, Pool};
 
 const fn row(
     section: Section,
@@ -134,6 +136,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Cgi, "script", "", "path", "", "the program that answers every request", ""),
     row(Cgi, "root", "", "path", "", "programs are those that the web server names (`SCRIPT_FILENAME`, or `DOCUMENT_ROOT` with `SCRIPT_NAME`), links resolved, below this directory", ""),
     row(Cgi, "search_arguments", "", "flag", "`false`", "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)", ""),
+    row(Http, "address", "", "string", "", "where the program listens: an address and port, a port of this machine, or the path of a unix socket", ""),
 ];
 
 /// Directives of php-fpm that have no key here.

@@ -1,7 +1,7 @@
 //! The table of keys against everything that knows keys, too.
 
 use super::*;
-use crate::config::draft::{CgiDraft, GlobalDraft, PhpDraft, PoolDraft};
+use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft};
 use crate::config::fpm::directives;
 use crate::config::settings::{self, ABSENT, SETTINGS, Section, of, of_directive};
 use std::collections::BTreeSet;
@@ -22,6 +22,14 @@ fn the_documentation_shows_the_table() {
         RUNTIMES.contains(&cgi),
         "docs/runtimes.md has to have this table:\n{cgi}"
     );
+    for setting in of(Section::Http) {
+        let text = format!("`{}` is {}.", setting.key, setting.meaning).replace([' ', '\n'], "");
+        assert!(
+            RUNTIMES.replace([' ', '\n'], "").contains(&text),
+            "{}",
+            setting.key
+        );
+    }
     for table in tables {
         assert!(
             DOCUMENTATION.contains(&format!("\n\n{table}\n")) || DOCUMENTATION.ends_with(&table),
@@ -45,6 +53,7 @@ fn what_is_read_is_what_is_in_the_table() {
     php.remove("application.runtime");
     assert_eq!(php, read(PhpDraft::KEYS));
     assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
+    assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
 }
 
 #[test]
@@ -100,7 +109,10 @@ fn with(setting: &settings::Setting, value: &str) -> String {
 #[test]
 fn a_default_that_is_written_changes_nothing() {
     let mut seen = 0;
-    for setting in SETTINGS.iter().filter(|setting| setting.section != Section::Cgi) {
+    for setting in SETTINGS
+        .iter()
+        .filter(|setting| !matches!(setting.section, Section::Cgi | Section::Http))
+    {
         let literal = setting
             .default
             .strip_prefix('`')
