@@ -52,6 +52,7 @@ fn a_start_that_fails_has_php_fpms_words_and_code() {
             "Unable to create the PID file",
         ),
         ("pid = /", free.clone(), "Unable to create the PID file"),
+        ("pid =", free.clone(), "Unable to create the PID file (/var/)."),
         (
             "error_log = /nonexistent/log",
             free.clone(),
