@@ -11,6 +11,7 @@ pub(super) enum Shown {
     Pool,
     Php,
     Cgi,
+    Wrapped,
     /// What php-fpm has and forkyard has not.
     Absent,
     /// php-fpm's directives in docs/forkyard-fpm.md.
@@ -24,6 +25,7 @@ pub(super) fn table(shown: Shown) -> String {
         Shown::Pool => settings::render(Section::Pool),
         Shown::Php => settings::render(Section::Php),
         Shown::Cgi => settings::render_runtime(Section::Cgi),
+        Shown::Wrapped => settings::render_runtime(Section::Wrapped),
         Shown::Absent => settings::render_absent(),
         Shown::Fpm => directives::render(),
     }

@@ -17,6 +17,8 @@ pub enum Section {
     Cgi,
     /// `[pool.NAME.application]` with `runtime = "http"`
     Http,
+    /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
+    Wrapped,
 }
 
 impl Section {
@@ -25,8 +27,13 @@ impl Section {
         match self {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
-            Section::Php | Section::Cgi | Section::Http => "[pool.NAME.application]",
+            Section::Php | Section::Cgi | Section::Http | Section::Wrapped => "[pool.NAME.application]",
         }
+    }
+
+    /// Is it that of one runtime?
+    pub fn is_application(self) -> bool {
+        !matches!(self, Section::Global | Section::Pool)
     }
 }
 
@@ -49,7 +56,7 @@ pub struct Setting {
     pub difference: &'static str,
 }
 
-use Section::{Cgi, Global, Http, Php, Pool};
+use Section::{Cgi, Global, Http, Php, Pool, Wrapped};
 
 const fn row(
     section: Section,
@@ -137,6 +144,11 @@ pub const SETTINGS: &[Setting] = &[
     row(Cgi, "root", "", "path", "", "programs are those that the web server names (`SCRIPT_FILENAME`, or `DOCUMENT_ROOT` with `SCRIPT_NAME`), links resolved, below this directory", ""),
     row(Cgi, "search_arguments", "", "flag", "`false`", "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)", ""),
     row(Http, "address", "", "string", "", "where the program listens: an address and port, a port of this machine, or the path of a unix socket", ""),
+    row(Wrapped, "root", "", "path", "required", "the application's directory", ""),
+    row(Wrapped, "entry", "", "string", "the usual file in `root`", "what is loaded: `module:callable`, or the path of a file", ""),
+    row(Wrapped, "interpreter", "", "path", "`/usr/bin/python3`, for Rack `/usr/bin/ruby`", "the language's interpreter", ""),
+    row(Wrapped, "preloader_idle_timeout", "", "duration", "`\"5m\"`", "a preloader whose pool has had no worker for this long is stopped", ""),
+    row(Wrapped, "start_timeout", "", "duration, not 0", "`\"90s\"`", "how long the application may take to start", ""),
 ];
 
 /// Directives of php-fpm that have no key here.

@@ -1,7 +1,7 @@
 //! The table of keys against everything that knows keys, too.
 
 use super::*;
-use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft};
+use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
 use crate::config::fpm::directives;
 use crate::config::settings::{self, ABSENT, SETTINGS, Section, of, of_directive};
 use std::collections::BTreeSet;
@@ -54,6 +54,7 @@ fn what_is_read_is_what_is_in_the_table() {
     assert_eq!(php, read(PhpDraft::KEYS));
     assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
     assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
+    assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
 }
 
 #[test]
@@ -111,7 +112,7 @@ fn a_default_that_is_written_changes_nothing() {
     let mut seen = 0;
     for setting in SETTINGS
         .iter()
-        .filter(|setting| !matches!(setting.section, Section::Cgi | Section::Http))
+        .filter(|setting| !setting.section.is_application() || setting.section == Section::Php)
     {
         let literal = setting
             .default
