@@ -23,3 +23,5 @@ mod start;
 mod support;
 #[path = "fpm/takeover.rs"]
 mod takeover;
+#[path = "fpm/upstream.rs"]
+mod upstream;

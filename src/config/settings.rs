@@ -12,7 +12,13 @@ pub enum Section {
     /// `[pool.NAME]`
     Pool,
     /// `[pool.NAME.application]` with `runtime = "php"`
-    Application,
+    Php,
+    /// `[pool.NAME.application]` with `runtime = "cgi"`
+    Cgi,
+    /// `[pool.NAME.application]` with `runtime = "http"`
+    Http,
+    /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
+    Wrapped,
 }
 
 impl Section {
@@ -21,8 +27,13 @@ impl Section {
         match self {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
-            Section::Application => "[pool.NAME.application]",
+            Section::Php | Section::Cgi | Section::Http | Section::Wrapped => "[pool.NAME.application]",
         }
+    }
+
+    /// Is it that of one runtime?
+    pub fn is_application(self) -> bool {
+        !matches!(self, Section::Global | Section::Pool)
     }
 }
 
@@ -45,7 +56,7 @@ pub struct Setting {
     pub difference: &'static str,
 }
 
-use Section::{Application, Global, Pool};
+use Section::{Cgi, Global, Http, Php, Pool, Wrapped};
 
 const fn row(
     section: Section,
@@ -118,17 +129,26 @@ pub const SETTINGS: &[Setting] = &[
     row(Pool, "catch_workers_output", "catch_workers_output", "flag", "`false`", "log what workers write to their standard output and error; it is dropped otherwise", ""),
     row(Pool, "decorate_workers_output", "decorate_workers_output", "flag", "`true`", "put pool, process id and stream before such lines", ""),
     row(Pool, "application.runtime", "", "string", "required", r#"what the pool runs: `"php"`, or `"rust"` for a handler of a program that embeds forkyard"#, "always PHP"),
-    row(Application, "runtime", "", "string", "required", r#"`"php"`"#, ""),
-    row(Application, "version", "", "string", "required", r#"which PHP: `"8.2"`"#, "the binary is the version"),
-    row(Application, "library", "", "path", "found from `version`", "libphp", ""),
-    row(Application, "php_ini", "", "path", "`/etc/php/VERSION/fpm`, or else `/etc/php/VERSION/embed`", "php.ini, or the directory it is in", "the option `-c`"),
-    row(Application, "limit_extensions", "security.limit_extensions", "list", r#"`[".php", ".phar"]`"#, "endings of the scripts that may be run; `[]`: any", ""),
-    row(Application, "preloader_idle_timeout", "", "duration", r#"`"5m"`"#, "a preloader whose pool has had no worker for this long is stopped", "not there"),
-    row(Application, "start_timeout", "", "duration, not 0", r#"`"30s"`"#, "how long PHP may take to start", "not there"),
-    row(Application, "php_value", "php_value", "table", "`{}`", "php.ini settings that scripts may change", ""),
-    row(Application, "php_flag", "", "table", "`{}`", "the same, for flags", "`php_flag[…]`"),
-    row(Application, "php_admin_value", "php_admin_value", "table", "`{}`", "php.ini settings that scripts may not change", ""),
-    row(Application, "php_admin_flag", "", "table", "`{}`", "the same, for flags", "`php_admin_flag[…]`"),
+    row(Php, "runtime", "", "string", "required", r#"`"php"`"#, ""),
+    row(Php, "version", "", "string", "required", r#"which PHP: `"8.2"`"#, "the binary is the version"),
+    row(Php, "library", "", "path", "found from `version`", "libphp", ""),
+    row(Php, "php_ini", "", "path", "`/etc/php/VERSION/fpm`, or else `/etc/php/VERSION/embed`", "php.ini, or the directory it is in", "the option `-c`"),
+    row(Php, "limit_extensions", "security.limit_extensions", "list", r#"`[".php", ".phar"]`"#, "endings of the scripts that may be run; `[]`: any", ""),
+    row(Php, "preloader_idle_timeout", "", "duration", r#"`"5m"`"#, "a preloader whose pool has had no worker for this long is stopped", "not there"),
+    row(Php, "start_timeout", "", "duration, not 0", r#"`"30s"`"#, "how long PHP may take to start", "not there"),
+    row(Php, "php_value", "php_value", "table", "`{}`", "php.ini settings that scripts may change", ""),
+    row(Php, "php_flag", "", "table", "`{}`", "the same, for flags", "`php_flag[…]`"),
+    row(Php, "php_admin_value", "php_admin_value", "table", "`{}`", "php.ini settings that scripts may not change", ""),
+    row(Php, "php_admin_flag", "", "table", "`{}`", "the same, for flags", "`php_admin_flag[…]`"),
+    row(Cgi, "script", "", "path", "", "the program that answers every request", ""),
+    row(Cgi, "root", "", "path", "", "programs are those that the web server names (`SCRIPT_FILENAME`, or `DOCUMENT_ROOT` with `SCRIPT_NAME`), links resolved, below this directory", ""),
+    row(Cgi, "search_arguments", "", "flag", "`false`", "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)", ""),
+    row(Http, "address", "", "string", "", "where the program listens: an address and port, a port of this machine, or the path of a unix socket", ""),
+    row(Wrapped, "root", "", "path", "required", "the application's directory", ""),
+    row(Wrapped, "entry", "", "string", "the usual file in `root`", "what is loaded: `module:callable`, or the path of a file", ""),
+    row(Wrapped, "interpreter", "", "path", "`/usr/bin/python3`, for Rack `/usr/bin/ruby`", "the language's interpreter", ""),
+    row(Wrapped, "preloader_idle_timeout", "", "duration", "`\"5m\"`", "a preloader whose pool has had no worker for this long is stopped", ""),
+    row(Wrapped, "start_timeout", "", "duration, not 0", "`\"90s\"`", "how long the application may take to start", ""),
 ];
 
 /// Directives of php-fpm that have no key here.
@@ -210,6 +230,22 @@ pub fn render(section: Section) -> String {
         text.push_str(&format!(
             "| `{key}` | {values} | {default} | {meaning} |{space}{difference} |\n"
         ));
+    }
+    text
+}
+
+/// The table of a runtime that php-fpm has not, as Markdown.
+pub fn render_runtime(section: Section) -> String {
+    let mut text = String::from("| key | meaning | default |\n| --- | --- | --- |\n");
+    for Setting {
+        key,
+        meaning,
+        default,
+        ..
+    } in of(section)
+    {
+        let space = if default.is_empty() { "" } else { " " };
+        text.push_str(&format!("| `{key}` | {meaning} |{space}{default} |\n"));
     }
     text
 }

@@ -1,6 +1,6 @@
 //! `forkyard import`: the TOML means what php-fpm's files mean.
 
-use crate::both::is_root;
+use crate::both::{compare, is_root, is_stock_there};
 use crate::files::{CASES, FULL, VALUES, prepare, write};
 use forkyard::config::fpm::{Options, test};
 use forkyard::config::import::{Imported, import};
@@ -297,6 +297,27 @@ fn random_file(random: &mut Random, directory: &str) -> String {
         }
     }
     text
+}
+
+/// php-fpm shows them the same, right or wrong.
+#[test]
+fn random_configurations_are_shown_as_in_php_fpm() {
+    if !is_root() || !is_stock_there() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    let own = directory.path().to_string_lossy().into_owned();
+    for seed in 1..=60_u64 {
+        let mut random = Random(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
+        // At level debug there are lines about php-fpm's own inside.
+        let text = random_file(&mut random, &own).replace("log_level = debug", "log_level = notice");
+        let path = directory.path().join("random.conf");
+        std::fs::write(&path, &text).expect("writable");
+        let path = path.to_string_lossy().into_owned();
+        if let Err(difference) = compare("random", &["-n", "-tt", "-R", "-y", &path]) {
+            panic!("seed {seed}: {difference}\n{text}");
+        }
+    }
 }
 
 #[test]

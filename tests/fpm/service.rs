@@ -71,7 +71,7 @@ impl Site {
 /// The daemon; killed with all its children when the test is over.
 pub(crate) struct Daemon {
     pub(crate) child: Child,
-    lines: Receiver<String>,
+    pub(crate) lines: Receiver<String>,
 }
 
 impl Daemon {

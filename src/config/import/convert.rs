@@ -224,7 +224,7 @@ fn entries(directive: &Directive, list: &[(String, String)]) -> Outcome {
 
 fn path(directive: &Directive, is_global: bool) -> String {
     match settings::of_directive(directive.name, is_global) {
-        Some(setting) if setting.section == Section::Application => format!("application.{}", setting.key),
+        Some(setting) if setting.section == Section::Php => format!("application.{}", setting.key),
         Some(setting) => setting.key.to_owned(),
         None => directive.name.to_owned(),
     }
