@@ -61,14 +61,6 @@ const PHP_FPM: &[(&str, &str)] = &[
         "leave it out: request_terminate_timeout always counts until the worker is done with the request",
     ),
     ("prefix", "leave it out: paths are written in full"),
-    (
-        "listen.acl_users",
-        "socket ACLs are not available; use owner, group and mode",
-    ),
-    (
-        "listen.acl_groups",
-        "socket ACLs are not available; use owner, group and mode",
-    ),
     ("listen.setfib", "it exists on FreeBSD only; leave it out"),
     ("process_max", "write process.max"),
     ("process_priority", "write process.priority"),
@@ -93,7 +85,6 @@ const PHP_FPM: &[(&str, &str)] = &[
         "request_slowlog_trace_depth",
         "a slow log is not available; leave it out",
     ),
-    ("apparmor_hat", "AppArmor hats are not available; leave it out"),
     (
         "syslog.ident",
         "logging to syslog is not available; use error_log",

@@ -61,7 +61,7 @@ fn quote(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{later_settings, php_ini_directories, start_lines};
-    use crate::config::Php;
+    use crate::config::{Php, RequestSettings};
     use std::time::Duration;
 
     fn settings(php_value: &[(&str, &str)], php_admin_value: &[(&str, &str)]) -> Php {
@@ -73,6 +73,7 @@ mod tests {
             no_php_ini: false,
             defines: vec![],
             limit_extensions: vec![],
+            request_settings: RequestSettings::All,
             php_value: own(php_value),
             php_admin_value: own(php_admin_value),
             preloader_idle_timeout: Duration::ZERO,
