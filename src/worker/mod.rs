@@ -19,7 +19,7 @@ mod settle;
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use request::{ClientGone, Request};
 pub use run::run;
-pub use settle::{environment, settle, settle_environment, settle_output};
+pub use settle::{SettleError, environment, settle, settle_environment, settle_output};
 
 use crate::scoreboard::Stage;
 

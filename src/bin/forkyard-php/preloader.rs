@@ -31,6 +31,8 @@ pub(crate) enum Error {
     /// The message has the wrong descriptors.
     Kit(KitError),
     System(sys::Error),
+    /// The process could not become what its pool says.
+    Settle(worker::SettleError),
     /// php.ini is there and can't be read: PHP would start without a word, and without its settings.
     Unreadable(PathBuf, std::io::Error),
     /// A setting that can't be written as a line of php.ini.
@@ -48,6 +50,7 @@ impl fmt::Display for Error {
             Error::NotPhp => f.write_str("the pool's application is not PHP"),
             Error::Kit(error) => write!(f, "message from the master: {error}"),
             Error::System(error) => error.fmt(f),
+            Error::Settle(error) => error.fmt(f),
             Error::Unreadable(path, error) => write!(f, "read {}: {error}", path.display()),
             Error::Setting(name) => write!(
                 f,
@@ -65,6 +68,12 @@ impl fmt::Display for Error {
 impl From<sys::Error> for Error {
     fn from(error: sys::Error) -> Error {
         Error::System(error)
+    }
+}
+
+impl From<worker::SettleError> for Error {
+    fn from(error: worker::SettleError) -> Error {
+        Error::Settle(error)
     }
 }
 

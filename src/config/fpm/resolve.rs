@@ -164,7 +164,12 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
         library: None,
         php_ini: options.php_ini.clone(),
         no_php_ini: options.no_php_ini,
-        defines: options.defines.iter().filter(|define| is_for_php(define)).cloned().collect(),
+        defines: options
+            .defines
+            .iter()
+            .filter(|define| is_for_php(define))
+            .cloned()
+            .collect(),
         limit_extensions: endings
             .split([' ', '\t'])
             .filter(|e| !e.is_empty())
@@ -172,7 +177,9 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
             .collect(),
         php_value: reversed(values.list("php_value")).collect(),
         request_settings,
-        php_admin_value: reversed(values.list("php_admin_value")).filter(is_for_php).collect(),
+        php_admin_value: reversed(values.list("php_admin_value"))
+            .filter(is_for_php)
+            .collect(),
         preloader_idle_timeout: PRELOADER_IDLE_TIMEOUT,
         start_timeout: START_TIMEOUT,
     })
@@ -192,7 +199,11 @@ fn request_settings(text: &PoolText, context: &mut Context<'_>) -> Result<Reques
     if let Some(rule) = RequestSettings::from_word(&value) {
         return Ok(rule);
     }
-    let names: Vec<String> = value.split([',', ' ']).filter(|n| !n.is_empty()).map(str::to_owned).collect();
+    let names: Vec<String> = value
+        .split([',', ' '])
+        .filter(|n| !n.is_empty())
+        .map(str::to_owned)
+        .collect();
     if names.is_empty() {
         let name = &text.name;
         let text = format!(

@@ -46,7 +46,11 @@ fn hat(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
     let name = &written.value.0;
     if name.is_empty() || name.len() > LONGEST_NAME || name.contains(['/', ' ', '^', '\n']) {
         let problem = format!("{} can't be the name of a hat", quoted(name));
-        report.rule(written, problem, "write the hat's name alone, without its profile");
+        report.rule(
+            written,
+            problem,
+            "write the hat's name alone, without its profile",
+        );
         return None;
     }
     Some(name.clone())
@@ -101,7 +105,10 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
             draft.cgroup_cpu_percent.written().map(|w| (&w.place, w.key)),
             draft.cgroup_pids_max.written().map(|w| (&w.place, w.key)),
         ];
-        if let (Some((place, _)), true) = (first.into_iter().flatten().next(), draft.cgroup_parent.is_absent()) {
+        if let (Some((place, _)), true) = (
+            first.into_iter().flatten().next(),
+            draft.cgroup_parent.is_absent(),
+        ) {
             report.missing(
                 place,
                 "cgroup.parent",
@@ -113,7 +120,11 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
     let parent = absolute(written, report)?;
     if text.name.contains('/') || text.name.starts_with('.') || text.name.len() > LONGEST_NAME {
         let problem = format!("the pool's name {} can't be that of a group", quoted(&text.name));
-        report.rule(written, problem, "give the pool a name without /, not beginning with a dot");
+        report.rule(
+            written,
+            problem,
+            "give the pool a name without /, not beginning with a dot",
+        );
         return None;
     }
     Some(Cgroup {

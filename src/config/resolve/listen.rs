@@ -60,8 +60,18 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
             );
             if has_list {
                 let remedy = "a list of users or groups takes the place of owner and group";
-                without_effect(&draft.listen_owner, "a socket with acl_users or acl_groups", remedy, report);
-                without_effect(&draft.listen_group, "a socket with acl_users or acl_groups", remedy, report);
+                without_effect(
+                    &draft.listen_owner,
+                    "a socket with acl_users or acl_groups",
+                    remedy,
+                    report,
+                );
+                without_effect(
+                    &draft.listen_group,
+                    "a socket with acl_users or acl_groups",
+                    remedy,
+                    report,
+                );
             }
         }
         Some(Address::Tcp(_) | Address::TcpAny(_)) => {
@@ -112,7 +122,11 @@ fn names(
     for name in &written.value.0 {
         if name.parse::<u32>().is_err() && !exists(name) {
             let problem = format!("there is no {kind} {}", quoted(name));
-            report.rule(written, problem, format!("name an existing {kind}, or give a numeric id"));
+            report.rule(
+                written,
+                problem,
+                format!("name an existing {kind}, or give a numeric id"),
+            );
         }
     }
     written.value.0.clone()
