@@ -11,6 +11,7 @@ mod processes;
 mod protocol;
 mod reload;
 mod scoreboard;
+mod security;
 mod service_manager;
 mod signals;
 mod support;
