@@ -2,12 +2,17 @@
 
 use super::ConfineError;
 use crate::config::Cgroup;
+use crate::sys::clock;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The period of `cpu.max`, microseconds; the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
+
+/// Between two tries to remove a group, milliseconds.
+const LOOK_INTERVAL_MS: u8 = 10;
 
 /// A pool's control group.
 pub type Group = PathBuf;
@@ -102,11 +107,20 @@ pub(super) fn join(cgroup: &Cgroup, pool: &str) -> Result<(), ConfineError> {
     })
 }
 
-/// Removes a group, if nobody is left in it.
-pub fn remove(group: &Group) -> bool {
-    match fs::remove_dir(group) {
-        Ok(()) => true,
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+/// Removes a group, if nobody is left in it. A process that was reaped may be in it for a moment longer: `patience` is
+/// how long to wait for that.
+pub fn remove(group: &Group, patience: Duration) -> bool {
+    let end = clock::now() + patience;
+    loop {
+        match fs::remove_dir(group) {
+            Ok(()) => return true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return true,
+            Err(_) if clock::now() >= end => return false,
+            Err(_) => {
+                let mut nothing = [];
+                let _ = nix::poll::poll(&mut nothing, LOOK_INTERVAL_MS);
+            }
+        }
     }
 }
 

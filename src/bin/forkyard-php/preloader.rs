@@ -164,7 +164,12 @@ impl Preloader {
         if !is_jailed {
             worker::settle(&kit.settings)?;
         }
-        let php = start_php(config)?;
+        let paths = kit.settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
+        let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
+        let php = match lock_place {
+            Some(place) => start_php(&settings::with_lock_in(config, place))?,
+            None => start_php(config)?,
+        };
         if is_jailed {
             worker::settle(&kit.settings)?;
         }

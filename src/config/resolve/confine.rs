@@ -82,10 +82,17 @@ fn paths(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Optio
         };
         written.value.0.iter().filter_map(existing).collect()
     };
-    Some(Paths {
-        read: list(&draft.confine_read),
-        write: list(&draft.confine_write),
-    })
+    let (read, write) = (list(&draft.confine_read), list(&draft.confine_write));
+    if write.is_empty() {
+        if let Some(written) = draft.confine_read.written().or(draft.confine_write.written()) {
+            report.rule(
+                written,
+                "there is nothing that may be written to",
+                "name at least one directory in confine.write: PHP keeps uploads, sessions and OPcache's lock somewhere",
+            );
+        }
+    }
+    Some(Paths { read, write })
 }
 
 fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {

@@ -18,6 +18,9 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+/// How long the end of the daemon waits for a control group to become empty.
+const LAST_GROUPS: Duration = Duration::from_millis(500);
+
 /// The edge's side of a pool.
 #[derive(Debug)]
 pub(super) struct PoolEdge {
@@ -289,7 +292,9 @@ impl Edge {
     fn take_groups(&mut self, groups: Vec<Group>) {
         let before = std::mem::take(&mut self.groups);
         let gone = before.into_iter().filter(|group| !groups.contains(group));
-        let left: Vec<Group> = gone.filter(|group| !confine::remove_group(group)).collect();
+        let left: Vec<Group> = gone
+            .filter(|group| !confine::remove_group(group, Duration::ZERO))
+            .collect();
         self.groups = groups;
         self.groups.extend(left);
     }
@@ -298,7 +303,7 @@ impl Edge {
     pub(in crate::master) fn remove_socket_files(&self) {
         self.pools.values().for_each(|pool| pool.listener.remove_file());
         for group in &self.groups {
-            if !confine::remove_group(group) {
+            if !confine::remove_group(group, LAST_GROUPS) {
                 log::warn!("the control group {} is not empty and stays", group.display());
             }
         }

@@ -46,7 +46,13 @@ foreach (explode(',', $_GET['pids']) as $pid) {
     }
     if (posix_kill((int) $pid, 0)) { $got[] = "$pid may be killed"; }
 }
-foreach (glob('/proc/self/fd/*') as $own) { $got[] = $own; }
+// What it was given it has; but not the other ends of it, which opening it anew would be.
+foreach (glob('/proc/self/fd/*') as $own) {
+    $leads = @readlink($own);
+    if (preg_match('/^(pipe|socket|.memfd)/', $leads)) {
+        foreach (['r', 'w', 'r+'] as $way) { if (@fopen($own, $way)) { $got[] = "$own $leads $way"; } }
+    }
+}
 foreach ([$_GET['log'], $_GET['config']] as $file) {
     if (@file_put_contents($file, 'x', FILE_APPEND)) { $got[] = "$file for writing"; }
 }
@@ -117,7 +123,8 @@ fn shareable(pid: u32) -> BTreeSet<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     for line in maps.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        if fields[1].ends_with('s') {
+        // What nobody can write to is a file of the system.
+        if fields[1].contains('w') && fields[1].ends_with('s') {
             all.insert(format!("mapped {} {}", fields[3], fields[4]));
         }
     }

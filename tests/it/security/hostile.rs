@@ -144,15 +144,10 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
         });
     }
     assert_fine(&daemon);
-    let kept: Vec<u32> = victims
-        .iter()
-        .copied()
-        .filter(|pid| process::runs(*pid))
-        .collect();
-    assert!(
-        process::runs(orphan) && descriptors(daemon.pid()) <= before + 8,
-        "{kept:?}"
-    );
+    assert!(process::runs(orphan), "another user's process was ended");
+    until("the master to have closed what it was sent", || {
+        (descriptors(daemon.pid()) <= before).then_some(())
+    });
     process::signal(orphan, Signal::SIGKILL);
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());

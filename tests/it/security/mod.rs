@@ -27,7 +27,8 @@ pub fn needs_root() -> bool {
 /// Runs Python as a user.
 pub fn python_as(uid: u32, script: &str, arguments: &[&str]) -> Output {
     let script = format!("import os\nos.setgroups([])\nos.setgid({uid})\nos.setuid({uid})\n{script}");
-    Command::new("python3")
+    // One that every user can read.
+    Command::new("/usr/bin/python3")
         .args(["-c", &script])
         .args(arguments)
         .output()

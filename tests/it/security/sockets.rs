@@ -56,7 +56,7 @@ fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
     let socket = dir.path().join("www.sock");
     let configuration = |more: &str| {
         let listen = format!(
-            "listen = {{ address = \"{}\", mode = \"0600\"{more} }}\n",
+            "user = \"www-data\"\nlisten = {{ address = \"{}\", mode = \"0600\"{more} }}\n",
             socket.display()
         );
         pool(dir.path(), "www", &format!("{listen}{STATIC}"), PHP)
