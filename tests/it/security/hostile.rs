@@ -55,7 +55,7 @@ fn assert_fine(daemon: &Daemon) {
 fn orphan(daemon: &Daemon) -> u32 {
     daemon.write(
         "orphan.php",
-        "<?php echo shell_exec('setsid sleep 600 >/dev/null 2>&1 & echo $!');",
+        "<?php echo shell_exec('setsid sleep 120 >/dev/null 2>&1 & echo $!');",
     );
     let pid = daemon.get("quiet", "orphan.php").body();
     let pid: u32 = pid.trim().parse().expect("a pid");
@@ -64,6 +64,30 @@ fn orphan(daemon: &Daemon) -> u32 {
         (parent == daemon.pid().to_string()).then_some(())
     });
     pid
+}
+
+/// Processes that hostile workers left behind, ended when the test is.
+struct Leftovers<'d>(&'d Path);
+
+impl Leftovers<'_> {
+    fn pids(&self) -> Vec<u32> {
+        let names = fs::read_dir(self.0).expect("files").map_while(Result::ok);
+        let pid = |name: &str| name.strip_prefix("leftover-")?.parse().ok();
+        names
+            .filter_map(|entry| pid(entry.file_name().to_str()?))
+            .collect()
+    }
+}
+
+impl Drop for Leftovers<'_> {
+    fn drop(&mut self) {
+        for pid in self.pids() {
+            // A number of which another process may have become the owner is left alone.
+            if process::title(pid).contains("hostile.py") {
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL);
+            }
+        }
+    }
 }
 
 fn descriptors(pid: u32) -> usize {
@@ -171,15 +195,9 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
         ),
     );
     let victims = daemon.wait_for_workers("quiet", 2);
-    let leftovers = || -> Vec<u32> {
-        let names = fs::read_dir(path).expect("files").map_while(Result::ok);
-        let pid = |name: &str| name.strip_prefix("leftover-")?.parse().ok();
-        names
-            .filter_map(|entry| pid(entry.file_name().to_str()?))
-            .collect()
-    };
+    let leftovers = Leftovers(path);
     until("processes that were left behind", || {
-        (leftovers().len() >= 3).then_some(())
+        (leftovers.pids().len() >= 3).then_some(())
     });
     assert_fine(&daemon);
     // What they flood is read to the end when the pool goes: there must be an end to that.
@@ -194,14 +212,10 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
         2,
         "{victims:?} were left alone or replaced by the reload"
     );
-    let left = leftovers();
     assert!(
-        left.iter().any(|pid| process::runs(*pid)),
+        leftovers.pids().iter().any(|pid| process::runs(*pid)),
         "the flood was still on"
     );
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());
-    for pid in left {
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL);
-    }
 }
