@@ -133,6 +133,18 @@ draft! {
     }
 }
 
+draft! {
+    /// `[pool.NAME.application]` with `runtime = "cgi"`.
+    CgiDraft {
+        keys {
+            script: Text = "application.script",
+            root: Text = "application.root",
+            search_arguments: Flag = "application.search_arguments",
+        }
+        tables {}
+    }
+}
+
 /// What a pool runs, by `runtime`.
 #[derive(Debug)]
 pub(super) enum ApplicationDraft {
@@ -142,6 +154,8 @@ pub(super) enum ApplicationDraft {
     Wrong,
     /// PHP.
     Php(Box<PhpDraft>),
+    /// CGI programs.
+    Cgi(Box<CgiDraft>),
     /// A handler of the embedding program; has no keys.
     Rust,
 }

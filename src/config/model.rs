@@ -270,8 +270,21 @@ pub struct Limits {
 pub enum Application {
     /// PHP, in process, through libphp.
     Php(Php),
+    /// A CGI program for each request.
+    Cgi(Cgi),
     /// A Rust handler that the embedding program registered under the pool's name.
     Rust,
+}
+
+/// Settings of a CGI application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgi {
+    /// The program that answers every request; `None`: the one that the web server names.
+    pub script: Option<PathBuf>,
+    /// What the web server names must lie below this directory.
+    pub root: Option<PathBuf>,
+    /// Give a query without `=` to the program as arguments (RFC 3875 section 4.4).
+    pub search_arguments: bool,
 }
 
 /// Settings of a PHP application.

@@ -1,7 +1,7 @@
 //! Closes to a pool's processes what its settings close, beyond the rights of their user.
 //!
 //! Each of the steps is taken once, in the preloader before any PHP code runs (in a chroot: after PHP has loaded its
-//! files), or in the worker of a Rust pool; what the preloader forks has inherited it. They come in three places of
+//! files), or in the worker of a pool without one; what the preloader forks has inherited it. They come in three places of
 //! [`crate::worker::settle`]:
 //!
 //! * [`begin`], as root, before the root directory changes: control group, private /tmp;
@@ -41,7 +41,7 @@ pub fn check(pool: &Pool) -> Result<Option<Group>, ConfineError> {
         calls::check()?;
     }
     if confine.private_tmp {
-        tmp::check(matches!(pool.application, Application::Rust))?;
+        tmp::check(matches!(pool.application, Application::Php(_)))?;
     }
     confine
         .cgroup

@@ -12,11 +12,11 @@ const KEY: &str = "confine.private_tmp";
 const OPTIONS: &str = "mode=1777";
 const PLACES: [&str; 2] = ["tmp", "var/tmp"];
 
-pub(super) fn check(is_rust: bool) -> Result<(), ConfineError> {
+pub(super) fn check(has_preloader: bool) -> Result<(), ConfineError> {
     let failed = |reason: &str| Err(ConfineError::new(KEY, reason));
-    if is_rust {
+    if !has_preloader {
         return failed(
-            "the workers of a Rust pool have no preloader whose /tmp they could share; leave it out",
+            "the workers of this pool have no preloader whose /tmp they could share; leave it out",
         );
     }
     if !identity::is_root() {

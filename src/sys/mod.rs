@@ -8,6 +8,7 @@ pub mod diag;
 pub mod error;
 pub mod fd;
 pub mod file;
+pub mod foreign;
 pub mod identity;
 pub mod notify;
 pub mod process;

@@ -6,6 +6,8 @@ use crate::fastcgi::Params;
 use crate::scoreboard::Stage;
 use crate::scoreboard::stamp::Description;
 use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// The client closed the connection, or was silent or deaf for longer than `client_timeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +107,30 @@ impl<'w> Request<'w> {
     /// Reads the next bytes of the body; 0 at its end.
     pub fn read_body(&mut self, buffer: &mut [u8]) -> Result<usize, ClientGone> {
         self.service.read_body(buffer)
+    }
+
+    /// Reads the next bytes of the body if they are there; 0 at its end, `None` where they have yet to come.
+    pub(super) fn body_now(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ClientGone> {
+        self.service.body_now(buffer)
+    }
+
+    /// The connection, to wait for what comes on it.
+    pub(super) fn connection(&self) -> Option<BorrowedFd<'_>> {
+        self.service.current().map(|connection| connection.socket())
+    }
+
+    pub(super) fn client_timeout(&self) -> Duration {
+        self.service.settings.pool.client_timeout
+    }
+
+    /// The pool's name, for the log.
+    pub fn pool(&self) -> &str {
+        &self.service.settings.pool.name
+    }
+
+    /// Whether what an application writes to its standard error is logged (`catch_workers_output`).
+    pub(crate) fn catches_output(&self) -> bool {
+        self.service.settings.pool.catch_workers_output
     }
 
     /// Writes output: the CGI response's headers, an empty line, the body. Buffered.

@@ -1,0 +1,4 @@
+//! Every runtime, with applications that were written without forkyard in mind.
+
+mod cgi;
+mod git;
