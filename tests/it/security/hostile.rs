@@ -12,11 +12,15 @@ const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\nstart_timeout = \"2s\"\
 const QUIET: &str = "pm = \"static\"\nmax_children = 2\nstatus_path = \"/status\"\n";
 
 fn hostile(dir: &Path, kind: &str, settings: &str) -> String {
+    hostile_named(dir, kind, kind, settings)
+}
+
+fn hostile_named(dir: &Path, name: &str, kind: &str, settings: &str) -> String {
     let settings = format!(
         "user = \"nobody\"\n{settings}env = {{ HOSTILE = \"{kind}\", DIRECTORY = \"{}\", PATH = \"/usr/bin:/bin\" }}\n",
         dir.display()
     );
-    pool(dir, kind, &settings, PHP)
+    pool(dir, name, &settings, PHP)
 }
 
 /// Starts a daemon whose pools that have HOSTILE in their environment are run by `hostile.py`.
@@ -187,23 +191,41 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
     let dir = directory();
     let path = dir.path();
     let quiet = pool(path, "quiet", QUIET, PHP);
-    let mut daemon = start(
+    // Whatever the master reads of their slots: idle, since when, how long a request has run.
+    let all = hostile(
         path,
-        &format!(
-            "{quiet}{}",
-            hostile(path, "workers", "pm = \"static\"\nmax_children = 3\n")
-        ),
+        "workers",
+        "pm = \"static\"\nmax_children = 3\nrequest_terminate_timeout = \"1s\"\n",
+    ) + &hostile_named(
+        path,
+        "dynamic",
+        "workers",
+        "pm = \"dynamic\"\nmax_children = 4\nmin_spare_servers = 1\nmax_spare_servers = 2\n\
+             start_servers = 2\nrequest_terminate_timeout = \"1s\"\nprocess_idle_timeout = \"50ms\"\n",
+    ) + &hostile_named(
+        path,
+        "ondemand",
+        "workers",
+        "pm = \"ondemand\"\nmax_children = 3\nprocess_idle_timeout = \"50ms\"\n",
     );
+    let pools = ["workers", "dynamic", "ondemand"];
+    let mut daemon = start(path, &format!("{quiet}{all}"));
+    // Connections that nobody will serve make an ondemand pool's workers.
+    let waiting: Vec<_> = (0..3).map(|_| daemon.client("ondemand")).collect();
     let victims = daemon.wait_for_workers("quiet", 2);
     let leftovers = Leftovers(path);
     until("processes that were left behind", || {
-        (leftovers.pids().len() >= 3).then_some(())
+        (leftovers.pids().len() >= 9).then_some(())
     });
     assert_fine(&daemon);
     // What they flood is read to the end when the pool goes: there must be an end to that.
-    reload_without(&daemon, &quiet, &["workers"]);
+    reload_without(&daemon, &quiet, &pools);
+    drop(waiting);
     until("the hostile workers to be gone", || {
-        daemon.preloaders("workers").is_empty().then_some(())
+        pools
+            .iter()
+            .all(|pool| daemon.preloaders(pool).is_empty())
+            .then_some(())
     });
     assert_fine(&daemon);
     let serving = daemon.workers("quiet");
