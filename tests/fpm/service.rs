@@ -218,6 +218,38 @@ fn debians_pool_serves_reloads_and_stops() {
     assert!(!site.path("fpm.sock").exists() && !site.path("fpm.pid").exists());
 }
 
+#[test]
+fn a_list_of_users_may_connect() {
+    let (true, Some(site)) = (is_root(), Site::new()) else {
+        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        return;
+    };
+    site.append("listen.acl_users = nobody,games\nlisten.acl_groups = mail\n");
+    let daemon = Daemon::start(&site);
+    let seen = daemon.expect("ready to handle connections");
+    for name in ["owner", "group"] {
+        let wanted = format!("WARNING: [pool www] ACL set, listen.{name} = 'www-data' is ignored");
+        assert!(seen.contains(&wanted), "{seen:#?}");
+    }
+    let list = Command::new("getfacl")
+        .args(["--absolute-names", "--omit-header"])
+        .arg(site.path("fpm.sock"))
+        .output()
+        .expect("getfacl (Debian package acl)");
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let lines: Vec<&str> = list.lines().filter(|line| !line.is_empty()).collect();
+    let wanted = [
+        "user::rw-",
+        "user:games:rw-",
+        "user:nobody:rw-",
+        "group::rw-",
+        "group:mail:rw-",
+        "mask::rw-",
+        "other::---",
+    ];
+    assert_eq!(lines, wanted);
+}
+
 /// The same file serves php-fpm, and closes here what it can't close there.
 #[test]
 fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {

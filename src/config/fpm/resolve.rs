@@ -260,6 +260,17 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
     let values = &text.values;
     let own = |name: &str| values.full(name).map(str::to_owned);
     let mode = values.full("listen.mode");
+    let acl_users = comma_list(values, "listen.acl_users");
+    let acl_groups = comma_list(values, "listen.acl_groups");
+    if (!acl_users.is_empty() || !acl_groups.is_empty()) && !is_tcp(values.text("listen").unwrap_or_default())
+    {
+        for name in ["listen.owner", "listen.group"] {
+            if let Some(value) = values.full(name) {
+                let text = format!("[pool {}] ACL set, {name} = '{value}' is ignored", text.name);
+                context.journal.warn(text);
+            }
+        }
+    }
     Ok(Listen {
         address: address(values.text("listen").unwrap_or_default(), context)?,
         backlog: values.number("listen.backlog"),
@@ -267,8 +278,8 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
         group: own("listen.group"),
         mode: mode.map_or(DEFAULT_MODE, octal),
         allowed_clients: allowed_clients(values, context)?,
-        acl_users: comma_list(values, "listen.acl_users"),
-        acl_groups: comma_list(values, "listen.acl_groups"),
+        acl_users,
+        acl_groups,
     })
 }
 
