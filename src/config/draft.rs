@@ -145,6 +145,16 @@ draft! {
     }
 }
 
+draft! {
+    /// `[pool.NAME.application]` with `runtime = "http"`.
+    HttpDraft {
+        keys {
+            address: Text = "application.address",
+        }
+        tables {}
+    }
+}
+
 /// What a pool runs, by `runtime`.
 #[derive(Debug)]
 pub(super) enum ApplicationDraft {
@@ -156,6 +166,8 @@ pub(super) enum ApplicationDraft {
     Php(Box<PhpDraft>),
     /// CGI programs.
     Cgi(Box<CgiDraft>),
+    /// An HTTP program.
+    Http(Box<HttpDraft>),
     /// A handler of the embedding program; has no keys.
     Rust,
 }

@@ -1,6 +1,7 @@
 //! How a request is answered.
 
 pub mod cgi;
+pub mod http;
 pub mod php;
 
 use crate::config::Application;
@@ -10,6 +11,7 @@ use crate::worker::Runtime;
 pub fn within_worker(application: &Application) -> Option<Box<dyn Runtime>> {
     match application {
         Application::Cgi(cgi) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
+        Application::Http(http) => Some(Box::new(http::Http::new(http.clone()))),
         Application::Php(_) | Application::Rust => None,
     }
 }

@@ -13,7 +13,11 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// A program's end, all non-blocking.
 #[derive(Debug)]
 pub struct Peer {
-    /// Takes the request's body, and is closed after it.
+    /// Goes in before the body.
+    pub head: Vec<u8>,
+    /// Put each piece of the body into a chunk (RFC 9112 section 7.1).
+    pub chunked: bool,
+    /// Takes head and body, and is closed after them.
     pub input: Option<OwnedFd>,
     /// What the program answers, up to its end of file.
     pub output: OwnedFd,
@@ -65,7 +69,7 @@ struct Ready {
 ///
 /// A client that closes its connection meanwhile is noticed although nothing is written to it.
 pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> Result<(), Stop> {
-    let mut body = Body::new();
+    let mut body = Body::new(std::mem::take(&mut peer.head), peer.chunked);
     let mut buffer = vec![0; PIECE_BYTES];
     loop {
         if peer.input.is_some() {
@@ -182,22 +186,27 @@ fn take(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
 struct Body {
     piece: Vec<u8>,
     sent: usize,
-    filled: usize,
+    chunked: bool,
     ended: bool,
 }
 
+/// Behind the last chunk: no trailer.
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// Before each chunk: its size in eight digits.
+const CHUNK_HEAD_BYTES: usize = 10;
+
 impl Body {
-    fn new() -> Body {
+    fn new(head: Vec<u8>, chunked: bool) -> Body {
         Body {
-            piece: Vec::new(),
+            piece: head,
             sent: 0,
-            filled: 0,
+            chunked,
             ended: false,
         }
     }
 
     fn has_more(&self) -> bool {
-        self.sent < self.filled
+        self.sent < self.piece.len()
     }
 
     fn wants_more(&self) -> bool {
@@ -213,19 +222,32 @@ impl Body {
         if !self.wants_more() {
             return Ok(());
         }
-        if self.piece.is_empty() {
-            self.piece = vec![0; PIECE_BYTES];
-        }
-        match request.body_now(&mut self.piece)? {
-            Some(0) => self.ended = true,
-            Some(count) => (self.sent, self.filled) = (0, count),
-            None => {}
+        let before = if self.chunked { CHUNK_HEAD_BYTES } else { 0 };
+        self.piece.resize(before + PIECE_BYTES, 0);
+        let fetched = request.body_now(&mut self.piece[before..]);
+        self.sent = 0;
+        self.piece.truncate(match fetched {
+            Ok(Some(count @ 1..)) => before + count,
+            _ => 0,
+        });
+        match fetched? {
+            Some(0) => {
+                self.ended = true;
+                if self.chunked {
+                    self.piece.extend_from_slice(LAST_CHUNK);
+                }
+            }
+            Some(count) if self.chunked => {
+                self.piece[..before].copy_from_slice(format!("{count:08x}\r\n").as_bytes());
+                self.piece.extend_from_slice(b"\r\n");
+            }
+            _ => {}
         }
         Ok(())
     }
 
     fn send(&mut self, input: &OwnedFd) -> Result<(), Errno> {
-        match nix::unistd::write(input, &self.piece[self.sent..self.filled]) {
+        match nix::unistd::write(input, &self.piece[self.sent..]) {
             Ok(count) => self.sent += count,
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             Err(errno) => return Err(errno),

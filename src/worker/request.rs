@@ -148,6 +148,11 @@ impl<'w> Request<'w> {
         self.service.flush()
     }
 
+    /// Closes the connection in the middle of the answer: the rest can't be had, and the web server has to see that.
+    pub fn break_off(&mut self) {
+        self.service.break_off();
+    }
+
     /// Ends the answer now, while the runtime goes on working. Not needed at the end of an answer.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();

@@ -449,6 +449,12 @@ impl Service {
         Ok(())
     }
 
+    /// Sends what is buffered, and closes the connection without an end of the answer.
+    pub(super) fn break_off(&mut self) {
+        let _ = self.flush();
+        self.client_gone = true;
+    }
+
     /// Ends the answer: closes its streams, sends what is buffered, and keeps or closes the connection.
     pub(super) fn finish(&mut self) -> Result<(), ClientGone> {
         if self.finished {

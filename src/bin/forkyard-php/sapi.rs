@@ -44,7 +44,7 @@ impl<'p> PhpRuntime<'p> {
         });
         let limit_extensions = match &pool.application {
             Application::Php(php) => php.limit_extensions.clone(),
-            Application::Cgi(_) | Application::Rust => Vec::new(),
+            Application::Cgi(_) | Application::Http(_) | Application::Rust => Vec::new(),
         };
         let paths = [&pool.status_path, &pool.ping_path];
         PhpRuntime {
@@ -176,7 +176,8 @@ fn ask_rule(pool: &Pool) -> bool {
     let Application::Php(php) = &pool.application else {
         return false;
     };
-    let rule = Rule::new(php);
+    let held = php.php_admin_value.iter().map(|(name, _)| name.clone());
+    let rule = Rule::new(php.request_settings.clone(), held.collect());
     let is_open = rule.is_open();
     *RULE.lock().unwrap_or_else(PoisonError::into_inner) = Some(rule);
     !is_open

@@ -31,7 +31,7 @@ const LIMITS: Limits = Limits {
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Which php.ini settings a request may bring along; read here and not passed on to PHP.
-const REQUEST_SETTINGS: &str = "forkyard.request_settings";
+pub(in crate::config) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
 /// After how long a surplus worker of a dynamic pool ends.
 const SURPLUS_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -164,6 +164,8 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
         library: None,
         php_ini: options.php_ini.clone(),
         no_php_ini: options.no_php_ini,
+        scan_dir: options.scan_dir.clone(),
+        extended_info: options.extended_info,
         defines: options
             .defines
             .iter()
@@ -313,7 +315,10 @@ fn address(text: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
     }
     let found = match host.parse::<IpAddr>() {
         Ok(address) => vec![(address, port).into()],
-        Err(_) => context.machine.resolve(host, port),
+        Err(_) => match context.machine.resolve(host, port) {
+            Ok(found) => found,
+            Err(reason) => return Err(context.journal.error(format!("getaddrinfo: {reason}\n"))),
+        },
     };
     let Some((first, others)) = found.split_first() else {
         return Err(context.journal.error(format!("cannot resolve hostname '{host}'")));

@@ -79,7 +79,9 @@ impl Edge {
         };
         match application {
             Application::Php(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust | Application::Cgi(_) => self.fork_directly(worker, id, seat),
+            Application::Rust | Application::Cgi(_) | Application::Http(_) => {
+                self.fork_directly(worker, id, seat)
+            }
         }
     }
 

@@ -77,6 +77,8 @@ impl Cgi {
         };
         let pid = start(&program)?;
         let peer = Peer {
+            head: Vec::new(),
+            chunked: false,
             input: Some(input),
             output,
             errors: Some(errors),

@@ -3,7 +3,7 @@
 //! Whoever reaches a pool's socket can send any parameter. With `auto_prepend_file` or `error_log` among them, reaching
 //! the socket is as good as running code as the pool's user.
 
-use crate::config::{Php, RequestSettings};
+use crate::config::RequestSettings;
 
 /// Settings of limits, display and sessions' times, which web servers do send. None of them names a file that is
 /// written, a program, a function, or code. `open_basedir` and `disable_functions` are here because a site that relies on
@@ -73,12 +73,11 @@ pub enum Verdict {
 }
 
 impl Rule {
-    /// The rule of a pool.
-    pub fn new(php: &Php) -> Rule {
-        let held = php.php_admin_value.iter().map(|(name, _)| name.clone());
+    /// The rule of a pool. `held`: the names in its `php_admin_value`.
+    pub fn new(settings: RequestSettings, held: Vec<String>) -> Rule {
         Rule {
-            settings: php.request_settings.clone(),
-            held: held.collect(),
+            settings,
+            held,
             reported: Vec::new(),
         }
     }
@@ -125,11 +124,7 @@ mod tests {
     use crate::config::RequestSettings;
 
     fn rule(settings: RequestSettings) -> Rule {
-        Rule {
-            settings,
-            held: vec!["memory_limit".into(), "auto_prepend_file".into()],
-            reported: Vec::new(),
-        }
+        Rule::new(settings, vec!["memory_limit".into(), "auto_prepend_file".into()])
     }
 
     fn refused(rule: &mut Rule, name: &str) -> bool {

@@ -85,6 +85,8 @@ mod tests {
             library: None,
             php_ini: None,
             no_php_ini: false,
+            scan_dir: None,
+            extended_info: false,
             defines: vec![],
             limit_extensions: vec![],
             request_settings: RequestSettings::All,

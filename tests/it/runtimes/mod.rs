@@ -2,3 +2,4 @@
 
 mod cgi;
 mod git;
+mod http;
