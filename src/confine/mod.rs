@@ -41,7 +41,10 @@ pub fn check(pool: &Pool) -> Result<Option<Group>, ConfineError> {
         calls::check()?;
     }
     if confine.private_tmp {
-        tmp::check(matches!(pool.application, Application::Php(_)))?;
+        tmp::check(matches!(
+            pool.application,
+            Application::Php(_) | Application::Wrapped(_)
+        ))?;
     }
     confine
         .cgroup
