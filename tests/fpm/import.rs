@@ -49,6 +49,8 @@ fn comparable(mut config: Config) -> Config {
                 group: None,
                 mode: 0o660,
                 allowed_clients: clients,
+                acl_users: Vec::new(),
+                acl_groups: Vec::new(),
             };
         }
         if let Application::Php(php) = &mut pool.application {
@@ -160,8 +162,9 @@ fn the_command_says_what_it_could_not_take_over() {
     let expected = format!(
         "# Made of {file} by forkyard import. conf/forkyard.toml shows every key.\n\n[global]\n\
          error_log = \"{0}/log\"\n\n[pool.www]\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
-         pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n\n\
-         [pool.www.application.php_value]\nmemory_limit = \"12M\"\n",
+         pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n\
+         # As in php-fpm. Without this line a request can't have settings that run code; see docs/security.md.\n\
+         request_settings = \"all\"\n\n[pool.www.application.php_value]\nmemory_limit = \"12M\"\n",
         path.display()
     );
     // Tables may come in any order.

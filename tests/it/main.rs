@@ -12,6 +12,7 @@ mod protocol;
 mod reload;
 mod runtimes;
 mod scoreboard;
+mod security;
 mod service_manager;
 mod signals;
 mod support;

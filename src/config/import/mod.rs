@@ -7,8 +7,8 @@ mod convert;
 mod machine;
 mod write;
 
-use super::fpm::{self, Journal, Machine, Options, Sight, Survey};
-use super::model::{Address, Config};
+use super::fpm::{self, Journal, Machine, Options, REQUEST_SETTINGS, Sight, Survey};
+use super::model::{Address, Application, Config, Pool};
 use convert::Outcome;
 use machine::Elsewhere;
 use std::collections::HashMap;
@@ -120,7 +120,7 @@ impl Import<'_> {
             };
             let table = ["pool", name.as_str()];
             self.document.open(&table, self.comments(Some(name), "", None));
-            self.application(name);
+            self.application(name, pool);
             for (directive, value) in values {
                 if self.sight(Some(name), directive.name, None).is_some() {
                     let has_more = self.has_more_of_listen(name);
@@ -138,7 +138,7 @@ impl Import<'_> {
     }
 
     /// What every pool needs and php-fpm has no directive for.
-    fn application(&mut self, name: &str) {
+    fn application(&mut self, name: &str, pool: &Pool) {
         let table = ["pool", name, "application"];
         self.document.put(&table, "runtime", "php", Vec::new());
         self.document.put(&table, "version", convert::VERSION, Vec::new());
@@ -146,13 +146,18 @@ impl Import<'_> {
             self.document
                 .put(&table, "php_ini", &*path.to_string_lossy(), Vec::new());
         }
+        if let Application::Php(php) = &pool.application {
+            let (rule, comments) = convert::request_settings(&php.request_settings);
+            self.document.put(&table, "request_settings", rule, comments);
+        }
     }
 
     fn options_for_php(&mut self) {
         if self.options.no_php_ini {
             self.lose(None, "-n", None, "name an empty file as php_ini");
         }
-        for (name, _) in &self.options.defines {
+        let defines = self.options.defines.iter();
+        for (name, _) in defines.filter(|(name, _)| name != REQUEST_SETTINGS) {
             self.lose(
                 None,
                 &format!("-d {name}"),
