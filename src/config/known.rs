@@ -72,18 +72,6 @@ const PHP_FPM: &[(&str, &str)] = &[
     ("listen.setfib", "it exists on FreeBSD only; leave it out"),
     ("process_max", "write process.max"),
     ("process_priority", "write process.priority"),
-    (
-        "access.log",
-        "an access log is not available; use the web server's",
-    ),
-    (
-        "access.format",
-        "an access log is not available; use the web server's",
-    ),
-    (
-        "access.suppress_path",
-        "an access log is not available; use the web server's",
-    ),
     ("slowlog", "a slow log is not available; leave it out"),
     (
         "request_slowlog_timeout",
@@ -95,18 +83,9 @@ const PHP_FPM: &[(&str, &str)] = &[
     ),
     ("apparmor_hat", "AppArmor hats are not available; leave it out"),
     (
-        "syslog.ident",
-        "logging to syslog is not available; use error_log",
-    ),
-    (
-        "syslog.facility",
-        "logging to syslog is not available; use error_log",
-    ),
-    (
         "log_buffering",
         "leave it out: a log line is always written at once",
     ),
-    ("log_limit", "leave it out"),
     (
         "emergency_restart_threshold",
         "leave it out: the master never restarts itself",
@@ -116,7 +95,6 @@ const PHP_FPM: &[(&str, &str)] = &[
         "leave it out: the master never restarts itself",
     ),
     ("events.mechanism", "leave it out: epoll is always used"),
-    ("systemd_interval", "leave it out"),
 ];
 
 /// What to do about an unknown key. `keys` are those that are valid in its place.

@@ -5,6 +5,7 @@
 //!
 //! How kept connections are dealt with so that none pins a worker is told in `held` and `minder`.
 
+mod access;
 mod builtin;
 mod connection;
 mod held;

@@ -1,5 +1,6 @@
 //! One request at a time: bytes from the connection to the protocol, answers back, stages to the scoreboard.
 
+use super::access::Recorder;
 use super::connection::Connection;
 use super::kit::Settings;
 use super::minder::Minder;
@@ -80,6 +81,8 @@ pub(super) struct Service {
     client_gone: bool,
     taken: Tick,
     cpu_micros: u64,
+    /// The access log, if there is one.
+    recorder: Option<Box<Recorder>>,
 }
 
 impl Service {
@@ -89,6 +92,7 @@ impl Service {
         board: Reader,
         slot: Slot,
         minder: Minder,
+        recorder: Option<Box<Recorder>>,
     ) -> Service {
         Service {
             settings,
@@ -109,6 +113,7 @@ impl Service {
             client_gone: false,
             taken: Tick::ZERO,
             cpu_micros: clock::process_cpu_micros(),
+            recorder,
         }
     }
 
@@ -134,8 +139,21 @@ impl Service {
         self.finished
     }
 
-    pub(super) fn description(&self, about: &Description<'_>) {
+    /// The request is known.
+    pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
         self.stamp().describe(about);
+        if let Some(recorder) = &mut self.recorder {
+            let socket = self.current.as_deref().map(Connection::socket);
+            recorder.describe(about, params, socket);
+        }
+    }
+
+    /// Peak memory of the request, bytes.
+    pub(super) fn memory(&mut self, bytes: u64) {
+        self.stamp().memory(bytes);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.memory(bytes);
+        }
     }
 
     /// Makes `connection` the current one, its first bytes still to be read.
@@ -287,6 +305,9 @@ impl Service {
     pub(super) fn begin(&mut self, now: Tick) {
         self.taken = now;
         self.stamp().reading(now);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin(now);
+        }
     }
 
     /// The next bytes of the body; 0 at its end.
@@ -313,6 +334,9 @@ impl Service {
 
     /// Output of the application.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.output(bytes);
+        }
         if self.finished || self.client_gone {
             return Err(ClientGone);
         }
@@ -434,6 +458,10 @@ impl Service {
 
     /// Ends the answer: closes its streams, sends what is buffered, and keeps or closes the connection.
     pub(super) fn finish(&mut self) -> Result<(), ClientGone> {
+        // Before the answer is, so that whoever has the whole answer finds the line.
+        if let Some(recorder) = &mut self.recorder {
+            recorder.finish(self.board.header());
+        }
         if self.finished {
             return if self.client_gone { Err(ClientGone) } else { Ok(()) };
         }
@@ -516,8 +544,11 @@ impl Service {
     }
 
     /// Sets the stage.
-    pub(super) fn stage(&self, stage: Stage) {
+    pub(super) fn stage(&mut self, stage: Stage) {
         self.stamp().stage(stage);
+        if let (Stage::End, Some(recorder)) = (stage, &mut self.recorder) {
+            recorder.end();
+        }
     }
 }
 

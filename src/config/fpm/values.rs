@@ -115,6 +115,14 @@ impl Values {
         }
     }
 
+    /// A syslog facility, shifted as syslog(3) wants it.
+    pub(super) fn facility(&self) -> i32 {
+        match self.value("syslog.facility") {
+            Value::Facility(number) => *number,
+            _ => 0,
+        }
+    }
+
     pub(super) fn level(&self) -> Option<LogLevel> {
         match self.value("log_level") {
             Value::Level(level) => *level,
@@ -231,35 +239,9 @@ fn level(text: &str) -> Result<LogLevel, &'static str> {
     }
 }
 
-/// syslog(3)'s names and numbers.
-const FACILITIES: &[(&str, i32)] = &[
-    ("KERN", 0),
-    ("USER", 1),
-    ("MAIL", 2),
-    ("DAEMON", 3),
-    ("AUTH", 4),
-    ("SYSLOG", 5),
-    ("LPR", 6),
-    ("NEWS", 7),
-    ("UUCP", 8),
-    ("CRON", 9),
-    ("AUTHPRIV", 10),
-    ("FTP", 11),
-    ("LOCAL0", 16),
-    ("LOCAL1", 17),
-    ("LOCAL2", 18),
-    ("LOCAL3", 19),
-    ("LOCAL4", 20),
-    ("LOCAL5", 21),
-    ("LOCAL6", 22),
-    ("LOCAL7", 23),
-];
-
 fn facility(text: &str) -> Result<i32, &'static str> {
-    let found = FACILITIES
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(text));
-    found.map(|(_, number)| number << 3).ok_or("invalid value")
+    let number = crate::config::units::facility(text).ok_or("invalid value")?;
+    Ok(i32::from(number) << 3)
 }
 
 fn manager(text: &str) -> Result<Manager, &'static str> {

@@ -5,6 +5,7 @@ use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
 use crate::listen::{ListenError, Listener, bind};
+use crate::logs::{LogError, open_file};
 use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::{self, Identity};
@@ -48,6 +49,8 @@ pub enum ApplyError {
     Program(String, std::path::PathBuf),
     /// A pool's application is a Rust handler that this program does not have.
     Handler(String),
+    /// A pool's access log can't be opened.
+    AccessLog(String, LogError),
 }
 
 impl fmt::Display for ApplyError {
@@ -55,6 +58,7 @@ impl fmt::Display for ApplyError {
         match self {
             ApplyError::Listen(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
+            ApplyError::AccessLog(pool, error) => write!(f, "[pool {pool}] access log: {error}"),
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -75,6 +79,7 @@ impl std::error::Error for ApplyError {
         match self {
             ApplyError::Listen(_, error) => Some(error),
             ApplyError::Identity(_, error) => Some(error),
+            ApplyError::AccessLog(_, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -88,7 +93,12 @@ impl Edge {
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
         for pool in &config.pools {
-            settings.push(self.settings(pool, &mut identities)?);
+            let access = pool.access.as_ref().map(|access| open_file(&access.path));
+            let access = access
+                .transpose()
+                .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
+            let log_limit = config.global.log_limit;
+            settings.push((self.settings(pool, log_limit, &mut identities)?, access));
             let known = self.pool_listening_as(pool);
             let listener = match known {
                 Some(_) => None,
@@ -109,7 +119,7 @@ impl Edge {
             }
         }
         let mut wanted = Vec::new();
-        for ((known, listener), settings) in opened.into_iter().zip(settings) {
+        for ((known, listener), (settings, access)) in opened.into_iter().zip(settings) {
             let pool = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
@@ -122,7 +132,7 @@ impl Edge {
             let generation = GenerationId(self.next_generation);
             let policy = policy(&settings.pool);
             self.generations
-                .insert(generation, Generation::new(pool, settings));
+                .insert(generation, Generation::new(pool, settings, access));
             wanted.push(WantedPool {
                 pool,
                 generation,
@@ -143,6 +153,7 @@ impl Edge {
     fn settings<'p>(
         &self,
         pool: &'p Pool,
+        log_limit: usize,
         identities: &mut HashMap<Option<(&'p str, Option<&'p str>)>, Identity>,
     ) -> Result<Settings, ApplyError> {
         let user = pool.user.as_deref().filter(|_| identity::is_root());
@@ -175,6 +186,7 @@ impl Edge {
             started: Generation::started_now(),
             slots: pool.pm.max_children(),
             descriptor_limit: self.descriptor_limit,
+            log_limit,
         })
     }
 
@@ -265,6 +277,22 @@ impl Edge {
         if let Some(pool) = self.pools.remove(&id) {
             pool.listener.remove_file();
         }
+    }
+
+    /// Opens the access logs anew. `None`: there are none; else whether all of them could be.
+    pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
+        let mut outcome = None;
+        for generation in self.generations.values_mut() {
+            match generation.reopen_access_log() {
+                Ok(false) => {}
+                Ok(true) => outcome = outcome.or(Some(true)),
+                Err(error) => {
+                    log::error!("[pool {}] {error}", generation.settings.pool.name);
+                    outcome = Some(false);
+                }
+            }
+        }
+        outcome
     }
 
     /// Removes the files of every socket; at the end.

@@ -82,6 +82,7 @@ impl Alone {
             environment: vec![c"PATH=/usr/bin:/bin".into(), c"SECRET=1".into()],
             descriptors: vec![(theirs.into(), SOCKET), (copy(&output), 1), (output, 2)],
             descriptor_limit: None,
+            log_limit: 1024,
         };
         let preloader = process::start(&program).expect("the preloader starts");
         drop(program);
@@ -226,6 +227,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         ping_response: "pong".into(),
         catch_workers_output: false,
         decorate_workers_output: true,
+        access: None,
         application: Application::Php(php),
     };
     let identity = if is_root() {
