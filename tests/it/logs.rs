@@ -258,9 +258,11 @@ fn the_access_log_of_the_documents_is_written() {
         .skip_while(|line| !line.starts_with("access.format"))
         .find(|line| line.starts_with("127.0.0.1 - alice "))
         .expect("the document shows a line");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let address = port.expect("there are ports").to_string();
     let daemon = Daemon::start(|dir| {
         let settings = format!(
-            "{STATIC}access = {{ log = \"{}/access\", format = '{format}' }}\n",
+            "{STATIC}listen = \"{address}\"\naccess = {{ log = \"{}/access\", format = '{format}' }}\n",
             dir.display()
         );
         php_pool(dir, &settings, "")
@@ -268,9 +270,8 @@ fn the_access_log_of_the_documents_is_written() {
     daemon.write("a.php", "<?php echo 'served';");
     let params = crate::support::fcgi::Params::get(&daemon.dir, "a.php", "page=2");
     let params = params.with("HTTP_AUTHORIZATION", "Basic YWxpY2U6eA==");
-    let answer = daemon
-        .client("www")
-        .request(&params.with("HTTP_USER_AGENT", "curl/7.88.1"), b"");
+    let mut client = crate::support::fcgi::Client::connect_tcp(&address).expect("connect");
+    let answer = client.request(&params.with("HTTP_USER_AGENT", "curl/7.88.1"), b"");
     assert_eq!(answer.expect("answer").body(), "served");
     let line = until("the line", || {
         fs::read_to_string(daemon.dir.join("access"))
