@@ -134,7 +134,7 @@ fn log_format(text: &str) -> Option<LogFormat> {
 }
 
 /// syslog(3)'s names and numbers.
-const FACILITIES: [(&str, u8); 20] = [
+pub(super) const FACILITIES: [(&str, u8); 20] = [
     ("kern", 0),
     ("user", 1),
     ("mail", 2),

@@ -1,7 +1,7 @@
 //! One configuration, run by php-fpm and by forkyard-fpm.
 
 use crate::both::OURS;
-use crate::service::fcgi::{Answer, Client, Params};
+use crate::support::fcgi::{Answer, Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;

@@ -3,6 +3,7 @@
 use super::directives::{Directive, Form, NO_PRIORITY, Section, Shown, of};
 use super::ini::number;
 use crate::config::LogLevel;
+use crate::config::units::{self, FACILITIES};
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -240,8 +241,15 @@ fn level(text: &str) -> Result<LogLevel, &'static str> {
 }
 
 fn facility(text: &str) -> Result<i32, &'static str> {
-    let number = crate::config::units::facility(text).ok_or("invalid value")?;
+    let number = units::facility(text).ok_or("invalid value")?;
     Ok(i32::from(number) << 3)
+}
+
+pub(super) fn facility_name(number: i32) -> &'static str {
+    let found = FACILITIES
+        .iter()
+        .find(|(_, facility)| i32::from(*facility) << 3 == number);
+    found.map_or("daemon", |(name, _)| name)
 }
 
 fn manager(text: &str) -> Result<Manager, &'static str> {

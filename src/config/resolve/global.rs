@@ -15,8 +15,8 @@ const DEFAULT_IDENT: &str = "forkyard";
 /// LOG_DAEMON.
 const DEFAULT_FACILITY: u8 = 3;
 const DEFAULT_LOG_LIMIT: usize = 1024;
-/// php-fpm takes nothing below 513; the rest keeps the master's memory small.
-const LOG_LIMIT: (i64, i64) = (512, 1 << 20);
+/// php-fpm takes nothing below.
+const LOG_LIMIT: (i64, i64) = (512, i32::MAX as i64);
 const DEFAULT_SYSTEMD_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 /// php-fpm's range; the kernel takes 20 for 19.

@@ -27,7 +27,7 @@ fn rules_of_global() {
         ),
         (
             "log_limit = 511",
-            "2:1: error: global.log_limit: 511 is out of range; give a whole number from 512 to 1048576",
+            "2:1: error: global.log_limit: 511 is out of range; give a whole number from 512 to 2147483647",
         ),
         (
             "log_format = \"xml\"",

@@ -6,9 +6,11 @@
 //! mark in the text that anybody could forge.
 
 use super::output::{Lines, Look};
-use super::{Edge, GenerationId, WorkerEdge, WorkerId};
+use super::{Edge, Generation, GenerationId, WorkerEdge, WorkerId};
 use crate::logs::{Log, Speaker};
+use crate::scoreboard::layout::slot;
 use crate::scoreboard::{Stage, census, header};
+use std::sync::atomic::AtomicU64;
 
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 const LAST_LOOKS: usize = 64;
@@ -23,7 +25,7 @@ impl Edge {
             return false;
         };
         let pool = &generation.settings.pool;
-        let pid = worker.pid.unwrap_or_default();
+        let pid = pid(generation, worker);
         let speaker = |stream| Speaker {
             pool: &pool.name,
             pid,
@@ -36,6 +38,7 @@ impl Edge {
                 lines.end_line(|words| self.log.write_output(&speaker(stream), words));
             }
         }
+        let before = requests(generation, worker);
         let Some((lines, stream)) = worker.output.get_mut(index) else {
             return false;
         };
@@ -46,13 +49,13 @@ impl Edge {
         let is_unfinished = lines.is_unfinished();
         self.note_unfinished(id, is_unfinished);
         if is_unfinished && look == Look::Drained {
-            self.end_lines_of_idle(id);
+            self.end_lines_of_ended(id, before);
         }
         look == Look::More
     }
 
-    /// Publishes whether lines are unfinished. Before [`Edge::end_lines_of_idle`] looks: a worker that has not seen
-    /// this is then seen to be done with its request.
+    /// Publishes whether lines are unfinished. Before [`Edge::end_lines_of_ended`] looks: a worker that has not seen
+    /// this is then seen to be done with its request, or to have begun another.
     fn note_unfinished(&mut self, id: WorkerId, is_unfinished: bool) {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
@@ -72,28 +75,27 @@ impl Edge {
         }
     }
 
-    /// The request may have ended before the master could say that it holds a line.
-    fn end_lines_of_idle(&mut self, id: WorkerId) {
+    /// The request may have ended before the master could say that it holds a line. `before`: how many requests there
+    /// had been when the line was read.
+    fn end_lines_of_ended(&mut self, id: WorkerId, before: u64) {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
         let Some(generation) = self.generations.get(&worker.generation) else {
             return;
         };
-        let page = generation
-            .resources
-            .as_ref()
-            .and_then(|resources| resources.board.slot(worker.slot as usize));
-        let is_idle =
-            page.is_some_and(|page| matches!(census::stage(page), Stage::Accepting | Stage::Finished));
-        if !is_idle {
+        // The number of requests comes after the stage: it is stored before a stage that shows a request.
+        let stage = page(generation, worker).map(census::stage);
+        let is_between = matches!(stage, Some(Stage::Accepting | Stage::Accepted | Stage::Finished));
+        if !is_between && requests(generation, worker) == before {
             return;
         }
         let pool = &generation.settings.pool;
+        let pid = pid(generation, worker);
         for (lines, stream) in &mut worker.output {
             let speaker = Speaker {
                 pool: &pool.name,
-                pid: worker.pid.unwrap_or_default(),
+                pid,
                 stream,
                 decorate: pool.decorate_workers_output,
             };
@@ -129,6 +131,24 @@ impl Edge {
             self.sources.forget(&self.registry, lines.pipe());
         }
     }
+}
+
+/// The page of a worker's slot.
+fn page<'g>(generation: &'g Generation, worker: &WorkerEdge) -> Option<&'g [AtomicU64]> {
+    let resources = generation.resources.as_ref()?;
+    resources.board.slot(worker.slot as usize)
+}
+
+/// How many requests a worker has taken up.
+fn requests(generation: &Generation, worker: &WorkerEdge) -> u64 {
+    page(generation, worker).map_or(0, |page| census::word(page, slot::REQUESTS))
+}
+
+/// A worker's process id. It may speak before its preloader has said which it is; then its own word is taken, which is
+/// good enough for a line of the log.
+fn pid(generation: &Generation, worker: &WorkerEdge) -> i32 {
+    let own = || page(generation, worker).and_then(|page| i32::try_from(census::word(page, slot::PID)).ok());
+    worker.pid.or_else(own).unwrap_or_default()
 }
 
 fn log_lines(log: &Log, speaker: &Speaker<'_>, lines: &mut Lines) -> Look {

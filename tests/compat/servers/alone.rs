@@ -70,6 +70,7 @@ impl Alone {
             messages: messages_in,
             board_writable: copy(&board.memory().writable),
             board_readable: copy(&board.memory().readable),
+            access: None,
         };
 
         let (ours, theirs) = UnixStream::pair().expect("descriptors");
@@ -82,7 +83,6 @@ impl Alone {
             environment: vec![c"PATH=/usr/bin:/bin".into(), c"SECRET=1".into()],
             descriptors: vec![(theirs.into(), SOCKET), (copy(&output), 1), (output, 2)],
             descriptor_limit: None,
-            log_limit: 1024,
         };
         let preloader = process::start(&program).expect("the preloader starts");
         drop(program);
@@ -178,6 +178,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         library: None,
         php_ini: Some(php_ini),
         no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
         defines: vec![],
         limit_extensions: setup
             .limit_extensions
@@ -241,5 +243,6 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         started: 0,
         slots: setup.workers,
         descriptor_limit: None,
+        log_limit: 1024,
     }
 }
