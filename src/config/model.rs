@@ -28,7 +28,7 @@ pub struct Global {
     pub log_level: LogLevel,
     /// How log lines look.
     pub log_format: LogFormat,
-    /// Longest line of workers' output, with its newline, and of the access log, without; bytes.
+    /// Longest line of workers' output and of the access log, with its newline; bytes.
     pub log_limit: usize,
     /// How often the service manager is told what the pools do; `None`: never.
     pub systemd_interval: Option<Duration>,

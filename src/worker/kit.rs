@@ -19,7 +19,7 @@ pub struct Settings {
     pub slots: u32,
     /// Soft and hard limit on descriptors as the master was started with.
     pub descriptor_limit: Option<(u64, u64)>,
-    /// Longest line of a log, bytes.
+    /// Longest line of a log, with its newline; bytes.
     pub log_limit: usize,
 }
 

@@ -29,13 +29,13 @@ pub(super) struct Facts<'a> {
     pub(super) logged_epoch: u64,
 }
 
-/// Renders a line of at most `limit` bytes, without its newline. `false`: it was cut.
+/// Renders a line without its newline, which fits into `limit` bytes with it. `false`: it was cut.
 pub(super) fn render(format: &[Token], facts: &Facts<'_>, limit: usize, line: &mut Vec<u8>) -> bool {
     let mut params = facts.params.iter();
     for token in format {
         add(token, facts, &mut params, line);
-        if line.len() > limit {
-            line.truncate(limit);
+        if line.len() >= limit {
+            line.truncate(limit.saturating_sub(1));
             return false;
         }
     }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_line_is_bounded() {
-        assert_eq!(rendered("0123456789", 8), ("01234567".to_owned(), false));
-        assert_eq!(rendered("01234567", 8), ("01234567".to_owned(), true));
+        assert_eq!(rendered("0123456789", 8), ("0123456".to_owned(), false));
+        assert_eq!(rendered("0123456", 8), ("0123456".to_owned(), true));
     }
 }

@@ -27,7 +27,7 @@ use std::sync::atomic::AtomicU64;
 pub(super) struct Recorder {
     settings: AccessLog,
     pool: String,
-    /// Bytes of a line, without its newline.
+    /// Bytes of a line, with its newline.
     limit: usize,
     file: Option<OwnedFd>,
     shelf: OwnedFd,
