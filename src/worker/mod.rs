@@ -17,6 +17,7 @@ mod request;
 mod run;
 mod service;
 mod settle;
+mod transfer;
 
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use relay::{Peer, Sink, Stop, relay};

@@ -5,10 +5,11 @@ use super::connection::Connection;
 use super::kit::Settings;
 use super::minder::Minder;
 use super::request::ClientGone;
+use super::transfer::{drain_input, send_pieces};
 use crate::fastcgi::{Input, MAX_CONTENT, Output, Params, ProtocolStatus, RecordType, Violation, header};
 use crate::scoreboard::stamp::{Description, Stamp};
 use crate::scoreboard::{Reader, Slot, Stage};
-use crate::sys::socket::{Progress, Readiness, receive, send, send_gathered, shutdown_write, wait};
+use crate::sys::socket::{Progress, Readiness, receive, send, wait};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use std::io::IoSlice;
@@ -21,8 +22,6 @@ const INPUT_BYTES: usize = 64 * 1024;
 const GATHER_BYTES: usize = 16 * 1024;
 /// Records in one gathered write; each is two pieces (header and content), and the kernel takes 1024 (IOV_MAX).
 const GATHER_RECORDS: usize = 256;
-/// How long a client that sends more than was read may keep its worker after the answer.
-const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// Requests shorter than this are not measured: their CPU time is below what php-fpm's clock tick could show.
 const CPU_THRESHOLD_MICROS: u64 = 1_000;
 
@@ -143,8 +142,8 @@ impl Service {
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
         self.stamp().describe(about);
         if let Some(recorder) = &mut self.recorder {
-            let socket = self.current.as_deref().map(Connection::socket);
-            recorder.describe(about, params, socket);
+            let connection = self.current.as_deref_mut().filter(|_| recorder.wants_peer());
+            recorder.describe(about, params, connection.and_then(Connection::peer));
         }
     }
 
@@ -574,46 +573,6 @@ impl Service {
         self.stamp().stage(stage);
         if let (Stage::End, Some(recorder)) = (stage, &mut self.recorder) {
             recorder.end();
-        }
-    }
-}
-
-fn send_pieces(
-    connection: &Connection,
-    mut pieces: &mut [IoSlice<'_>],
-    patience: Duration,
-) -> Result<(), ClientGone> {
-    IoSlice::advance_slices(&mut pieces, 0);
-    while !pieces.is_empty() {
-        match send_gathered(connection.socket(), pieces) {
-            Ok(Progress::Done(count)) => IoSlice::advance_slices(&mut pieces, count),
-            Ok(Progress::WouldBlock) => {
-                if !wait(connection.socket(), Readiness::Writable, patience).is_ok_and(|ready| ready) {
-                    return Err(ClientGone);
-                }
-            }
-            Err(_) => return Err(ClientGone),
-        }
-    }
-    Ok(())
-}
-
-/// Reads and drops what the client still sends, for a bounded time.
-fn drain_input(connection: &Connection, buffer: &mut [u8]) {
-    shutdown_write(connection.socket());
-    let end = clock::now() + DRAIN_LIMIT;
-    loop {
-        match receive(connection.socket(), buffer) {
-            Ok(Progress::Done(0)) | Err(_) => return,
-            Ok(Progress::Done(_)) => {}
-            Ok(Progress::WouldBlock) => {
-                let left = end.since(clock::now());
-                if left.is_zero()
-                    || !wait(connection.socket(), Readiness::Readable, left).is_ok_and(|ready| ready)
-                {
-                    return;
-                }
-            }
         }
     }
 }

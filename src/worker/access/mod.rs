@@ -13,13 +13,12 @@ use crate::logs::Handout;
 use crate::scoreboard::header;
 use crate::scoreboard::stamp::Description;
 use crate::sys::clock::{self, CpuTimes};
-use crate::sys::socket;
 use crate::tick::Tick;
 use head::Head;
 use line::Facts;
 use nix::errno::Errno;
 use std::net::IpAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 
 /// Writes the lines of one worker.
@@ -126,13 +125,13 @@ impl Recorder {
         }
     }
 
-    /// The request is known. `connection`: where it came from.
-    pub(super) fn describe(
-        &mut self,
-        about: &Description<'_>,
-        params: &Params,
-        connection: Option<BorrowedFd<'_>>,
-    ) {
+    /// Whether lines hold the client's address.
+    pub(super) fn wants_peer(&self) -> bool {
+        self.needs.peer
+    }
+
+    /// The request is known. `peer`: the FastCGI client, if it is wanted and has an address.
+    pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params, peer: Option<IpAddr>) {
         let request = &mut self.request;
         for (text, value) in [
             (&mut request.method, about.method),
@@ -154,9 +153,7 @@ impl Recorder {
                 request.params.push(value);
             }
         }
-        if self.needs.peer {
-            request.peer = connection.and_then(|socket| socket::peer_address(socket).ok().flatten());
-        }
+        request.peer = peer;
     }
 
     /// Output of the application, of which the headers are looked at.
