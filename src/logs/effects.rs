@@ -292,10 +292,15 @@ fn open(target: &LogTarget) -> Result<Sink, LogError> {
 /// Names of this process' standard error stream.
 const STDERR_NAMES: [&str; 3] = ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"];
 
+/// Whether a path is a name of standard error.
+pub fn is_stderr(path: &Path) -> bool {
+    STDERR_NAMES.iter().any(|name| path == Path::new(name))
+}
+
 /// Opens a log to append to, and makes it if need be, for its owner alone. A pipe is not waited for.
 pub fn open_file(path: &Path) -> Result<OwnedFd, LogError> {
     let failed = |source| LogError::new(path, source);
-    if STDERR_NAMES.iter().any(|name| path == Path::new(name)) {
+    if is_stderr(path) {
         // Opened by its name it would be another open file, which begins at the start; and a socket can't be opened.
         return io::stderr().as_fd().try_clone_to_owned().map_err(failed);
     }

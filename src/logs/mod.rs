@@ -4,5 +4,5 @@ mod effects;
 mod handout;
 mod line;
 
-pub use effects::{Log, LogError, Speaker, open_file, parse_message};
+pub use effects::{Log, LogError, Speaker, is_stderr, open_file, parse_message};
 pub use handout::Handout;

@@ -209,6 +209,11 @@ pub fn replace_standard_streams(
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
 }
 
+/// Lets go of standard input, output and error, so that whoever waits for their end does not wait for this process.
+pub fn let_go_of_standard_streams() -> Result<()> {
+    replace_standard_streams(std::os::fd::AsFd::as_fd(&null()?), None)
+}
+
 /// The variables of socket activation, which are meant for this process alone.
 pub const LISTEN_VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 /// First descriptor that a service manager passes (sd_listen_fds(3), SD_LISTEN_FDS_START).

@@ -244,6 +244,36 @@ fn the_service_manager_is_told_what_the_pools_do() {
     assert!(daemon.wait().success());
 }
 
+/// php-fpm's test gh9754-daemonized-stderr-close: whoever reads the launcher's standard error comes to its end.
+#[test]
+fn a_daemon_in_the_background_lets_go_of_standard_error() {
+    let dir = directory();
+    let path = dir.path();
+    let text = format!(
+        "[global]\npid = \"{0}/pid\"\nerror_log = \"{0}/log\"\n{1}",
+        path.display(),
+        php_pool(path, STATIC, "")
+    );
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["run", "-D", "-c"]).arg(path.join("forkyard.toml"));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // Waits for the end of both streams, too.
+    std::thread::spawn(move || sender.send(command.output()));
+    let output = receiver.recv_timeout(PATIENCE);
+    let pid: u32 = fs::read_to_string(path.join("pid"))
+        .expect("pid file")
+        .parse()
+        .expect("a pid");
+    let is_running = crate::support::process::runs(pid);
+    crate::support::process::signal(pid, Signal::SIGQUIT);
+    until("the daemon to end", || {
+        (!crate::support::process::runs(pid)).then_some(())
+    });
+    let output = output.expect("the streams end").expect("forkyard");
+    assert!(output.status.success() && is_running);
+}
+
 /// The command that a document shows for a line of the access log.
 #[test]
 fn the_access_log_of_the_documents_is_written() {
