@@ -4,7 +4,9 @@ use super::error::Place;
 use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
-use super::units::{Core, Flag, IniValue, Level, Manager, Mode, RequestRule, Size, Text, Texts, Time, Whole};
+use super::units::{
+    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, RequestRule, Size, Text, Texts, Time, Whole,
+};
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
 macro_rules! draft {
@@ -42,6 +44,11 @@ draft! {
             pid: Text = "pid",
             error_log: Text = "error_log",
             log_level: Level = "log_level",
+            log_format: Format = "log_format",
+            log_limit: Whole = "log_limit",
+            syslog_ident: Text = "syslog.ident",
+            syslog_facility: Facility = "syslog.facility",
+            systemd_interval: Time = "systemd_interval",
             process_control_timeout: Time = "process_control_timeout",
             process_max: Whole = "process.max",
             process_priority: Whole = "process.priority",
@@ -105,6 +112,9 @@ draft! {
             cgroup_pids_max: Whole = "cgroup.pids_max",
             catch_workers_output: Flag = "catch_workers_output",
             decorate_workers_output: Flag = "decorate_workers_output",
+            access_log: Text = "access.log",
+            access_format: Text = "access.format",
+            access_suppress_path: Texts = "access.suppress_path",
             runtime: Text = "application.runtime",
         }
         tables {

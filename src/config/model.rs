@@ -1,5 +1,6 @@
 //! What a configuration means: a `Config` that exists has passed every rule.
 
+use super::access::AccessLog;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -25,6 +26,12 @@ pub struct Global {
     pub error_log: LogTarget,
     /// The least severe lines that are still logged.
     pub log_level: LogLevel,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// Longest line of workers' output and of the access log, with its newline; bytes.
+    pub log_limit: usize,
+    /// How often the service manager is told what the pools do; `None`: never.
+    pub systemd_interval: Option<Duration>,
     /// Cap on workers over all pools; `None`: no cap.
     pub process_max: Option<u32>,
     /// nice(2) value of the master.
@@ -46,6 +53,22 @@ pub enum LogTarget {
     Stderr,
     /// A file, opened for append; opened again on SIGUSR1.
     File(PathBuf),
+    /// The system's log (syslog(3)).
+    Syslog {
+        /// The name before each message.
+        ident: String,
+        /// The facility's number, not shifted.
+        facility: u8,
+    },
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogFormat {
+    /// php-fpm's: `[20-Nov-2026 17:53:09] NOTICE: text`.
+    Text,
+    /// One JSON object for each line.
+    Json,
 }
 
 /// php-fpm's log levels, least severe first.
@@ -127,6 +150,8 @@ pub struct Pool {
     pub catch_workers_output: bool,
     /// Put pool, pid and stream before caught output.
     pub decorate_workers_output: bool,
+    /// Its access log.
+    pub access: Option<AccessLog>,
     /// Settings that were written and that nothing follows from yet.
     pub without_effect: Vec<String>,
     /// What the workers run.

@@ -82,8 +82,13 @@ const fn row(
 #[rustfmt::skip]
 pub const SETTINGS: &[Setting] = &[
     row(Global, "pid", "pid", "path", "none", "file that holds the master's process id", ""),
-    row(Global, "error_log", "error_log", r#"path or `"stderr"`"#, r#"`"stderr"`"#, "where log lines go; SIGUSR1 opens the file again", "the default is a file there; syslog is not available"),
+    row(Global, "error_log", "error_log", r#"path, `"stderr"` or `"syslog"`"#, r#"`"stderr"`"#, "where log lines go; SIGUSR1 opens the file again", "the default is a file there"),
     row(Global, "log_level", "log_level", r#"`"debug"`, `"notice"`, `"warning"`, `"error"`, `"alert"`"#, r#"`"notice"`"#, "the least severe lines that are logged", ""),
+    row(Global, "log_format", "", r#"`"text"` or `"json"`"#, r#"`"text"`"#, "how log lines look: see [Logging](logging.md)", "not there"),
+    row(Global, "log_limit", "log_limit", "number, 512 or more", "`1024`", "longest line of caught output and of the access log, bytes", "the access log has always 1024 there, before PHP 8.5"),
+    row(Global, "syslog.ident", "syslog.ident", "string", r#"`"forkyard"`"#, "the name in syslog", "`php-fpm` there"),
+    row(Global, "syslog.facility", "syslog.facility", "name of a facility", r#"`"daemon"`"#, "the facility in syslog", ""),
+    row(Global, "systemd_interval", "systemd_interval", "duration", r#"`"10s"`"#, "how often systemd is told what the pools do, if it has set NOTIFY_SOCKET; 0: never", ""),
     row(Global, "process_control_timeout", "process_control_timeout", "duration", r#"`"60s"`"#, "how long a worker that has to go may work on its request before it is terminated", "0 is the default there, and requests are cut off"),
     row(Global, "process.max", "process.max", "number", "`0`", "most workers over all pools; 0: no limit", ""),
     row(Global, "process.priority", "process.priority", "number, -19 to 20", "as inherited", "nice(2) value of the master; ignored, with a warning, without root", ""),
@@ -139,6 +144,9 @@ pub const SETTINGS: &[Setting] = &[
     row(Pool, "cgroup.pids_max", "", "number, 2 or more", "no limit", "most processes and threads of the pool, its preloader among them", "not there"),
     row(Pool, "catch_workers_output", "catch_workers_output", "flag", "`false`", "log what workers write to their standard output and error; it is dropped otherwise", ""),
     row(Pool, "decorate_workers_output", "decorate_workers_output", "flag", "`true`", "put pool, process id and stream before such lines", ""),
+    row(Pool, "access.log", "access.log", "path", "none", "a file with a line for each request: see [Logging](logging.md)", ""),
+    row(Pool, "access.format", "access.format", "string", r#"`"%R - %u %t \"%m %r\" %s"`"#, "what such a line holds", ""),
+    row(Pool, "access.suppress_path", "access.suppress_path", "list", "`[]`", "successful requests of these URIs leave no line", ""),
     row(Pool, "application.runtime", "", "string", "required", r#"what the pool runs: `"php"`, or `"rust"` for a handler of a program that embeds forkyard"#, "always PHP"),
     row(Php, "runtime", "", "string", "required", r#"`"php"`"#, ""),
     row(Php, "version", "", "string", "required", r#"which PHP: `"8.2"`"#, "the binary is the version"),
@@ -188,14 +196,10 @@ pub const ABSENT: &[Absent] = &[
     absent(&["prefix"], "write paths in full", "leave it out: paths are written in full"),
     absent(&["pm.status_listen"], "`status_path`", "a separate status listener is not available; use status_path"),
     absent(&["request_terminate_timeout_track_finished"], "always so", "leave it out: request_terminate_timeout always counts until the worker is done with the request"),
-    absent(&["access.log", "access.format", "access.suppress_path"], "the web server's log", "an access log is not available; use the web server's"),
     absent(&["slowlog", "request_slowlog_timeout", "request_slowlog_trace_depth"], "nothing yet", "a slow log is not available; leave it out"),
-    absent(&["syslog.ident", "syslog.facility"], "`error_log`", "logging to syslog is not available; use error_log"),
     absent(&["log_buffering"], "a line is written at once", "leave it out: a log line is always written at once"),
-    absent(&["log_limit"], "nothing", "leave it out"),
     absent(&["emergency_restart_threshold", "emergency_restart_interval"], "the master doesn't restart itself", "leave it out: the master never restarts itself"),
     absent(&["events.mechanism"], "always epoll", "leave it out: epoll is always used"),
-    absent(&["systemd_interval"], "nothing", "leave it out"),
 ];
 
 /// The keys of a table.

@@ -7,6 +7,7 @@ mod births;
 mod documents;
 mod faults;
 mod kept;
+mod logs;
 mod processes;
 mod protocol;
 mod reload;

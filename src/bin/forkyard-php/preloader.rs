@@ -226,7 +226,7 @@ impl Preloader {
             exit_now(EXIT_START_FAILED);
         }
         drop(null);
-        let mut runtime = PhpRuntime::begin(&php, &kit.settings.pool, seat.output.is_some());
+        let mut runtime = PhpRuntime::begin(&php, &kit.settings, seat.output.is_some());
         let code = worker::run(kit, seat, &mut runtime);
         php.end_worker();
         exit_now(code)

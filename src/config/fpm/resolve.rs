@@ -6,9 +6,10 @@ use super::parse::{PoolText, Written};
 use super::pool_rules::is_tcp;
 use super::validate::Context;
 use super::values::{Manager, Values};
+use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use crate::config::{
-    Address, Application, Config, Confine, CoreLimit, Global, Limits, Listen, LogLevel, LogTarget, Php, Pool,
-    ProcessManager, RequestSettings,
+    AccessLog, Address, Application, Config, Confine, CoreLimit, Global, Limits, Listen, LogFormat, LogLevel,
+    LogTarget, Php, Pool, ProcessManager, RequestSettings,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -59,9 +60,10 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
     let error_log = if is_shown {
         LogTarget::Stderr
     } else if log.eq_ignore_ascii_case("syslog") {
-        let text = "error_log = syslog is not done yet: the log goes to standard error";
-        context.journal.warn(text);
-        LogTarget::Stderr
+        LogTarget::Syslog {
+            ident: values.text("syslog.ident").unwrap_or_default().to_owned(),
+            facility: u8::try_from(values.facility() >> 3).unwrap_or(0),
+        }
     } else {
         LogTarget::File(PathBuf::from(log))
     };
@@ -73,6 +75,9 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         pid: values.full("pid").map(PathBuf::from),
         error_log,
         log_level: values.level().unwrap_or(LogLevel::Notice),
+        log_format: LogFormat::Text,
+        log_limit: usize::try_from(values.number("log_limit")).unwrap_or(0),
+        systemd_interval: Some(seconds(values, "systemd_interval")).filter(|interval| !interval.is_zero()),
         process_max: positive(values, "process.max"),
         process_priority: priority(values, context),
         process_control_timeout: if values.is_written("process_control_timeout") {
@@ -143,8 +148,23 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
         decorate_workers_output: values.flag("decorate_workers_output"),
+        access: access(values),
         without_effect: idle,
         application: Application::Php(php(text, context)?),
+    })
+}
+
+/// The format was checked when the file was read.
+fn access(values: &Values) -> Option<AccessLog> {
+    let format = values.text("access.format").unwrap_or(DEFAULT_FORMAT);
+    values.full("access.log").map(|path| AccessLog {
+        path: PathBuf::from(path),
+        format: parse_format(format).unwrap_or_default(),
+        suppress_paths: values
+            .list("access.suppress_path")
+            .iter()
+            .map(|(_, path)| path.clone())
+            .collect(),
     })
 }
 

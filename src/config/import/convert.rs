@@ -94,6 +94,14 @@ pub(super) fn pool(directive: &Directive, value: &Plain, pool: &Pool, has_more: 
         }
         "ping.response" if pool.ping_path.is_none() => Outcome::Nothing,
         "security.limit_extensions" => extensions(directive, value),
+        "access.format" if pool.access.is_none() => Outcome::Nothing,
+        "access.suppress_path" => match value {
+            Plain::List(list) if !list.is_empty() => {
+                let paths = list.iter().map(|(_, path)| path.as_str());
+                key(directive, false, paths.collect::<Array>())
+            }
+            _ => Outcome::Nothing,
+        },
         _ => plain(directive, false, value),
     }
 }
@@ -128,8 +136,8 @@ fn plain(directive: &Directive, is_global: bool, value: &Plain) -> Outcome {
     match value {
         Plain::Unset => Outcome::Nothing,
         Plain::Text(text) if text.is_empty() => Outcome::Nothing,
-        Plain::Text(text) if text == "syslog" && directive.name == "error_log" => {
-            Outcome::Lost("logging to syslog is not available; the log goes to standard error".to_owned())
+        Plain::Text(text) if text.eq_ignore_ascii_case("syslog") && directive.name == "error_log" => {
+            key(directive, is_global, "syslog")
         }
         Plain::Text(text) => key(directive, is_global, text.as_str()),
         Plain::Flag(flag) => key(directive, is_global, *flag),

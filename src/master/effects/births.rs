@@ -65,6 +65,7 @@ impl Edge {
             output: Vec::new(),
             begun: clock::now(),
             up: false,
+            unfinished: false,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -291,7 +292,7 @@ fn variable((name, value): (OsString, OsString)) -> CString {
 
 /// In the child: becomes what the pool says and serves. Says the exit code.
 fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
-    let mut keep: Vec<RawFd> = kit.descriptors().to_vec();
+    let mut keep: Vec<RawFd> = kit.descriptors();
     keep.extend(seat.descriptors());
     keep.sort_unstable();
     // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it

@@ -1,7 +1,5 @@
 //! Reaps children and tells what became of them.
 
-use super::events::log_output;
-use super::output::Look;
 use super::preloader::Heard;
 use super::{Edge, Who};
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -41,16 +39,7 @@ impl Edge {
     fn worker_gone(&mut self, id: WorkerId, pid: i32, ended: Ended) {
         self.note_death(id, pid);
         if let Some(mut worker) = self.workers.remove(&id) {
-            let name = self.generation_name(worker.generation).to_owned();
-            let decorate = self.decorates(worker.generation);
-            for (lines, stream) in &mut worker.output {
-                for _ in 0..LAST_LOOKS {
-                    if log_output(&name, pid, stream, decorate, lines) != Look::More {
-                        break;
-                    }
-                }
-                self.sources.forget(&self.registry, lines.pipe());
-            }
+            self.read_last_output(&mut worker, pid);
             if let Some(generation) = self.generations.get_mut(&worker.generation) {
                 generation.unseat(worker.slot);
             }

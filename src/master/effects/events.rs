@@ -109,36 +109,6 @@ impl Edge {
         }
     }
 
-    fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return false;
-        };
-        let (generation, pid) = (worker.generation, worker.pid.unwrap_or_default());
-        let Some(settings) = self.generations.get(&generation).map(|g| &g.settings.pool) else {
-            return false;
-        };
-        let Some((lines, stream)) = worker.output.get_mut(index) else {
-            return false;
-        };
-        let look = log_output(
-            &settings.name,
-            pid,
-            stream,
-            settings.decorate_workers_output,
-            lines,
-        );
-        if look == Look::Ended {
-            self.sources.forget(&self.registry, lines.pipe());
-        }
-        look == Look::More
-    }
-
-    pub(super) fn decorates(&self, generation: GenerationId) -> bool {
-        self.generations
-            .get(&generation)
-            .is_none_or(|g| g.settings.pool.decorate_workers_output)
-    }
-
     pub(super) fn read_preloader_output(&mut self, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get_mut(&id) else {
             return false;
@@ -219,16 +189,4 @@ impl Edge {
 fn write_message(log: &crate::logs::Log, pool: &str, line: &[u8]) {
     let (level, text) = parse_message(line);
     log.write(level, &format!("[pool {pool}] {text}"));
-}
-
-/// Logs what a worker wrote, in php-fpm's words.
-pub(super) fn log_output(pool: &str, pid: i32, stream: &str, decorate: bool, lines: &mut Lines) -> Look {
-    lines.read(|line| {
-        let text = String::from_utf8_lossy(line);
-        if decorate {
-            log::warn!("[pool {pool}] child {pid} said into {stream}: \"{text}\"");
-        } else {
-            log::warn!("{text}");
-        }
-    })
 }

@@ -7,8 +7,10 @@ mod generation;
 mod output;
 mod pools;
 mod preloader;
+mod said;
 mod say;
 mod sources;
+mod totals;
 
 use super::action::{Action, Force};
 use super::event::{Event, GenerationId, PoolId, Row, WorkerId};
@@ -28,6 +30,7 @@ use std::path::PathBuf;
 
 pub use pools::ApplyError;
 pub(super) use sources::{SIGNALS, Source};
+pub(super) use totals::Totals;
 
 /// Workers' runtimes that live in this process: by pool name.
 pub type Handlers = HashMap<String, Box<dyn Runtime>>;
@@ -73,6 +76,8 @@ struct WorkerEdge {
     output: Vec<(Lines, &'static str)>,
     begun: crate::tick::Tick,
     up: bool,
+    /// A line of its output is not complete.
+    unfinished: bool,
 }
 
 /// Whose a pid is.

@@ -6,6 +6,7 @@ use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
 use crate::confine::{self, ConfineError, Group};
 use crate::listen::{ListenError, Listener, bind};
+use crate::logs::{LogError, open_file};
 use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::runtime;
 use crate::sys::fd::socket_pair;
@@ -55,6 +56,8 @@ pub enum ApplyError {
     Confine(String, ConfineError),
     /// A pool's application is a Rust handler that this program does not have.
     Handler(String),
+    /// A pool's access log can't be opened.
+    AccessLog(String, LogError),
 }
 
 impl fmt::Display for ApplyError {
@@ -63,6 +66,7 @@ impl fmt::Display for ApplyError {
             ApplyError::Listen(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
             ApplyError::Confine(pool, error) => write!(f, "[pool {pool}] {error}"),
+            ApplyError::AccessLog(pool, error) => write!(f, "[pool {pool}] access log: {error}"),
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -84,6 +88,7 @@ impl std::error::Error for ApplyError {
             ApplyError::Listen(_, error) => Some(error),
             ApplyError::Identity(_, error) => Some(error),
             ApplyError::Confine(_, error) => Some(error),
+            ApplyError::AccessLog(_, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -99,14 +104,15 @@ impl Edge {
         let mut groups = Vec::new();
         for pool in &config.pools {
             let group = confine::check(pool).map_err(|e| ApplyError::Confine(pool.name.clone(), e));
-            match group {
-                Ok(group) => groups.extend(group),
-                Err(error) => {
-                    remove_listeners(&opened);
-                    return Err(error);
-                }
-            }
-            match self.settings(pool, &mut identities) {
+            let own = group.and_then(|group| {
+                groups.extend(group);
+                let access = pool.access.as_ref().map(|access| open_file(&access.path));
+                let access = access
+                    .transpose()
+                    .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
+                Ok((self.settings(pool, config.global.log_limit, &mut identities)?, access))
+            });
+            match own {
                 Ok(own) => settings.push(own),
                 Err(error) => {
                     remove_listeners(&opened);
@@ -130,7 +136,7 @@ impl Edge {
             }
         }
         let mut wanted = Vec::new();
-        for ((known, listener), settings) in opened.into_iter().zip(settings) {
+        for ((known, listener), (settings, access)) in opened.into_iter().zip(settings) {
             let pool = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
@@ -143,7 +149,7 @@ impl Edge {
             let generation = GenerationId(self.next_generation);
             let policy = policy(&settings.pool);
             self.generations
-                .insert(generation, Generation::new(pool, settings));
+                .insert(generation, Generation::new(pool, settings, access));
             wanted.push(WantedPool {
                 pool,
                 generation,
@@ -165,6 +171,7 @@ impl Edge {
     fn settings<'p>(
         &self,
         pool: &'p Pool,
+        log_limit: usize,
         identities: &mut HashMap<Option<(&'p str, Option<&'p str>)>, Identity>,
     ) -> Result<Settings, ApplyError> {
         let user = pool.user.as_deref().filter(|_| identity::is_root());
@@ -207,6 +214,7 @@ impl Edge {
             started: Generation::started_now(),
             slots: pool.pm.max_children(),
             descriptor_limit: self.descriptor_limit,
+            log_limit,
         })
     }
 
@@ -308,6 +316,22 @@ impl Edge {
             .collect();
         self.groups = groups;
         self.groups.extend(left);
+    }
+
+    /// Opens the access logs anew. `None`: there are none; else whether all of them could be.
+    pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
+        let mut outcome = None;
+        for generation in self.generations.values_mut() {
+            match generation.reopen_access_log() {
+                Ok(false) => {}
+                Ok(true) => outcome = outcome.or(Some(true)),
+                Err(error) => {
+                    log::error!("[pool {}] {error}", generation.settings.pool.name);
+                    outcome = Some(false);
+                }
+            }
+        }
+        outcome
     }
 
     /// Removes the files of every socket, and the control groups; at the end.

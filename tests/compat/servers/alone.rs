@@ -70,6 +70,7 @@ impl Alone {
             messages: messages_in,
             board_writable: copy(&board.memory().writable),
             board_readable: copy(&board.memory().readable),
+            access: None,
         };
 
         let (ours, theirs) = UnixStream::pair().expect("descriptors");
@@ -232,6 +233,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         ping_response: "pong".into(),
         catch_workers_output: false,
         decorate_workers_output: true,
+        access: None,
         application: Application::Php(php),
     };
     let identity = if is_root() {
@@ -245,5 +247,6 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         started: 0,
         slots: setup.workers,
         descriptor_limit: None,
+        log_limit: 1024,
     }
 }
