@@ -1,6 +1,6 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{ApplyError, Edge, Extent, Handlers, SIGNALS, Source};
+use super::effects::{ApplyError, Edge, Extent, Handlers, SIGNALS, Source, Totals};
 use super::event::Event;
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
@@ -129,8 +129,7 @@ pub fn run(
 ) -> Result<(), RunError> {
     title::prepare();
     let log = Log::install();
-    log.direct(&config.global.error_log, config.global.log_level)
-        .map_err(RunError::Log)?;
+    log.follow(&config.global).map_err(RunError::Log)?;
     let limit = fd::raise_descriptor_limit().ok();
     limit_master(&config);
     process::become_subreaper()?;
@@ -147,6 +146,7 @@ pub fn run(
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
     let control = config.global.control.clone();
+    let interval = config.global.systemd_interval;
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
     // What was said to this process is not said to those that it starts.
@@ -171,6 +171,7 @@ pub fn run(
             .as_ref()
             .and_then(|notifier| notifier.watchdog)
             .map(Watchdog::new),
+        bulletin: None,
         notifier,
         reload: persona.reload,
         actions: Vec::new(),
@@ -179,6 +180,7 @@ pub fn run(
     log::info!("ready to handle connections");
     ready();
     master.tell_ready();
+    master.set_bulletin(interval);
     let outcome = master.serve();
     master.edge.remove_socket_files();
     master.edge.remove_control_file();
@@ -231,6 +233,43 @@ fn write_pid(path: &Path) -> io::Result<()> {
     file.write_all(std::process::id().to_string().as_bytes())
 }
 
+/// Tells the service manager what the pools do, now and then.
+struct Bulletin {
+    interval: Duration,
+    due: Tick,
+    /// Requests up to the one before.
+    requests: u64,
+}
+
+impl Bulletin {
+    fn new(interval: Duration) -> Bulletin {
+        log::info!("systemd monitor interval set to {}ms", interval.as_millis());
+        Bulletin {
+            interval,
+            due: clock::now() + interval,
+            requests: 0,
+        }
+    }
+
+    /// php-fpm's words.
+    fn text(&mut self, totals: &Totals) -> String {
+        let Totals {
+            active,
+            idle,
+            requests,
+            slow,
+        } = *totals;
+        // A reload begins to count anew.
+        let new = requests.checked_sub(self.requests).unwrap_or(requests);
+        self.requests = requests;
+        let rate = new as f64 / self.interval.as_secs_f64();
+        format!(
+            "READY=1\nSTATUS=Processes active: {active}, idle: {idle}, Requests: {requests}, slow: {slow}, \
+             Traffic: {rate:.2}req/sec"
+        )
+    }
+}
+
 /// Tells the service manager that the loop turns, twice in each of its intervals.
 struct Watchdog {
     interval: Duration,
@@ -254,6 +293,7 @@ struct Master {
     manager: Manager,
     notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
+    bulletin: Option<Bulletin>,
     reload: ReadConfig,
     actions: Vec<super::action::Action>,
 }
@@ -303,6 +343,7 @@ impl Master {
                 self.obey(asker, &request);
             }
             self.feed_watchdog();
+            self.publish_bulletin();
             if self
                 .manager
                 .next_deadline()
@@ -333,6 +374,24 @@ impl Master {
         }
     }
 
+    /// Without a service manager that wants to know, nothing is due.
+    fn set_bulletin(&mut self, interval: Option<Duration>) {
+        let is_known = self.bulletin.as_ref().map(|bulletin| bulletin.interval) == interval;
+        if self.notifier.is_some() && !is_known {
+            self.bulletin = interval.map(Bulletin::new);
+        }
+    }
+
+    fn publish_bulletin(&mut self) {
+        let now = clock::now();
+        if let (Some(bulletin), Some(notifier)) = (&mut self.bulletin, &self.notifier) {
+            if bulletin.due <= now {
+                bulletin.due = now + bulletin.interval;
+                notifier.tell(&bulletin.text(&self.edge.totals()));
+            }
+        }
+    }
+
     fn tell_stopping(&self) {
         if let Some(notifier) = &self.notifier {
             notifier.tell("STOPPING=1\nSTATUS=Stopping\n");
@@ -341,7 +400,8 @@ impl Master {
 
     fn timeout(&self) -> Option<Duration> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
-        let deadline = [self.manager.next_deadline(), watchdog]
+        let bulletin = self.bulletin.as_ref().map(|bulletin| bulletin.due);
+        let deadline = [self.manager.next_deadline(), watchdog, bulletin]
             .into_iter()
             .flatten()
             .min()?;
@@ -383,10 +443,7 @@ impl Master {
                     self.tell_stopping();
                     self.tell(Event::Finish);
                 }
-                SIGUSR1 => match Log::install().reopen() {
-                    Ok(()) => log::info!("error log file re-opened"),
-                    Err(error) => log::error!("the old log is written on: {error}"),
-                },
+                SIGUSR1 => self.reopen_logs(),
                 SIGUSR2 => {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();
@@ -403,6 +460,21 @@ impl Master {
                 // A daemon has no terminal whose end would concern it.
                 _ => log::info!("SIGHUP is ignored; SIGUSR2 reloads"),
             }
+        }
+    }
+
+    /// Opens all logs anew, after they were moved away.
+    fn reopen_logs(&mut self) {
+        match Log::install().reopen() {
+            Ok(()) => log::info!("error log file re-opened"),
+            Err(error) => {
+                log::error!("unable to re-opened error log file: {error}; the old one is written on")
+            }
+        }
+        match self.edge.reopen_access_logs() {
+            Some(true) => log::info!("access log file re-opened"),
+            Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
+            None => {}
         }
     }
 
@@ -424,12 +496,13 @@ impl Master {
         let global = config.global.clone();
         match self.edge.prepare(config, extent) {
             Ok((wanted, changes)) => {
-                if let Err(error) = Log::install().direct(&global.error_log, global.log_level) {
+                if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }
                 if let Err(error) = self.edge.open_control(global.control.as_deref()) {
                     log::error!("the control socket stays where it was: {error}");
                 }
+                self.set_bulletin(global.systemd_interval);
                 self.edge.begin_reload(changes, asker);
                 self.tell(Event::Apply(wanted));
                 Ok(())

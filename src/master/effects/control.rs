@@ -237,6 +237,8 @@ fn private(address: Address) -> Listen {
         owner: None,
         group: None,
         mode: 0o600,
+        acl_users: Vec::new(),
+        acl_groups: Vec::new(),
         allowed_clients: Vec::new(),
     }
 }

@@ -10,8 +10,10 @@ mod pools;
 mod preloader;
 mod reloads;
 mod renewal;
+mod said;
 mod say;
 mod sources;
+mod totals;
 mod warm;
 
 use super::action::{Action, Force};
@@ -33,6 +35,7 @@ use std::path::PathBuf;
 pub use pools::ApplyError;
 pub(super) use renewal::Extent;
 pub(super) use sources::{SIGNALS, Source};
+pub(super) use totals::Totals;
 
 /// Workers' runtimes that live in this process: by pool name.
 pub type Handlers = HashMap<String, Box<dyn Runtime>>;
@@ -62,6 +65,8 @@ pub(super) struct Edge {
     control: control::Control,
     /// The last reload, as long as it is not done.
     reload: Option<reloads::Reload>,
+    /// The pools' control groups.
+    groups: Vec<crate::confine::Group>,
     /// Listening sockets that the daemon was started with.
     pub(super) inherited: Inherited,
     next_pool: u32,
@@ -81,6 +86,8 @@ struct WorkerEdge {
     output: Vec<(Lines, &'static str)>,
     begun: crate::tick::Tick,
     up: bool,
+    /// A line of its output is not complete.
+    unfinished: bool,
 }
 
 /// Whose a pid is.
@@ -118,6 +125,7 @@ impl Edge {
             asked: HashMap::new(),
             control: control::Control::default(),
             reload: None,
+            groups: Vec::new(),
             inherited: Inherited::from_environment(),
             next_pool: 0,
             next_generation: 0,

@@ -98,11 +98,11 @@ impl Edge {
         looker: &mut Looker,
     ) -> Option<Reason> {
         let (now, make) = (&generation.settings, &generation.make);
-        if !is_same_pool(&now.pool, &wanted.pool) || now.descriptor_limit != wanted.descriptor_limit {
-            return Some(Reason::Settings);
-        }
         if now.identity != wanted.identity {
             return Some(Reason::Identity);
+        }
+        if !is_alike(now, wanted) {
+            return Some(Reason::Settings);
         }
         if extent == Extent::All || wanted.pool.reload == ReloadWhen::Always {
             return Some(Reason::Always);
@@ -193,16 +193,23 @@ impl Edge {
 }
 
 /// Whether workers of one serve as well for the other. What only concerns an open socket is set without them.
-fn is_same_pool(now: &Pool, wanted: &Pool) -> bool {
-    let listen = Listen {
-        backlog: now.listen.backlog,
-        owner: now.listen.owner.clone(),
-        group: now.listen.group.clone(),
-        mode: now.listen.mode,
-        ..wanted.listen.clone()
-    };
-    *now == Pool {
-        listen,
+fn is_alike(now: &Settings, wanted: &Settings) -> bool {
+    let listen = &now.pool.listen;
+    let wanted = Settings {
+        started: now.started,
+        pool: Pool {
+            listen: Listen {
+                backlog: listen.backlog,
+                owner: listen.owner.clone(),
+                group: listen.group.clone(),
+                mode: listen.mode,
+                acl_users: listen.acl_users.clone(),
+                acl_groups: listen.acl_groups.clone(),
+                ..wanted.pool.listen.clone()
+            },
+            ..wanted.pool.clone()
+        },
         ..wanted.clone()
-    }
+    };
+    *now == wanted
 }

@@ -5,6 +5,7 @@
 
 pub mod files;
 pub mod protocol;
+pub mod request_settings;
 pub mod script;
 pub mod settings;
 pub mod status;

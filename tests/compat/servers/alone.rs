@@ -70,6 +70,7 @@ impl Alone {
             messages: messages_in,
             board_writable: copy(&board.memory().writable),
             board_readable: copy(&board.memory().readable),
+            access: None,
         };
 
         let (ours, theirs) = UnixStream::pair().expect("descriptors");
@@ -185,6 +186,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
             .limit_extensions
             .clone()
             .unwrap_or_else(|| vec![".php".to_owned(), ".phar".to_owned()]),
+        request_settings: forkyard::config::RequestSettings::All,
         php_value: setup.php_value.clone(),
         php_admin_value: setup.php_admin_value.clone(),
         preloader_idle_timeout: Duration::from_secs(60),
@@ -203,6 +205,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
             group: None,
             mode: 0o660,
             allowed_clients: Vec::new(),
+            acl_users: Vec::new(),
+            acl_groups: Vec::new(),
         },
         user: None,
         group: None,
@@ -226,12 +230,14 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         process_priority: None,
         process_dumpable: false,
         no_new_privs: false,
+        confine: forkyard::config::Confine::default(),
         status_path: None,
         ping_path: setup.ping.then(|| "/ping".to_owned()),
         ping_response: "pong".into(),
         catch_workers_output: false,
         decorate_workers_output: true,
         reload: ReloadWhen::Changed,
+        access: None,
         application: Application::Php(php),
     };
     let identity = if is_root() {
@@ -245,5 +251,6 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         started: 0,
         slots: setup.workers,
         descriptor_limit: None,
+        log_limit: 1024,
     }
 }
