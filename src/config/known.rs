@@ -50,7 +50,7 @@ const PHP_FPM: &[(&str, &str)] = &[
     ),
     (
         "pm.status_listen",
-        "a separate status listener is not available; use status_path",
+        "php-fpm's pm.status_listen is written status_listen",
     ),
     (
         "security.limit_extensions",

@@ -15,6 +15,7 @@ mod request;
 mod run;
 mod service;
 mod settle;
+pub mod snapshot;
 
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use request::{ClientGone, Request};

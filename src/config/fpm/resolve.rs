@@ -30,6 +30,8 @@ const LIMITS: Limits = Limits {
 };
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The kernel's maximum, as for any pool that names none.
+const STATUS_BACKLOG: i32 = -1;
 /// After how long a surplus worker of a dynamic pool ends.
 const SURPLUS_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -101,6 +103,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     }
     let own = |name: &str| values.full(name).map(str::to_owned);
     let is_root = context.machine.is_root();
+    let listen = listen(text, context)?;
     let env = reversed(values.list("env"))
         .map(|(name, value)| {
             let value = match value.strip_prefix('$') {
@@ -113,7 +116,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     Ok(Pool {
         name: text.name.clone(),
         title: TITLE.to_owned(),
-        listen: listen(text, context)?,
+        listen: listen.clone(),
         user: own("user").filter(|_| is_root),
         group: own("group").filter(|_| is_root),
         pm: manager(values),
@@ -133,6 +136,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         process_dumpable: values.flag("process.dumpable"),
         no_new_privs: false,
         status_path: own("pm.status_path"),
+        status_listen: status_listen(values, &listen, context)?,
         ping_path: own("ping.path"),
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
@@ -222,6 +226,22 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
         mode: mode.map_or(DEFAULT_MODE, octal),
         allowed_clients: allowed_clients(values, context)?,
     })
+}
+
+/// The address of the status alone, with the pool's owner, mode and allowed clients, and a backlog of its own.
+fn status_listen(
+    values: &Values,
+    pool: &Listen,
+    context: &mut Context<'_>,
+) -> Result<Option<Listen>, Failed> {
+    let Some(text) = values.full("pm.status_listen") else {
+        return Ok(None);
+    };
+    Ok(Some(Listen {
+        address: address(text, context)?,
+        backlog: STATUS_BACKLOG,
+        ..pool.clone()
+    }))
 }
 
 /// The octal digits at the start of a text, as strtoul(3) reads them.

@@ -79,6 +79,21 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     })
 }
 
+/// Where the status is served besides: at an address of its own, with all else as the pool's socket has it.
+pub(super) fn status(
+    draft: &PoolDraft,
+    pool: &Listen,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Listen> {
+    let address = address(draft.status_listen.written()?, world, report)?;
+    Some(Listen {
+        address,
+        backlog: DEFAULT_BACKLOG,
+        ..pool.clone()
+    })
+}
+
 fn without_effect<T>(field: &Field<T>, on: &str, remedy: &str, report: &mut Report<'_>) {
     if let Some(written) = field.written() {
         report.warn(written, format!("it has no effect on {on}"), remedy);
