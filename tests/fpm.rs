@@ -8,3 +8,5 @@ mod commands;
 mod files;
 #[path = "fpm/service.rs"]
 mod service;
+#[path = "fpm/status_listen.rs"]
+mod status_listen;

@@ -6,8 +6,8 @@ use crate::status::{self, Snapshot};
 use crate::worker::snapshot::encode;
 
 /// What php-fpm answers where there is no such script.
-const NOT_FOUND: &[u8] =
-    b"Status: 404 Not Found\r\nContent-type: text/html; charset=UTF-8\r\n\r\nFile not found.\n";
+const NOT_FOUND: &[u8] = b"Status: 404 Not Found\r\nContent-type: text/html; charset=UTF-8\r\n\r\n";
+const NOT_FOUND_BODY: &[u8] = b"File not found.\n";
 const NOT_FOUND_ERROR: &[u8] = b"Primary script unknown";
 
 /// The pages of one pool.
@@ -40,8 +40,9 @@ impl<'b> Pages<'b> {
         } else if self.brief.status_path.as_bytes() == uri {
             status::status(method, param(b"QUERY_STRING"), &snapshot())
         } else {
+            let body: &[u8] = if method == b"HEAD" { b"" } else { NOT_FOUND_BODY };
             return Page {
-                output: NOT_FOUND.to_vec(),
+                output: [NOT_FOUND, body].concat(),
                 error: NOT_FOUND_ERROR,
             };
         };

@@ -6,7 +6,7 @@
     reason = "shared with other tests, which use all of it"
 )]
 #[path = "../it/support/fcgi.rs"]
-mod fcgi;
+pub(crate) mod fcgi;
 
 use crate::both::{OURS, without_time};
 use fcgi::{Client, Params};

@@ -65,7 +65,7 @@ fn the_status_is_told_while_every_worker_is_busy() {
         .expect("send");
     until("a busy worker", || {
         let text = ask(&daemon, "/", "full");
-        (field(&text, "state:") == "Running").then_some(())
+        text.contains("\nstate:                Running\n").then_some(())
     });
     let text = ask(&daemon, "/", "full");
     assert_eq!(field(&text, "pool:"), "www");
