@@ -3,7 +3,7 @@
 //! A block marked `toml` is a whole configuration; `toml fragment` is lines of a pool's table; `nginx` is for nginx's http
 //! block; `sh` are commands; `rust` is a part of a file in `examples/`. Any other block is text.
 
-mod blocks;
+pub mod blocks;
 mod served;
 
 use crate::support::daemon::{Daemon, directory, php_pool};
@@ -77,7 +77,17 @@ fn every_fragment_of_a_configuration_fits_into_a_pool() {
 
 #[test]
 fn every_block_has_a_kind_that_is_known() {
-    let known = BTreeSet::from(["", "toml", "toml fragment", "nginx", "sh", "rust"]);
+    let known = BTreeSet::from([
+        "",
+        "toml",
+        "toml fragment",
+        "nginx",
+        "apache",
+        "lighttpd",
+        "caddy",
+        "sh",
+        "rust",
+    ]);
     for block in documents().into_iter().flat_map(|path| blocks::read(&path)) {
         assert!(known.contains(block.kind.as_str()), "{block}: {}", block.kind);
     }

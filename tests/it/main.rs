@@ -16,3 +16,4 @@ mod service_manager;
 mod signals;
 mod support;
 mod syscalls;
+mod web_servers;

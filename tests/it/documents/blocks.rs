@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The project's folder.
-pub(super) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -26,10 +26,10 @@ pub(super) fn documents() -> Vec<PathBuf> {
 
 /// A fenced block.
 #[derive(Debug)]
-pub(super) struct Block {
+pub struct Block {
     /// What stands behind the fence.
-    pub(super) kind: String,
-    pub(super) text: String,
+    pub kind: String,
+    pub text: String,
     path: PathBuf,
     line: usize,
 }
@@ -41,7 +41,7 @@ impl fmt::Display for Block {
 }
 
 /// The fenced blocks of a document.
-pub(super) fn read(path: &Path) -> Vec<Block> {
+pub fn read(path: &Path) -> Vec<Block> {
     let text = fs::read_to_string(path).expect("document");
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
