@@ -12,6 +12,7 @@ mod protocol;
 mod reload;
 mod reporter;
 mod scoreboard;
+mod scrapers;
 mod service_manager;
 mod signals;
 mod support;

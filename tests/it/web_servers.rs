@@ -156,6 +156,21 @@ fn lighttpd() {
     }
 }
 
+/// The handler's site has no scripts: PHP refuses all of it, and php-fpm in the same words.
+#[test]
+fn lighttpd_with_one_address_for_the_whole_site() {
+    let backends = Backends::start();
+    let all = examples("lighttpd").into_iter();
+    let roots: Vec<String> = all.filter(|text| text.contains("fix-root-scriptname")).collect();
+    assert_eq!(roots.len(), 1);
+    let front = Front::lighttpd(&roots[0], &backends);
+    for path in ["/", "/front/x?a=1", "/vars.php", "/vars.php/x"] {
+        let answers: Vec<String> = (front.ports.iter()).map(|port| ask(*port, &[], path)).collect();
+        assert_eq!(answers[0], answers[1], "{path}");
+        assert_eq!(answers[0], answers[2], "{path}");
+    }
+}
+
 #[test]
 fn caddy() {
     let backends = Backends::start();
