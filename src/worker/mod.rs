@@ -11,6 +11,7 @@ mod held;
 mod kit;
 mod lobby;
 mod minder;
+mod relay;
 mod request;
 mod run;
 mod service;
@@ -18,6 +19,7 @@ mod settle;
 pub mod snapshot;
 
 pub use kit::{Kit, KitError, Seat, Settings};
+pub use relay::{Peer, Sink, Stop, relay};
 pub use request::{ClientGone, Request};
 pub use run::run;
 pub use settle::{environment, settle, settle_environment, settle_output};

@@ -1,7 +1,7 @@
 //! `pm.status_listen` answers what php-fpm answers there, byte for byte.
 
 use crate::both::{OURS, STOCK, is_stock_there};
-use crate::service::fcgi::{Client, Params};
+use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::path::Path;

@@ -11,6 +11,7 @@ mod processes;
 mod protocol;
 mod reload;
 mod reporter;
+mod runtimes;
 mod scoreboard;
 mod scrapers;
 mod service_manager;

@@ -294,3 +294,30 @@ fn a_reporter_that_nobody_asks_leaves_and_comes_back() {
     assert_ne!(reporters(&daemon), first);
     assert!(!daemon.log().contains("not well"), "{}", daemon.log());
 }
+
+/// A client that keeps its connection and says nothing costs no system call.
+#[test]
+fn a_reporter_that_waits_makes_no_system_calls() {
+    let daemon = start("");
+    let mut kept = Client::connect(&daemon.dir.join("status.sock"))
+        .expect("connect")
+        .kept();
+    let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/");
+    kept.request(&params, b"").expect("answer");
+    let reporter = reporters(&daemon)[0];
+    let calls = |pid: u32| {
+        let switches = process::status_line(pid, "voluntary_ctxt_switches").expect("it runs");
+        switches.parse::<u64>().expect("a number")
+    };
+    until("the reporter to sleep", || {
+        (process::state(reporter) == Some('S')).then_some(())
+    });
+    let both = [reporter, daemon.pid()];
+    let before = both.map(calls);
+    // Something else takes its time meanwhile.
+    for _ in 0..100 {
+        crate::support::pause();
+    }
+    assert_eq!(both.map(calls), before, "nobody woke");
+    kept.request(&params, b"").expect("answer");
+}
