@@ -303,16 +303,24 @@ fn a_reporter_that_waits_makes_no_system_calls() {
         .expect("connect")
         .kept();
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/");
-    kept.request(&params, b"").expect("answer");
+    // The pool has come up, and the master has nothing left to do.
+    until("an idle worker", || {
+        let text = kept.request(&params, b"").expect("answer").body();
+        (field(&text, "idle processes:") == "1").then_some(())
+    });
+    assert_eq!(daemon.get("www", "a.php").body(), "a");
     let reporter = reporters(&daemon)[0];
     let calls = |pid: u32| {
         let switches = process::status_line(pid, "voluntary_ctxt_switches").expect("it runs");
         switches.parse::<u64>().expect("a number")
     };
-    until("the reporter to sleep", || {
-        (process::state(reporter) == Some('S')).then_some(())
-    });
     let both = [reporter, daemon.pid()];
+    until("both to sleep", || {
+        let before = both.map(calls);
+        crate::support::pause();
+        let is_asleep = both.iter().all(|pid| process::state(*pid) == Some('S'));
+        (is_asleep && both.map(calls) == before).then_some(())
+    });
     let before = both.map(calls);
     // Something else takes its time meanwhile.
     for _ in 0..100 {

@@ -70,7 +70,8 @@ impl Site {
         };
         until("a busy worker", || {
             let text = curl(&[&site.url("/status?full")]);
-            text.contains("\nstate:                Running\n").then_some(())
+            let is_busy = text.contains("\nstate:                Running\n");
+            (is_busy && text.contains("\nidle processes:       1\n")).then_some(())
         });
         site
     }

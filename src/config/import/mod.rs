@@ -201,7 +201,11 @@ impl Import<'_> {
                 && (key.is_none() || sight.key.as_deref() == key)
         };
         let mut found = self.survey.sights.iter().filter(is_it);
-        if key.is_some() { found.next() } else { found.last() }
+        if key.is_some() {
+            found.next()
+        } else {
+            found.next_back()
+        }
     }
 
     fn comments(&self, pool: Option<&str>, name: &str, key: Option<&str>) -> Vec<String> {

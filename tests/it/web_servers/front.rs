@@ -5,7 +5,7 @@ use crate::support::daemon::{directory, make_writable};
 use crate::support::nginx::{Nginx, free_port};
 use crate::support::{is_root, process, until};
 use std::fs;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -156,11 +156,15 @@ impl Front {
 
 /// A free port and a site on it for each backend.
 fn sites(example: &str, backends: &Backends) -> (Vec<u16>, Vec<String>) {
-    let site = |backend| {
-        let port = free_port();
-        (port, backends.settle(example, backend, port))
-    };
-    backends.all.iter().map(site).unzip()
+    // All are taken before any is given back, so that they differ.
+    let taken: Vec<TcpListener> = (backends.all.iter())
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"))
+        .collect();
+    let port = |taken: &TcpListener| taken.local_addr().expect("it is bound").port();
+    let ports: Vec<u16> = taken.iter().map(port).collect();
+    let all = backends.all.iter().zip(&ports);
+    let sites = all.map(|(backend, port)| backends.settle(example, backend, *port));
+    (ports.clone(), sites.collect())
 }
 
 fn said(dir: &Path) -> String {
