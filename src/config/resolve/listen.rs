@@ -47,7 +47,16 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         written.value.0.clone()
     });
     let allowed_clients = allowed_clients(draft, report);
+    // What has no effect on the one may have one on the address of the status.
+    let status = draft
+        .status_listen
+        .written()
+        .map(|written| written.value.0.as_str());
+    let is_status_unix = status.is_some_and(|status| status.starts_with('/'));
+    let is_status_tcp = status.is_some_and(|status| !status.starts_with('/'));
     match &address {
+        Some(Address::Unix(_)) if is_status_tcp => {}
+        Some(Address::Tcp(_) | Address::TcpAny(_)) if is_status_unix => {}
         Some(Address::Unix(_)) => {
             without_effect(
                 &draft.listen_allowed_clients,
