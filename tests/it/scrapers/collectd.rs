@@ -76,8 +76,10 @@ fn collectd_reads_json_and_xml() {
             ("gauge-total_processes", 2.0),
             ("gauge-listen_queue", 0.0),
         ] {
-            let seen = until(&format!("{plugin} {series}"), || last(dir, plugin, series));
-            assert!((seen - value).abs() < 0.1, "{plugin} {series} {seen}");
+            // Another of collectd's own requests may be seen beside: the value is the one that comes again and again.
+            until(&format!("{plugin} {series}"), || {
+                last(dir, plugin, series).filter(|seen| (seen - value).abs() < 0.1)
+            });
         }
         let accepted = until("requests", || last(dir, plugin, "gauge-accepted_conn"));
         assert!(accepted >= 4.0, "{plugin}: {accepted}");
