@@ -25,3 +25,5 @@ mod status_listen;
 mod support;
 #[path = "fpm/takeover.rs"]
 mod takeover;
+#[path = "fpm/upstream.rs"]
+mod upstream;

@@ -133,7 +133,7 @@ fn run(options: Options) -> ExitCode {
         title: "php-fpm",
         reload: Box::new(move || reload(&options)),
     };
-    start(config, persona, background, failure::lines)
+    start(config, persona, background, failure::of)
 }
 
 fn load(options: &Options) -> (Option<Config>, Journal) {

@@ -107,17 +107,24 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
     master::say_findings(&loaded.warnings);
     let persona = Persona::forkyard(path.to_owned());
     let background = background.unwrap_or(loaded.config.global.daemonize);
-    start(loaded.config, persona, background, |error| {
-        vec![error.to_string()]
+    start(loaded.config, persona, background, |error| Failure {
+        lines: vec![error.to_string()],
+        code: EXIT_CONFIG,
     })
 }
 
-/// Becomes the daemon. `words`: what is to be said of an error, a line each.
+/// What is said when the daemon did not start, a line each, and how it exits then.
+struct Failure {
+    lines: Vec<String>,
+    code: u8,
+}
+
+/// Becomes the daemon. `failure`: what becomes of an error.
 fn start(
     config: Config,
     persona: Persona,
     background: bool,
-    words: impl Fn(&RunError) -> Vec<String>,
+    failure: impl Fn(&RunError) -> Failure,
 ) -> ExitCode {
     let launcher = if background {
         match process::daemonize(i32::from(EXIT_SOFTWARE)) {
@@ -143,14 +150,14 @@ fn start(
     match master::run(config, Handlers::new(), persona, &program_directory(), ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let lines = words(&error);
+            let Failure { lines, code } = failure(&error);
             lines.iter().for_each(|line| log::error!("{line}"));
             if !is_seen {
                 // Whoever started it looks here first. Nothing is opened for it, so nothing can fail.
                 let _ = Log::install().direct(&LogTarget::Stderr, LogLevel::Notice);
                 lines.iter().for_each(|line| log::error!("{line}"));
             }
-            ExitCode::from(EXIT_CONFIG)
+            ExitCode::from(code)
         }
     }
 }

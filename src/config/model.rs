@@ -115,6 +115,8 @@ pub struct Pool {
     pub process_dumpable: bool,
     /// Set `no_new_privs` (prctl(2)) in the workers.
     pub no_new_privs: bool,
+    /// What is closed to the pool's processes beyond the rights of their user.
+    pub confine: Confine,
     /// URI (SCRIPT_NAME) that is answered with the pool's status.
     pub status_path: Option<String>,
     /// Where the pool's reporter listens, which answers status and ping alone; `None`: there is none.
@@ -133,6 +135,43 @@ pub struct Pool {
     pub application: Application,
 }
 
+/// What is closed to a pool's processes beyond the rights of their user. By default nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confine {
+    /// AppArmor profile `CURRENT//HAT` that the workers change to.
+    pub apparmor_hat: Option<String>,
+    /// The only paths that may be used (Landlock); `None`: all.
+    pub paths: Option<Paths>,
+    /// Refuse system calls that no web application needs and that attacks on the kernel begin with (seccomp).
+    pub deny_system_calls: bool,
+    /// Give the pool a /tmp and a /var/tmp of its own.
+    pub private_tmp: bool,
+    /// Limits on all processes of the pool together.
+    pub cgroup: Option<Cgroup>,
+}
+
+/// Absolute paths, as seen from inside a chroot; what is below each is meant, too.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paths {
+    /// To be read and executed.
+    pub read: Vec<PathBuf>,
+    /// To be written as well.
+    pub write: Vec<PathBuf>,
+}
+
+/// A pool's control group (cgroup v2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgroup {
+    /// An existing group, in which the pool's own is made under the pool's name.
+    pub parent: PathBuf,
+    /// `memory.max`, bytes.
+    pub memory_max: Option<u64>,
+    /// `cpu.max`, hundredths of one processor's time.
+    pub cpu_percent: Option<u32>,
+    /// `pids.max`.
+    pub pids_max: Option<u32>,
+}
+
 /// A pool's listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
@@ -148,6 +187,11 @@ pub struct Listen {
     pub mode: u32,
     /// Peers that may connect over TCP; empty: any.
     pub allowed_clients: Vec<IpAddr>,
+    /// Users (names or decimal ids) that may connect to the unix socket; with one of these two, `owner` and `group` are
+    /// not used.
+    pub acl_users: Vec<String>,
+    /// Groups that may connect to the unix socket.
+    pub acl_groups: Vec<String>,
 }
 
 /// A listening address.
@@ -314,6 +358,8 @@ pub struct Php {
     pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.
     pub limit_extensions: Vec<String>,
+    /// Which php.ini settings a request may bring along (`PHP_VALUE`, `PHP_ADMIN_VALUE`).
+    pub request_settings: RequestSettings,
     /// php.ini settings that scripts may change; applied in order.
     pub php_value: Vec<(String, String)>,
     /// php.ini settings that scripts may not change; applied in order.
@@ -322,4 +368,30 @@ pub struct Php {
     pub preloader_idle_timeout: Duration,
     /// How long module start-up may take.
     pub start_timeout: Duration,
+}
+
+/// Which php.ini settings a request may bring along.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RequestSettings {
+    /// Every one, as in php-fpm.
+    All,
+    /// Those that web servers usually send and that decide neither what code runs nor which files are written; and none
+    /// that the pool's `php_admin_value` has.
+    Harmless,
+    /// These.
+    Only(Vec<String>),
+    /// None.
+    None,
+}
+
+impl RequestSettings {
+    /// The rule that a word stands for.
+    pub fn from_word(word: &str) -> Option<RequestSettings> {
+        match word {
+            "all" => Some(RequestSettings::All),
+            "harmless" => Some(RequestSettings::Harmless),
+            "none" => Some(RequestSettings::None),
+            _ => None,
+        }
+    }
 }

@@ -14,6 +14,7 @@ mod reporter;
 mod runtimes;
 mod scoreboard;
 mod scrapers;
+mod security;
 mod service_manager;
 mod signals;
 mod support;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::global::{priority, rlimit_files};
-use super::{application, listen, manager};
+use super::{application, confine, listen, manager};
 use crate::config::World;
 use crate::config::draft::{
     ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
@@ -93,6 +93,7 @@ pub(super) fn resolve(
         process_priority: priority(&draft.process_priority, world, report),
         process_dumpable: flag(&draft.process_dumpable, false),
         no_new_privs: flag(&draft.no_new_privs, false),
+        confine: confine::resolve(text, world, report),
         status_path,
         status_listen,
         ping_path,
@@ -285,7 +286,7 @@ fn directories(
     (chdir, chroot)
 }
 
-fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
+pub(super) fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
     let path = Path::new(&written.value.0);
     if path.is_absolute() {
         return Some(path.to_owned());

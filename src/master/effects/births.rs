@@ -304,11 +304,11 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
         "{}: pool {}",
         kit.settings.pool.title, kit.settings.pool.name
     ));
-    let result = null().and_then(|null| {
+    let result = null().map_err(worker::SettleError::from).and_then(|null| {
         let messages = kit.messages.try_clone();
         Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
         worker::settle(&kit.settings)?;
-        worker::settle_output(&seat, null.as_fd())
+        Ok(worker::settle_output(&seat, null.as_fd())?)
     });
     worker::settle_environment(&kit.settings);
     match result {

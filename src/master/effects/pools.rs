@@ -4,6 +4,7 @@ use super::generation::Generation;
 use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
+use crate::confine::{self, ConfineError, Group};
 use crate::listen::{ListenError, Listener, bind};
 use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::runtime;
@@ -17,6 +18,9 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+
+/// How long the end of the daemon waits for a control group to become empty.
+const LAST_GROUPS: Duration = Duration::from_millis(500);
 
 /// The edge's side of a pool.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub enum ApplyError {
     Identity(String, Error),
     /// A pool's application needs a program that is not there.
     Program(String, std::path::PathBuf),
+    /// A pool can't be confined as it is to be.
+    Confine(String, ConfineError),
     /// A pool's application is a Rust handler that this program does not have.
     Handler(String),
 }
@@ -56,6 +62,7 @@ impl fmt::Display for ApplyError {
         match self {
             ApplyError::Listen(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
+            ApplyError::Confine(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -76,6 +83,7 @@ impl std::error::Error for ApplyError {
         match self {
             ApplyError::Listen(_, error) => Some(error),
             ApplyError::Identity(_, error) => Some(error),
+            ApplyError::Confine(_, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -88,8 +96,23 @@ impl Edge {
         let mut opened: Vec<(Option<PoolId>, Option<Listener>, Option<Listener>)> = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
+        let mut groups = Vec::new();
         for pool in &config.pools {
-            settings.push(self.settings(pool, &mut identities)?);
+            let group = confine::check(pool).map_err(|e| ApplyError::Confine(pool.name.clone(), e));
+            match group {
+                Ok(group) => groups.extend(group),
+                Err(error) => {
+                    remove_listeners(&opened);
+                    return Err(error);
+                }
+            }
+            match self.settings(pool, &mut identities) {
+                Ok(own) => settings.push(own),
+                Err(error) => {
+                    remove_listeners(&opened);
+                    return Err(error);
+                }
+            }
             let known = self.pool_listening_as(pool);
             let own = Some(&pool.listen).filter(|_| known.is_none());
             let status = pool.status_listen.as_ref();
@@ -100,8 +123,7 @@ impl Edge {
                     (Ok(listener), Some((.., last))) if place == 1 => *last = listener,
                     (Ok(listener), _) => opened.push((known, listener, None)),
                     (Err(error), _) => {
-                        let both = opened.iter().flat_map(|(_, own, status)| [own, status]);
-                        both.flatten().for_each(Listener::remove_file);
+                        remove_listeners(&opened);
                         return Err(ApplyError::Listen(pool.name.clone(), error));
                     }
                 }
@@ -130,6 +152,7 @@ impl Edge {
                 policy,
             });
         }
+        self.take_groups(groups);
         let global = &config.global;
         let wanted = Wanted {
             process_max: global.process_max,
@@ -285,10 +308,31 @@ impl Edge {
         }
     }
 
-    /// Removes the files of every socket; at the end.
+    /// Remembers the pools' control groups, and removes those of pools that are gone, as far as nobody is in them.
+    fn take_groups(&mut self, groups: Vec<Group>) {
+        let before = std::mem::take(&mut self.groups);
+        let gone = before.into_iter().filter(|group| !groups.contains(group));
+        let left: Vec<Group> = gone
+            .filter(|group| !confine::remove_group(group, Duration::ZERO))
+            .collect();
+        self.groups = groups;
+        self.groups.extend(left);
+    }
+
+    /// Removes the files of every socket, and the control groups; at the end.
     pub(in crate::master) fn remove_socket_files(&self) {
         self.pools.values().for_each(|pool| pool.listener.remove_file());
+        for group in &self.groups {
+            if !confine::remove_group(group, LAST_GROUPS) {
+                log::warn!("the control group {} is not empty and stays", group.display());
+            }
+        }
     }
+}
+
+fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener>)]) {
+    let made = opened.iter().flat_map(|(_, own, status)| [own, status]);
+    made.flatten().for_each(Listener::remove_file);
 }
 
 fn policy(pool: &Pool) -> Policy {
