@@ -11,6 +11,7 @@
 //! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
 //! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
 //! * [`runtime`]: how a request is answered.
+//! * [`reporter`]: answers status and ping at an address of their own, whatever the workers do.
 //! * [`listen`]: listening sockets.
 //! * [`status`]: a snapshot of a pool, rendered.
 //! * [`logs`]: the daemon's own log.
@@ -28,6 +29,7 @@ pub mod fastcgi;
 pub mod listen;
 pub mod logs;
 pub mod master;
+pub mod reporter;
 pub mod runtime;
 pub mod scoreboard;
 pub mod status;

@@ -91,6 +91,7 @@ draft! {
             params_bytes: Size = "limits.params_bytes",
             params_count: Whole = "limits.params_count",
             status_path: Text = "status_path",
+            status_listen: Text = "status_listen",
             ping_path: Text = "ping.path",
             ping_response: Text = "ping.response",
             chdir: Text = "chdir",

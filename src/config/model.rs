@@ -142,6 +142,8 @@ pub struct Pool {
     pub confine: Confine,
     /// URI (SCRIPT_NAME) that is answered with the pool's status.
     pub status_path: Option<String>,
+    /// Where the pool's reporter listens, which answers status and ping alone; `None`: there is none.
+    pub status_listen: Option<Listen>,
     /// URI (SCRIPT_NAME) that is answered with `ping_response`.
     pub ping_path: Option<String>,
     /// Body of the answer to `ping_path`.

@@ -122,6 +122,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Pool, "limits.params_bytes", "", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#, "most bytes of the names and values of one request's parameters", "fixed"),
     row(Pool, "limits.params_count", "", "number, 32 to 10000000", "`10000`", "most parameters of one request", "none"),
     row(Pool, "status_path", "pm.status_path", "string", "none", "the path (SCRIPT_NAME) at which the pool's status is served: `/` and letters, digits, `/ _ - . ~`", ""),
+    row(Pool, "status_listen", "pm.status_listen", "string", "none", "another address, as in `listen`, that answers status and ping only, also while every worker is busy; see [The status page](status.md). Owner, group, mode and allowed clients are those of `listen`; `status_path` is `/` if it is not given", "runs no scripts"),
     row(Pool, "ping.path", "ping.path", "string", "none", "the path at which the pool answers that it lives", "an error if it is the same as `status_path`"),
     row(Pool, "ping.response", "ping.response", "string", r#"`"pong"`"#, "the answer", ""),
     row(Pool, "chdir", "chdir", "path", "the master's; `/` in a chroot", "working directory of the workers, seen from inside the chroot", ""),
@@ -194,7 +195,6 @@ const fn absent(directives: &'static [&'static str], instead: &'static str, advi
 #[rustfmt::skip]
 pub const ABSENT: &[Absent] = &[
     absent(&["prefix"], "write paths in full", "leave it out: paths are written in full"),
-    absent(&["pm.status_listen"], "`status_path`", "a separate status listener is not available; use status_path"),
     absent(&["request_terminate_timeout_track_finished"], "always so", "leave it out: request_terminate_timeout always counts until the worker is done with the request"),
     absent(&["slowlog", "request_slowlog_timeout", "request_slowlog_trace_depth"], "nothing yet", "a slow log is not available; leave it out"),
     absent(&["log_buffering"], "a line is written at once", "leave it out: a log line is always written at once"),

@@ -22,6 +22,7 @@ mod preloader;
 mod preloading;
 mod quota;
 mod reload;
+mod reporters;
 mod slots;
 mod source;
 mod spare;

@@ -169,6 +169,7 @@ pub fn run(
     master.tell_ready();
     master.set_bulletin(interval);
     let outcome = master.serve();
+    master.edge.end_reporters();
     master.edge.remove_socket_files();
     if let Some(path) = &pid_file {
         let _ = std::fs::remove_file(path);
@@ -317,11 +318,16 @@ impl Master {
                 }
             }
             for source in sources {
-                if self.edge.attend(source) {
+                if let Source::Status(pool) = source {
+                    self.edge.reporter_wanted(pool, self.manager.serving(pool));
+                } else if self.edge.attend(source) {
                     again.push(source);
                 }
                 self.settle();
             }
+            let manager = &self.manager;
+            self.edge
+                .tend_reporters(clock::now(), |pool| manager.serving(pool));
             self.feed_watchdog();
             self.publish_bulletin();
             if self
@@ -381,10 +387,15 @@ impl Master {
     fn timeout(&self) -> Option<Duration> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
         let bulletin = self.bulletin.as_ref().map(|bulletin| bulletin.due);
-        let deadline = [self.manager.next_deadline(), watchdog, bulletin]
-            .into_iter()
-            .flatten()
-            .min()?;
+        let deadline = [
+            self.manager.next_deadline(),
+            watchdog,
+            bulletin,
+            self.edge.reporters_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()?;
         let left = deadline.since(clock::now());
         // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
         Some(Duration::from_millis(

@@ -17,6 +17,7 @@ mod request;
 mod run;
 mod service;
 mod settle;
+pub mod snapshot;
 mod transfer;
 
 pub use kit::{Kit, KitError, Seat, Settings};

@@ -147,7 +147,7 @@ pub const DIRECTIVES: &[Directive] = &[
     row("pm.process_idle_timeout", Pool, Time, "10", Plain, Same, "ondemand: an idle worker ends after this"),
     row("pm.max_requests", Pool, Number, "0", Plain, Same, "a worker ends after so many requests; 0: never"),
     row("pm.status_path", Pool, Text, "", Plain, Same, "URI of the status page"),
-    row("pm.status_listen", Pool, Text, "", Plain, NoneYet, "address that serves the status page alone"),
+    row("pm.status_listen", Pool, Text, "", Plain, Same, "address that serves the status page alone"),
     row("ping.path", Pool, Text, "", Plain, Same, "URI of the ping page"),
     row("ping.response", Pool, Text, "", Plain, Same, "text of the ping page; unset: pong"),
     row("access.log", Pool, Text, "", Plain, Same, "file of the access log"),

@@ -31,6 +31,8 @@ const LIMITS: Limits = Limits {
 };
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The kernel's maximum, as for any pool that names none.
+const STATUS_BACKLOG: i32 = -1;
 /// Which php.ini settings a request may bring along; read here and not passed on to PHP.
 pub(in crate::config) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
 /// After how long a surplus worker of a dynamic pool ends.
@@ -108,6 +110,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     }
     let own = |name: &str| values.full(name).map(str::to_owned);
     let is_root = context.machine.is_root();
+    let listen = listen(text, context)?;
     let env = reversed(values.list("env"))
         .map(|(name, value)| {
             let value = match value.strip_prefix('$') {
@@ -120,7 +123,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     Ok(Pool {
         name: text.name.clone(),
         title: TITLE.to_owned(),
-        listen: listen(text, context)?,
+        listen: listen.clone(),
         user: own("user").filter(|_| is_root),
         group: own("group").filter(|_| is_root),
         pm: manager(values),
@@ -144,6 +147,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
             ..Confine::default()
         },
         status_path: own("pm.status_path"),
+        status_listen: status_listen(values, &listen, context)?,
         ping_path: own("ping.path"),
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
@@ -303,6 +307,22 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
         acl_users,
         acl_groups,
     })
+}
+
+/// The address of the status alone, with the pool's owner, mode and allowed clients, and a backlog of its own.
+fn status_listen(
+    values: &Values,
+    pool: &Listen,
+    context: &mut Context<'_>,
+) -> Result<Option<Listen>, Failed> {
+    let Some(text) = values.full("pm.status_listen") else {
+        return Ok(None);
+    };
+    Ok(Some(Listen {
+        address: address(text, context)?,
+        backlog: STATUS_BACKLOG,
+        ..pool.clone()
+    }))
 }
 
 fn comma_list(values: &Values, name: &str) -> Vec<String> {

@@ -170,7 +170,7 @@ impl Edge {
     }
 
     /// Brings a generation's scoreboard and pipes into being and watches them.
-    fn open(&mut self, id: GenerationId) -> Result<(), Error> {
+    pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
         let Some(generation) = self.generations.get_mut(&id) else {
             return Ok(());
         };

@@ -24,6 +24,7 @@ impl Edge {
         while let Some((pid, ended)) = process::reap() {
             match self.pids.remove(&pid) {
                 Some(Who::Worker(worker)) => self.worker_gone(worker, pid, ended),
+                Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
                 Some(Who::Preloader(generation)) => self.preloader_gone(generation, ended),
                 // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
                 None => {

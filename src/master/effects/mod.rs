@@ -7,6 +7,7 @@ mod generation;
 mod output;
 mod pools;
 mod preloader;
+mod reporter;
 mod said;
 mod say;
 mod sources;
@@ -47,6 +48,7 @@ pub(super) struct Edge {
     pools: HashMap<PoolId, pools::PoolEdge>,
     generations: HashMap<GenerationId, Generation>,
     workers: HashMap<WorkerId, WorkerEdge>,
+    reporters: HashMap<PoolId, reporter::ReporterEdge>,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
     /// Children that ended before their preloader had said that it made them.
@@ -85,6 +87,7 @@ struct WorkerEdge {
 enum Who {
     Worker(WorkerId),
     Preloader(GenerationId),
+    Reporter(PoolId),
 }
 
 impl Edge {
@@ -107,6 +110,7 @@ impl Edge {
             pools: HashMap::new(),
             generations: HashMap::new(),
             workers: HashMap::new(),
+            reporters: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),

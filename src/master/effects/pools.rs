@@ -98,7 +98,7 @@ impl Edge {
     /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
     /// told. On an error nothing has changed.
     pub(in crate::master) fn prepare(&mut self, config: Config) -> Result<Wanted, ApplyError> {
-        let mut opened = Vec::new();
+        let mut opened: Vec<(Option<PoolId>, Option<Listener>, Option<Listener>)> = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
         let mut groups = Vec::new();
@@ -110,7 +110,10 @@ impl Edge {
                 let access = access
                     .transpose()
                     .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
-                Ok((self.settings(pool, config.global.log_limit, &mut identities)?, access))
+                Ok((
+                    self.settings(pool, config.global.log_limit, &mut identities)?,
+                    access,
+                ))
             });
             match own {
                 Ok(own) => settings.push(own),
@@ -120,23 +123,23 @@ impl Edge {
                 }
             }
             let known = self.pool_listening_as(pool);
-            let listener = match known {
-                Some(_) => None,
-                None => Some(
-                    bind(&pool.listen, &mut self.inherited)
-                        .map_err(|e| ApplyError::Listen(pool.name.clone(), e)),
-                ),
-            };
-            match listener.transpose() {
-                Ok(listener) => opened.push((known, listener)),
-                Err(error) => {
-                    remove_listeners(&opened);
-                    return Err(error);
+            let own = Some(&pool.listen).filter(|_| known.is_none());
+            let status = pool.status_listen.as_ref();
+            let status = status.filter(|wanted| self.reporter_at(&pool.name, wanted).is_none());
+            for (listen, place) in [(own, 0), (status, 1)] {
+                let listener = listen.map(|listen| bind(listen, &mut self.inherited)).transpose();
+                match (listener, opened.last_mut()) {
+                    (Ok(listener), Some((.., last))) if place == 1 => *last = listener,
+                    (Ok(listener), _) => opened.push((known, listener, None)),
+                    (Err(error), _) => {
+                        remove_listeners(&opened);
+                        return Err(ApplyError::Listen(pool.name.clone(), error));
+                    }
                 }
             }
         }
         let mut wanted = Vec::new();
-        for ((known, listener), (settings, access)) in opened.into_iter().zip(settings) {
+        for ((known, listener, status), (settings, access)) in opened.into_iter().zip(settings) {
             let pool = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
@@ -148,6 +151,8 @@ impl Edge {
             self.next_generation += 1;
             let generation = GenerationId(self.next_generation);
             let policy = policy(&settings.pool);
+            let status_listen = settings.pool.status_listen.as_ref();
+            self.set_reporter(pool, &settings.pool.name, status_listen, status);
             self.generations
                 .insert(generation, Generation::new(pool, settings, access));
             wanted.push(WantedPool {
@@ -185,6 +190,12 @@ impl Edge {
                 None => Identity::current(),
             }),
         };
+        if pool.status_listen.is_some() {
+            let program = self.libexec.join(super::reporter::PROGRAM);
+            if !program.exists() {
+                return Err(ApplyError::Program(pool.name.clone(), program));
+            }
+        }
         match &pool.application {
             Application::Php(_) => {
                 let program = self.libexec.join("forkyard-php");
@@ -302,6 +313,7 @@ impl Edge {
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.unwatch(id);
+        self.close_reporter(id);
         if let Some(pool) = self.pools.remove(&id) {
             pool.listener.remove_file();
         }
@@ -345,9 +357,9 @@ impl Edge {
     }
 }
 
-fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>)]) {
-    let made = opened.iter().filter_map(|(_, listener)| listener.as_ref());
-    made.for_each(Listener::remove_file);
+fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener>)]) {
+    let made = opened.iter().flat_map(|(_, own, status)| [own, status]);
+    made.flatten().for_each(Listener::remove_file);
 }
 
 fn policy(pool: &Pool) -> Policy {

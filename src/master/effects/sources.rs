@@ -22,6 +22,8 @@ pub(in crate::master) enum Source {
     Preloader(GenerationId),
     /// A preloader's output.
     PreloaderOutput(GenerationId),
+    /// The address of a pool's status.
+    Status(PoolId),
 }
 
 /// The token of the signal pipe.

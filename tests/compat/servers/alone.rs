@@ -229,6 +229,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         no_new_privs: false,
         confine: forkyard::config::Confine::default(),
         status_path: None,
+        status_listen: None,
         ping_path: setup.ping.then(|| "/ping".to_owned()),
         ping_response: "pong".into(),
         catch_workers_output: false,
