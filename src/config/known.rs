@@ -56,10 +56,6 @@ const PHP_FPM: &[(&str, &str)] = &[
         "security.limit_extensions",
         "write limit_extensions in [pool.NAME.application]",
     ),
-    (
-        "request_terminate_timeout_track_finished",
-        "leave it out: request_terminate_timeout always counts until the worker is done with the request",
-    ),
     ("prefix", "leave it out: paths are written in full"),
     (
         "listen.acl_users",
@@ -84,15 +80,6 @@ const PHP_FPM: &[(&str, &str)] = &[
         "access.suppress_path",
         "an access log is not available; use the web server's",
     ),
-    ("slowlog", "a slow log is not available; leave it out"),
-    (
-        "request_slowlog_timeout",
-        "a slow log is not available; leave it out",
-    ),
-    (
-        "request_slowlog_trace_depth",
-        "a slow log is not available; leave it out",
-    ),
     ("apparmor_hat", "AppArmor hats are not available; leave it out"),
     (
         "syslog.ident",
@@ -107,14 +94,6 @@ const PHP_FPM: &[(&str, &str)] = &[
         "leave it out: a log line is always written at once",
     ),
     ("log_limit", "leave it out"),
-    (
-        "emergency_restart_threshold",
-        "leave it out: the master never restarts itself",
-    ),
-    (
-        "emergency_restart_interval",
-        "leave it out: the master never restarts itself",
-    ),
     ("events.mechanism", "leave it out: epoll is always used"),
     ("systemd_interval", "leave it out"),
 ];

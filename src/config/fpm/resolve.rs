@@ -7,8 +7,8 @@ use super::pool_rules::is_tcp;
 use super::validate::Context;
 use super::values::{Manager, Values};
 use crate::config::{
-    Address, Application, Config, CoreLimit, Global, Limits, Listen, LogLevel, LogTarget, Php, Pool,
-    ProcessManager,
+    Address, Application, Config, CoreLimit, EmergencyRestart, Global, Limits, Listen, LogLevel, LogTarget, Php, Pool,
+    ProcessManager, SlowLog,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -30,6 +30,8 @@ const LIMITS: Limits = Limits {
 };
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// php-fpm's default for `request_slowlog_trace_depth`.
+const TRACE_DEPTH: u32 = 20;
 /// After how long a surplus worker of a dynamic pool ends.
 const SURPLUS_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -72,6 +74,7 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         error_log,
         log_level: values.level().unwrap_or(LogLevel::Notice),
         process_max: positive(values, "process.max"),
+        emergency_restart: emergency_restart(values),
         process_priority: priority(values, context),
         process_control_timeout: if values.is_written("process_control_timeout") {
             seconds(values, "process_control_timeout")
@@ -120,6 +123,8 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         max_requests: positive(values, "pm.max_requests").map(u64::from),
         request_terminate_timeout: Some(seconds(values, "request_terminate_timeout"))
             .filter(|timeout| !timeout.is_zero()),
+        request_terminate_timeout_track_finished: values.flag("request_terminate_timeout_track_finished"),
+        slow_log: slow_log(values),
         client_timeout: CLIENT_TIMEOUT,
         keepalive_timeout: KEEPALIVE_TIMEOUT,
         limits: LIMITS,
@@ -170,6 +175,25 @@ fn php(values: &Values, context: &Context<'_>) -> Php {
 
 fn seconds(values: &Values, name: &str) -> Duration {
     Duration::from_secs(u64::try_from(values.number(name)).unwrap_or(0))
+}
+
+fn slow_log(values: &Values) -> Option<SlowLog> {
+    let timeout = seconds(values, "request_slowlog_timeout");
+    let path = values.full("slowlog").filter(|_| !timeout.is_zero())?;
+    Some(SlowLog {
+        path: PathBuf::from(path),
+        timeout,
+        trace_depth: positive(values, "request_slowlog_trace_depth").unwrap_or(TRACE_DEPTH),
+    })
+}
+
+fn emergency_restart(values: &Values) -> Option<EmergencyRestart> {
+    let interval = seconds(values, "emergency_restart_interval");
+    Some(EmergencyRestart {
+        threshold: positive(values, "emergency_restart_threshold")?,
+        interval,
+    })
+    .filter(|_| !interval.is_zero())
 }
 
 fn positive(values: &Values, name: &str) -> Option<u32> {
