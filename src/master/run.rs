@@ -357,10 +357,13 @@ impl Master {
                     self.tell_stopping();
                     self.tell(Event::Finish);
                 }
-                SIGUSR1 => match Log::install().reopen() {
-                    Ok(()) => log::info!("error log file re-opened"),
-                    Err(error) => log::error!("the old log is written on: {error}"),
-                },
+                SIGUSR1 => {
+                    match Log::install().reopen() {
+                        Ok(()) => log::info!("error log file re-opened"),
+                        Err(error) => log::error!("the old log is written on: {error}"),
+                    }
+                    self.edge.reopen_slow_logs();
+                }
                 SIGUSR2 => {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();

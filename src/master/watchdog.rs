@@ -1,4 +1,4 @@
-//! When a generation's requests are looked at for `request_terminate_timeout`.
+//! When a generation's requests are looked at for `request_slowlog_timeout` and `request_terminate_timeout`.
 //!
 //! ```text
 //!          Accepted             Due             Busy
@@ -41,7 +41,7 @@ pub(super) enum Cause {
 pub(super) enum Order {
     /// Nothing.
     Nothing,
-    /// Set the timer to a whole timeout from now.
+    /// Set the timer to a whole timeout from now, the shorter one.
     Time,
     /// Set the timer to the earliest expiry that the census shows.
     TimeEarliest,

@@ -20,6 +20,14 @@ pub fn epoch_seconds() -> u64 {
     }
 }
 
+/// Now, in microseconds since 1970 (UTC).
+pub fn epoch_micros() -> u64 {
+    match clock_gettime(ClockId::CLOCK_REALTIME) {
+        Ok(time) => time.tv_sec() as u64 * 1_000_000 + time.tv_nsec() as u64 / 1_000,
+        Err(_) => 0,
+    }
+}
+
 /// CPU time of this process so far, user and system, in microseconds. Enters the kernel.
 pub fn process_cpu_micros() -> u64 {
     match clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID) {

@@ -2,11 +2,12 @@
 
 use super::error::{Error, Named, Result};
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
     socketpair,
 };
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{IoSlice, IoSliceMut, Seek, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Most descriptors in one message: the kernel's SCM_MAX_FD is 253 (unix(7)).
@@ -26,6 +27,16 @@ pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
 pub fn socket_pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socketpair(AddressFamily::Unix, kind, None, flags).named("socketpair", "")
+}
+
+/// A file in memory with these bytes, to be read from its beginning; close-on-exec.
+pub fn memory_file(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
+    let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC).named("memfd_create", name)?;
+    let mut file = std::fs::File::from(fd);
+    file.write_all(bytes)
+        .and_then(|()| file.rewind())
+        .map_err(|error| Error::from_io("write", name, &error))?;
+    Ok(file.into())
 }
 
 /// Makes a descriptor blocking or non-blocking. The setting belongs to the open file: all who share it see it.

@@ -7,6 +7,7 @@ pub mod diag;
 pub mod error;
 pub mod fd;
 pub mod identity;
+pub mod last_word;
 pub mod notify;
 pub mod process;
 pub mod program;

@@ -8,7 +8,7 @@ use crate::fastcgi::{Input, MAX_CONTENT, Output, Params, ProtocolStatus, RecordT
 use crate::scoreboard::stamp::{Description, Stamp};
 use crate::scoreboard::{Reader, Slot, Stage};
 use crate::sys::socket::{Progress, Readiness, receive, send, send_gathered, shutdown_write, wait};
-use crate::sys::{Error, clock};
+use crate::sys::{Error, clock, last_word};
 use crate::tick::Tick;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -24,6 +24,10 @@ const GATHER_RECORDS: usize = 256;
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// Requests shorter than this are not measured: their CPU time is below what php-fpm's clock tick could show.
 const CPU_THRESHOLD_MICROS: u64 = 1_000;
+
+/// The answer to a request that took longer than `request_terminate_timeout`.
+const TIME_UP: &[u8] = b"Status: 504 Gateway Timeout\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n\
+                         The application did not answer in time.\n";
 
 /// Closed connections whose buffers are kept for the next.
 const SPARE_CONNECTIONS: usize = 8;
@@ -80,6 +84,8 @@ pub(super) struct Service {
     client_gone: bool,
     taken: Tick,
     cpu_micros: u64,
+    /// The request that the answer at the end of its time was made for.
+    last_word_for: u16,
 }
 
 impl Service {
@@ -109,6 +115,7 @@ impl Service {
             client_gone: false,
             taken: Tick::ZERO,
             cpu_micros: clock::process_cpu_micros(),
+            last_word_for: 0,
         }
     }
 
@@ -148,6 +155,7 @@ impl Service {
 
     /// Takes the current connection back.
     pub(super) fn detach(&mut self) -> Option<Box<Connection>> {
+        last_word::disarm();
         self.current.take()
     }
 
@@ -264,7 +272,14 @@ impl Service {
         let Some(connection) = self.current.as_deref() else {
             return Err(NoRequest::Closed);
         };
-        self.output.begin(connection.responder.request_id());
+        let id = connection.responder.request_id();
+        self.output.begin(id);
+        // No request has the number 0.
+        if self.last_word_for != id {
+            self.last_word_for = id;
+            last_word::set_answer(&time_up(id));
+        }
+        last_word::arm(connection.socket());
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
         // The end of an empty body came with the parameters, most likely.
@@ -374,6 +389,7 @@ impl Service {
             if pending.is_empty() {
                 return Ok(());
             }
+            last_word::begin();
             match send(connection.socket(), pending) {
                 Ok(Progress::Done(count)) => self.output.consume(count),
                 Ok(Progress::WouldBlock) => match wait(connection.socket(), Readiness::Writable, patience) {
@@ -409,6 +425,7 @@ impl Service {
             let Some(connection) = self.current.as_deref() else {
                 return Err(ClientGone);
             };
+            last_word::begin();
             send_pieces(connection, &mut pieces, self.settings.pool.client_timeout)?;
             self.output.consume(before);
         }
@@ -448,6 +465,7 @@ impl Service {
             self.output.abandon();
         }
         self.finished = true;
+        last_word::disarm();
         let Some(connection) = self.current.as_deref_mut() else {
             return Ok(());
         };
@@ -524,6 +542,15 @@ impl Service {
     pub(super) fn stage(&self, stage: Stage) {
         self.stamp().stage(stage);
     }
+}
+
+/// What a client reads whose request took too long.
+fn time_up(request_id: u16) -> Vec<u8> {
+    let mut output = Output::new();
+    output.begin(request_id);
+    output.stdout(TIME_UP);
+    output.end(0, ProtocolStatus::RequestComplete);
+    output.pending().to_vec()
 }
 
 fn send_pieces(

@@ -8,8 +8,9 @@ use forkyard::config::{self, Application};
 use forkyard::logs::Log;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED};
 use forkyard::runtime::php::settings;
+use forkyard::slowlog::StackSource;
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
-use forkyard::sys::{self, program, signal, title};
+use forkyard::sys::{self, last_word, program, signal, title};
 use forkyard::worker::{self, Kit, KitError, Seat, Settings};
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr};
@@ -95,6 +96,7 @@ pub(crate) fn run() -> ExitCode {
     };
     socket.answer(&Answer::Ready {
         version: preloader.php.version.clone(),
+        stack: Some(StackSource::Php(preloader.php.stack())),
     });
     loop {
         match socket.receive() {
@@ -195,6 +197,7 @@ impl Preloader {
     fn work(self, seat: Seat) -> ! {
         // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
         signal::reset_in_child();
+        last_word::install();
         let Preloader { kit, php, null } = self;
         title::set(&format!(
             "{}: pool {}",

@@ -7,8 +7,8 @@ use super::pool_rules::is_tcp;
 use super::validate::Context;
 use super::values::{Manager, Values};
 use crate::config::{
-    Address, Application, Config, CoreLimit, EmergencyRestart, Global, Limits, Listen, LogLevel, LogTarget, Php, Pool,
-    ProcessManager, SlowLog,
+    Address, Application, Config, CoreLimit, EmergencyRestart, Global, Limits, Listen, LogLevel, LogTarget,
+    Php, Pool, ProcessManager, SlowLog,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -66,12 +66,20 @@ fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<Eme
         }),
         (Some(_), None) => {
             if let Some(written) = draft.emergency_restart_threshold.written() {
-                report.warn(written, "it has no effect without emergency_restart_interval", "set both");
+                report.warn(
+                    written,
+                    "it has no effect without emergency_restart_interval",
+                    "set both",
+                );
             }
             None
         }
         (None, Some(interval)) => {
-            report.warn(interval, "it has no effect without emergency_restart_threshold", "set both");
+            report.warn(
+                interval,
+                "it has no effect without emergency_restart_threshold",
+                "set both",
+            );
             None
         }
         (None, None) => None,

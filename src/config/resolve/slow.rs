@@ -18,8 +18,15 @@ pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<
         .written()
         .and_then(|written| absolute_file(written, world, report));
     let depth = report.range(&draft.request_slowlog_trace_depth, 1, i64::from(i32::MAX));
-    if let (Some(written), true) = (draft.request_slowlog_trace_depth.written(), draft.slowlog.is_absent()) {
-        report.rule(written, "there is no slowlog whose depth it could be", "set slowlog as well");
+    if let (Some(written), true) = (
+        draft.request_slowlog_trace_depth.written(),
+        draft.slowlog.is_absent(),
+    ) {
+        report.rule(
+            written,
+            "there is no slowlog whose depth it could be",
+            "set slowlog as well",
+        );
     }
     let timeout = draft.request_slowlog_timeout.written()?;
     let is_longer = |longest: Duration| !longest.is_zero() && timeout.value.0 > longest;
@@ -27,7 +34,11 @@ pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<
         return None;
     }
     if draft.slowlog.is_absent() {
-        report.rule(timeout, "there is no file to write slow requests to", "set slowlog as well");
+        report.rule(
+            timeout,
+            "there is no file to write slow requests to",
+            "set slowlog as well",
+        );
     }
     let terminate = draft.request_terminate_timeout.written();
     if terminate.is_some_and(|terminate| is_longer(terminate.value.0)) {

@@ -10,7 +10,7 @@ use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
 use crate::sys::process::{self, Program, Side, exit_now};
-use crate::sys::{Error, clock, signal, title};
+use crate::sys::{Error, clock, last_word, signal, title};
 use crate::worker::{self, Kit, Runtime, Seat};
 use mio::Interest;
 use nix::sys::signal::Signal;
@@ -61,6 +61,7 @@ impl Edge {
             output: Vec::new(),
             begun: clock::now(),
             up: false,
+            traceable: None,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -140,6 +141,7 @@ impl Edge {
             }
             Side::Child => {
                 signal::reset_in_child();
+                last_word::install();
                 match self.handlers.get_mut(&name) {
                     Some(handler) => exit_now(be_worker(kit, seat, handler.as_mut())),
                     None => exit_now(EXIT_SOFTWARE),
@@ -151,6 +153,12 @@ impl Edge {
     /// A worker exists.
     pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
         if let Some(edge) = self.workers.get_mut(&worker) {
+            let resources = self
+                .generations
+                .get(&edge.generation)
+                .and_then(|g| g.resources.as_ref());
+            let preloader = resources.and_then(|r| r.preloader.as_ref());
+            edge.traceable = preloader.and_then(|p| p.traceable.clone());
             edge.pid = Some(pid);
             self.pids.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
@@ -235,6 +243,7 @@ impl Edge {
         self.sources
             .watch(&self.registry, &output, Source::PreloaderOutput(id))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
+        preloader.executable = super::slow::identify(&path);
         let (settings, descriptors) = kit.take_apart();
         preloader.send(&Command::Begin { kit: settings }, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));

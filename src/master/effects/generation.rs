@@ -11,6 +11,7 @@ use crate::sys::{Error, clock};
 use crate::worker::{Kit, Settings};
 use nix::sys::socket::SockType;
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A generation as it was configured; its resources come when it first needs a process.
@@ -23,6 +24,8 @@ pub(super) struct Generation {
     pub(super) notify: Notify,
     /// Who sits in which slot.
     pub(super) seats: HashMap<u32, WorkerId>,
+    /// Where slow requests are written down.
+    pub(super) slow_log: Option<File>,
 }
 
 /// What exists only for a generation that has, or had, a process.
@@ -44,6 +47,7 @@ impl Generation {
             resources: None,
             notify: Notify::default(),
             seats: HashMap::new(),
+            slow_log: None,
         }
     }
 

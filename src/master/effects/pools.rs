@@ -5,7 +5,7 @@ use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
 use crate::listen::{ListenError, Listener, bind};
-use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
@@ -44,6 +44,8 @@ pub enum ApplyError {
     Listen(String, ListenError),
     /// A pool's user or group is unknown.
     Identity(String, Error),
+    /// A pool's log of slow requests can't be opened.
+    SlowLog(String, std::path::PathBuf, std::io::Error),
     /// A pool's application needs a program that is not there.
     Program(String, std::path::PathBuf),
     /// A pool's application is a Rust handler that this program does not have.
@@ -55,6 +57,13 @@ impl fmt::Display for ApplyError {
         match self {
             ApplyError::Listen(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
+            ApplyError::SlowLog(pool, path, error) => {
+                write!(
+                    f,
+                    "[pool {pool}] Unable to create or open slowlog({}): {error}",
+                    path.display()
+                )
+            }
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -75,6 +84,7 @@ impl std::error::Error for ApplyError {
         match self {
             ApplyError::Listen(_, error) => Some(error),
             ApplyError::Identity(_, error) => Some(error),
+            ApplyError::SlowLog(_, _, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -88,7 +98,11 @@ impl Edge {
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
         for pool in &config.pools {
-            settings.push(self.settings(pool, &mut identities)?);
+            let slow_log = super::slow::open(pool).map_err(|error| {
+                let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
+                ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
+            })?;
+            settings.push((self.settings(pool, &mut identities)?, slow_log));
             let known = self.pool_listening_as(pool);
             let listener = match known {
                 Some(_) => None,
@@ -109,7 +123,7 @@ impl Edge {
             }
         }
         let mut wanted = Vec::new();
-        for ((known, listener), settings) in opened.into_iter().zip(settings) {
+        for ((known, listener), (settings, slow_log)) in opened.into_iter().zip(settings) {
             let pool = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
@@ -121,8 +135,9 @@ impl Edge {
             self.next_generation += 1;
             let generation = GenerationId(self.next_generation);
             let policy = policy(&settings.pool);
-            self.generations
-                .insert(generation, Generation::new(pool, settings));
+            let mut edge = Generation::new(pool, settings);
+            edge.slow_log = slow_log;
+            self.generations.insert(generation, edge);
             wanted.push(WantedPool {
                 pool,
                 generation,
@@ -133,10 +148,19 @@ impl Edge {
         let wanted = Wanted {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
+            emergency: global.emergency_restart,
             pools: wanted,
         };
         self.config = config;
         Ok(wanted)
+    }
+
+    /// Makes everything anew with the configuration that is in force.
+    pub(super) fn renew(&mut self) {
+        match self.prepare(self.config.clone()) {
+            Ok(wanted) => self.happened.push_back(Event::Apply(wanted)),
+            Err(error) => log::error!("the old processes stay: {error}"),
+        }
     }
 
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
@@ -284,6 +308,7 @@ fn policy(pool: &Pool) -> Policy {
     Policy {
         pm: pool.pm,
         terminate_timeout: pool.request_terminate_timeout,
+        slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         preloader,
     }
 }
