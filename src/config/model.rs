@@ -185,6 +185,16 @@ pub enum Address {
     TcpAny(u16),
 }
 
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Unix(path) => path.display().fmt(f),
+            Address::Tcp(address) => address.fmt(f),
+            Address::TcpAny(port) => port.fmt(f),
+        }
+    }
+}
+
 /// How many workers a pool has and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessManager {
@@ -252,8 +262,30 @@ pub struct Limits {
 pub enum Application {
     /// PHP, in process, through libphp.
     Php(Php),
+    /// A CGI program for each request.
+    Cgi(Cgi),
+    /// A program that speaks HTTP and is there already.
+    Http(Http),
     /// A Rust handler that the embedding program registered under the pool's name.
     Rust,
+}
+
+/// Settings of a CGI application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgi {
+    /// The program that answers every request; `None`: the one that the web server names.
+    pub script: Option<PathBuf>,
+    /// What the web server names must lie below this directory.
+    pub root: Option<PathBuf>,
+    /// Give a query without `=` to the program as arguments (RFC 3875 section 4.4).
+    pub search_arguments: bool,
+}
+
+/// Settings of an HTTP application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Http {
+    /// Where the program listens.
+    pub address: Address,
 }
 
 /// Settings of a PHP application.
@@ -267,6 +299,10 @@ pub struct Php {
     pub php_ini: Option<PathBuf>,
     /// Start without php.ini and the files that are read after it.
     pub no_php_ini: bool,
+    /// Where the files are that are read after php.ini, as `PHP_INI_SCAN_DIR` says it; `None`: the usual place.
+    pub scan_dir: Option<String>,
+    /// Compile scripts with the information that debuggers and profilers want.
+    pub extended_info: bool,
     /// php.ini settings that stand over those of php.ini; a value is written as in php.ini.
     pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.

@@ -207,19 +207,25 @@ const MOST_PASSED: RawFd = 4096;
 /// close-on-exec and non-blocking. Descriptors among them that are no listening sockets are left alone. Only the first
 /// call finds any.
 pub fn passed_listeners() -> Vec<OwnedFd> {
-    static TAKEN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
     let is_for_us = number("LISTEN_PID") == RawFd::try_from(std::process::id()).ok();
     let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MOST_PASSED);
-    if !is_for_us || TAKEN.swap(true, std::sync::atomic::Ordering::SeqCst) {
+    if !is_for_us {
         return Vec::new();
     }
     (FIRST_PASSED..FIRST_PASSED + count)
-        .filter_map(adopt_listener)
+        .filter_map(passed_listener)
         .collect()
 }
 
-fn adopt_listener(fd: RawFd) -> Option<OwnedFd> {
+/// A listening socket that this process was started with, close-on-exec and non-blocking; `None` if the descriptor is no
+/// such thing, is a standard stream, or was asked for before.
+pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
+    static TAKEN: std::sync::Mutex<Vec<RawFd>> = std::sync::Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().ok()?;
+    if fd < FIRST_PASSED || taken.contains(&fd) {
+        return None;
+    }
     // SAFETY: only borrowed for two calls, both of which fail for a descriptor that is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let listens = nix::sys::socket::getsockopt(&borrowed, nix::sys::socket::sockopt::AcceptConn);
@@ -228,6 +234,7 @@ fn adopt_listener(fd: RawFd) -> Option<OwnedFd> {
     }
     set_close_on_exec(borrowed, true).ok()?;
     set_nonblocking(borrowed, true).ok()?;
+    taken.push(fd);
     // SAFETY: it is open, was passed to this process for its own use, and is taken once.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }

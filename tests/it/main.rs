@@ -10,6 +10,7 @@ mod kept;
 mod processes;
 mod protocol;
 mod reload;
+mod runtimes;
 mod scoreboard;
 mod service_manager;
 mod signals;

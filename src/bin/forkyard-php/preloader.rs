@@ -13,10 +13,10 @@ use forkyard::sys::process::{Side, exit_now, fork_sibling};
 use forkyard::sys::{self, last_word, program, signal, title};
 use forkyard::worker::{self, Kit, KitError, Seat, Settings};
 use std::error::Error as StdError;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -228,10 +228,11 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
 
     // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
-    let scanned = find_conf_d(config).filter(|_| std::env::var_os("PHP_INI_SCAN_DIR").is_none());
-    if let Some(path) = &scanned {
+    let before = std::env::var_os("PHP_INI_SCAN_DIR");
+    let scanned = scanned_directories(config, before.as_deref());
+    if let Some(list) = &scanned {
         // SAFETY: the process has one thread.
-        unsafe { std::env::set_var("PHP_INI_SCAN_DIR", path) };
+        unsafe { std::env::set_var("PHP_INI_SCAN_DIR", list) };
     }
     let php_ini = php_ini
         .map(|path| c_string("php_ini", path.as_os_str()))
@@ -243,10 +244,14 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
         lines.as_deref(),
         &executable,
         config.no_php_ini,
+        config.extended_info,
     );
-    if scanned.is_some() {
-        // SAFETY: the process has one thread.
-        unsafe { std::env::remove_var("PHP_INI_SCAN_DIR") };
+    // SAFETY: the process has one thread.
+    unsafe {
+        match &before {
+            Some(list) => std::env::set_var("PHP_INI_SCAN_DIR", list),
+            None => std::env::remove_var("PHP_INI_SCAN_DIR"),
+        }
     }
     if !is_started {
         return Err(Error::Start);
@@ -302,6 +307,22 @@ fn find_conf_d(config: &config::Php) -> Option<PathBuf> {
     candidates
         .map(|directory| directory.join("conf.d"))
         .find(|path| path.is_dir())
+}
+
+/// The list of directories whose files are read after php.ini: the operator's, in which an empty part stands for the
+/// usual one, or that one.
+fn scanned_directories(config: &config::Php, variable: Option<&OsStr>) -> Option<OsString> {
+    let usual = find_conf_d(config).map(PathBuf::into_os_string);
+    let wanted = config.scan_dir.as_deref().map(OsStr::new).or(variable);
+    let Some(list) = wanted else { return usual };
+    let (Some(usual), false) = (usual, list.is_empty()) else {
+        return Some(list.to_owned());
+    };
+    let parts = list
+        .as_bytes()
+        .split(|byte| *byte == b':')
+        .map(|part| if part.is_empty() { usual.as_bytes() } else { part });
+    Some(OsString::from_vec(parts.collect::<Vec<_>>().join(&b':')))
 }
 
 fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {

@@ -99,7 +99,7 @@ impl Alone {
             kit: kit.settings.clone(),
         };
         match server.ask(&begin, &kit.descriptors()) {
-            Answer::Ready { version } if version.starts_with("8.2.") => Ok(server),
+            Answer::Ready { version, .. } if version.starts_with("8.2.") => Ok(server),
             Answer::Error {
                 worker: None,
                 message,
@@ -177,6 +177,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         library: None,
         php_ini: Some(php_ini),
         no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
         defines: vec![],
         limit_extensions: setup
             .limit_extensions

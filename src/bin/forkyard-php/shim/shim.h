@@ -26,6 +26,7 @@ struct forkyard_shim_start {
     const char *ini_entries; /* "name=value\n" lines that win over every file; NULL: none */
     const char *executable;  /* for the PHP_BINARY constant */
     uint8_t no_php_ini;      /* no file is read */
+    uint8_t extended_info;   /* scripts are compiled with what debuggers and profilers want */
 };
 
 /* Ini values that matter before PHP sees a request: mostly how its parameters name a script. */
@@ -89,7 +90,7 @@ void forkyard_shim_stack(struct forkyard_shim_stack *stack);
 
 /* What PHP can be asked about itself. */
 enum forkyard_shim_report {
-    FORKYARD_SHIM_VERSION_TEXT = 0, /* the engine and its extensions */
+    FORKYARD_SHIM_VERSION_TEXT = 0, /* PHP, the engine and its extensions */
     FORKYARD_SHIM_MODULES = 1,
     FORKYARD_SHIM_INFO = 2
 };
