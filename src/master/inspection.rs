@@ -42,7 +42,11 @@ impl Manager {
                 self.dismiss(request.worker, Cause::Expired, step);
             }
         }
-        if view.about_to_run.is_empty() && view.running.is_empty() {
+        let is_settled = view
+            .running
+            .iter()
+            .all(|request| limits.is_settled(request, step.now));
+        if view.about_to_run.is_empty() && is_settled {
             self.watchdog_changed(id, watchdog::Cause::Quiet, None, step);
         } else {
             self.watchdog_changed(id, watchdog::Cause::Busy, Some(view), step);
@@ -86,9 +90,10 @@ impl Manager {
             watchdog::Order::Nothing => {}
             watchdog::Order::Time => self.timers.set_by(Timer::Expiry(id), step.now, soonest),
             watchdog::Order::TimeEarliest => {
+                // Not later than for a request that begins now and of which nobody tells.
                 let next = view.and_then(|view| limits.next_look(view, step.now));
-                self.timers
-                    .set(Timer::Expiry(id), step.now, next.unwrap_or(soonest));
+                let next = next.map_or(soonest, |next| next.min(soonest));
+                self.timers.set(Timer::Expiry(id), step.now, next);
             }
             watchdog::Order::Look => {
                 self.take_census(id, step);

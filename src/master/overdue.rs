@@ -49,6 +49,11 @@ impl Limits {
         }
     }
 
+    /// Whether nothing can become of a request any more: it was found slow, and may run for ever.
+    pub(super) fn is_settled(self, request: &Running, now: Tick) -> bool {
+        self.terminate.is_none() && (request.unlogged.is_none() || self.judge(request, now).is_slow)
+    }
+
     /// After which time a request that the census shows is slow or expires, if one does; those that [`Limits::judge`]
     /// found either way are not looked at again for that.
     pub(super) fn next_look(self, view: &View, now: Tick) -> Option<Duration> {
@@ -126,6 +131,18 @@ mod tests {
         let verdict = LIMITS.judge(&late, at(20));
         assert!(verdict.is_slow && !verdict.is_expired);
         assert_eq!(next(late, at(20)), Some(TRACE_TIME));
+    }
+
+    #[test]
+    fn a_slow_request_that_may_run_for_ever_is_not_looked_at_again() {
+        let limits = Limits {
+            terminate: None,
+            ..LIMITS
+        };
+        assert!(!limits.is_settled(&request(10, false), at(11)));
+        assert!(limits.is_settled(&request(10, false), at(12)));
+        assert!(limits.is_settled(&request(10, true), at(13)));
+        assert!(!LIMITS.is_settled(&request(10, true), at(13)));
     }
 
     #[test]

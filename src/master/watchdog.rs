@@ -7,7 +7,7 @@
 //!     └───────────────────────────────────┘ Quiet
 //! ```
 //!
-//! While no request runs nothing ticks: in Armed and Looking workers tell when they take up work. While some run there is
+//! While no request runs that could still be slow or expire nothing ticks: in Armed and Looking workers tell when they take up work. While some run there is
 //! one timer, for the earliest that can expire; no request that starts later can expire before it.
 
 /// The state.
@@ -15,7 +15,7 @@
 pub(super) enum Watchdog {
     /// The generation has no such timeout.
     Off,
-    /// No request ran when last looked; the next one is told.
+    /// No request ran when last looked, or none of which anything could become; the next one is told.
     Armed,
     /// A timer is set for the earliest request that can expire.
     Timing,

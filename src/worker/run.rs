@@ -102,6 +102,10 @@ impl Worker {
             if outcome.is_ok() && (!self.service.has_input() || self.is_worn_out()) {
                 break;
             }
+            if outcome.is_ok() {
+                // The next one was sent along with it: work that was taken up now.
+                self.lobby.take_up(&mut self.service);
+            }
         }
         match outcome {
             Ok(()) | Err(NoRequest::Silent) => self.keep(),

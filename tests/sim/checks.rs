@@ -54,13 +54,18 @@ impl World {
             if worker.gone.is_some() || worker.hostile || worker.was_termed || told_late {
                 continue;
             }
-            let slow = policy.slow_timeout.filter(|_| worker.traced != Some(slot.since));
+            let is_traced = worker.traced == Some(slot.since);
+            let slow = policy.slow_timeout.filter(|_| !is_traced);
+            let slow = slow.map(|timeout| slot.since + timeout);
             // What is slow and expired in the same moment is traced first.
-            let terminate = policy.terminate_timeout.map(|timeout| timeout + TRACE);
-            let Some(timeout) = slow.into_iter().chain(terminate).min() else {
+            let terminate = policy.terminate_timeout.map(|timeout| {
+                let since = slot.since + timeout;
+                since.max(worker.traced_at + TRACE)
+            });
+            let Some(due) = slow.into_iter().chain(terminate).min() else {
                 continue;
             };
-            let latest = slot.since + timeout + LATE;
+            let latest = due + LATE;
             if self.manager.next_deadline().is_none_or(|due| due > latest) {
                 return Err(format!("the request of {id:?} runs and nobody looks"));
             }
@@ -369,6 +374,7 @@ impl World {
             return self.fail(format!("{id:?} is traced for no reason"));
         };
         let (hostile, before) = (worker.hostile, worker.traced);
+        worker.traced_at = now;
         worker.traced = Some(if hostile { now } else { row.since });
         if hostile {
             if before.is_some_and(|before| now.since(before) < timeout) {

@@ -89,6 +89,7 @@ impl World {
             was_retired: false,
             was_termed: false,
             traced: None,
+            traced_at: Tick::ZERO,
         };
         if worker.hostile || worker.ignores_term {
             self.tally.faults += 1;

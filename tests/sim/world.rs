@@ -72,6 +72,8 @@ pub(crate) struct Worker {
     pub(crate) was_termed: bool,
     /// When the last request began that was traced.
     pub(crate) traced: Option<Tick>,
+    /// When that was.
+    pub(crate) traced_at: Tick,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -11,7 +11,7 @@ use crate::config::report::Report;
 /// php-fpm's default.
 const DEFAULT_TRACE_DEPTH: u32 = 20;
 
-/// php-fpm's rules: a time needs a file, may not be longer than a request may take, and a depth needs a file.
+/// php-fpm's rules: a time needs a file, may not be longer than a request may take; and a depth is of use with a file.
 pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<SlowLog> {
     let path = draft
         .slowlog
@@ -22,11 +22,7 @@ pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<
         draft.request_slowlog_trace_depth.written(),
         draft.slowlog.is_absent(),
     ) {
-        report.rule(
-            written,
-            "there is no slowlog whose depth it could be",
-            "set slowlog as well",
-        );
+        report.warn(written, "it has no effect without slowlog", "set slowlog as well");
     }
     let timeout = draft.request_slowlog_timeout.written()?;
     let is_longer = |longest: Duration| !longest.is_zero() && timeout.value.0 > longest;

@@ -53,11 +53,11 @@ fn rules_of_a_pool() {
         ),
         (
             "request_slowlog_trace_depth = 5",
-            "7:1: error: [pool www] request_slowlog_trace_depth: there is no slowlog whose depth it could be; set slowlog as well",
+            "7:1: warning: [pool www] request_slowlog_trace_depth: it has no effect without slowlog; set slowlog as well",
         ),
         (
             "request_slowlog_trace_depth = 0\nslowlog = \"/var/log/x\"",
-            "7:1: error: [pool www] request_slowlog_trace_depth: 0 is out of range; give a number from 1 to 2147483647",
+            "7:1: error: [pool www] request_slowlog_trace_depth: 0 is out of range; give a whole number from 1 to 2147483647",
         ),
         (
             "request_slowlog_timeout = \"6s\"\nrequest_terminate_timeout = \"5s\"\nslowlog = \"/var/log/x\"",
