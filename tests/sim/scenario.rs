@@ -119,8 +119,8 @@ impl Scenario {
             process_max: capped.then(|| random.between(1, 3 * pools + 2)),
             preloaders: random.percent(40),
             timeouts: random.percent(40),
-            slow_logs: random.percent(40),
-            emergencies: random.percent(30),
+            slow_logs: mutant.is_none() && random.percent(40),
+            emergencies: mutant.is_none() && random.percent(30),
             mutant,
         }
     }
