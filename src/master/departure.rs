@@ -121,14 +121,14 @@ impl Manager {
         self.timers.clear(Timer::Worker(id));
         self.give_back(id_of_generation, worker.slot);
         let stayed = worker.going == Going::Staying;
-        step.say(Notice::WorkerGone(id, exit, !stayed || exit == Exit::Code(0)));
+        let expired = matches!(
+            worker.going,
+            Going::Terminated(Why::Expired) | Going::Killed(Why::Expired)
+        );
+        let is_expected = exit == Exit::Code(0) || !(stayed || expired);
+        step.say(Notice::WorkerGone(id, exit, is_expected));
         if let Some(generation) = self.generations.get_mut(&id_of_generation) {
-            let replaced = stayed
-                || matches!(
-                    worker.going,
-                    Going::Terminated(Why::Expired) | Going::Killed(Why::Expired)
-                );
-            if replaced && matches!(generation.policy.pm, ProcessManager::Dynamic { .. }) {
+            if (stayed || expired) && matches!(generation.policy.pm, ProcessManager::Dynamic { .. }) {
                 generation.owed = generation.owed.saturating_add(1);
             }
             if worker.life == Life::Up {

@@ -5,6 +5,7 @@
 mod applications;
 mod births;
 mod documents;
+mod emergency;
 mod faults;
 mod kept;
 mod processes;
@@ -14,5 +15,7 @@ mod runtimes;
 mod scoreboard;
 mod service_manager;
 mod signals;
+mod slow;
 mod support;
 mod syscalls;
+mod terminate;
