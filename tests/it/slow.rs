@@ -343,3 +343,54 @@ fn a_log_that_cannot_be_opened_is_an_error_at_the_start() {
     );
     assert!(!dir.path().join("www.sock").exists());
 }
+
+/// A container's root, as a rule.
+fn without_the_capability(settings: &str) -> Option<(Daemon, tempfile::TempDir)> {
+    if !is_root() {
+        return None;
+    }
+    let dir = directory();
+    write_scripts(dir.path());
+    fs::write(dir.path().join("forkyard.toml"), slow_pool(dir.path(), settings)).expect("write");
+    let mut command = Command::new("setpriv");
+    command
+        .args([
+            "--bounding-set=-sys_ptrace",
+            env!("CARGO_BIN_EXE_forkyard"),
+            "run",
+            "-c",
+        ])
+        .arg(dir.path().join("forkyard.toml"));
+    let daemon = Daemon::launch(dir.path(), command);
+    daemon.wait_for("ready to handle connections");
+    Some((daemon, dir))
+}
+
+#[test]
+fn who_may_not_look_says_so() {
+    let Some((daemon, dir)) = without_the_capability("") else {
+        return;
+    };
+    assert_eq!(daemon.get("www", "slow.php?how=sleep").body(), "done");
+    let line = daemon.wait_for("failed to trace child ");
+    assert!(
+        line.contains("ERROR: [pool www] ") && line.contains("Permission denied"),
+        "{line}"
+    );
+    let text = entry(&dir.path().join("slow.log"));
+    assert!(text.ends_with("/slow.php\n+++ dump failed\n"), "{text}");
+}
+
+#[test]
+fn the_pools_user_may_look_at_dumpable_workers() {
+    let is_restricted =
+        fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").is_ok_and(|scope| scope.trim() != "0");
+    let settings = "process.dumpable = true\n";
+    let Some((daemon, dir)) = without_the_capability(settings).filter(|_| !is_restricted) else {
+        return;
+    };
+    assert_eq!(daemon.get("www", "slow.php?how=sleep").body(), "done");
+    daemon.wait_for("finished trace of ");
+    let text = entry(&dir.path().join("slow.log"));
+    assert!(text.contains("] sleep() ") && !text.contains("+++"), "{text}");
+}

@@ -235,3 +235,21 @@ fn no_shutdown_function_runs() {
     daemon.wait_for("exited on signal 15 (SIGTERM)");
     assert!(!daemon.dir.join("ran").exists());
 }
+
+#[test]
+fn a_program_goes_with_its_request() {
+    use std::os::unix::fs::PermissionsExt;
+    let daemon = Daemon::start(|dir| {
+        make_writable(dir);
+        let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let settings = "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = \"1s\"\n";
+        crate::support::daemon::pool(dir, "www", settings, &application)
+    });
+    let path = daemon.write("sleep.cgi", "#!/bin/sh\necho $$ > pid\nsleep 60\n");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    let answer = daemon.get("www", "sleep.cgi");
+    assert!(is_timeout(&answer), "{}", answer.text());
+    let text = std::fs::read_to_string(daemon.dir.join("pid")).expect("it ran");
+    let pid: u32 = text.trim().parse().expect("a pid");
+    until("the program's end", || (!process::runs(pid)).then_some(()));
+}
