@@ -1,7 +1,7 @@
 //! What was probably meant by a key that doesn't exist: the nearest one, the section it belongs in, or what a
 //! php-fpm setting is called here.
 
-use super::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft};
+use super::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
 use super::settings::{self, SETTINGS, Setting};
 
 /// Keys less alike than this are not suggested.
@@ -116,7 +116,11 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
     let in_application = path.strip_prefix("application.");
     let php = |leaf: &str| {
         let key = format!("application.{leaf}");
-        is(PhpDraft::KEYS, &key) || is(CgiDraft::KEYS, &key) || is(HttpDraft::KEYS, &key) || leaf == "runtime"
+        is(PhpDraft::KEYS, &key)
+            || is(CgiDraft::KEYS, &key)
+            || is(HttpDraft::KEYS, &key)
+            || is(WrappedDraft::KEYS, &key)
+            || leaf == "runtime"
     };
     let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
     let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);

@@ -1,13 +1,12 @@
 //! Descriptors: pipes, socket pairs, passing them on, and closing what a child must not have.
 
 use super::error::{Error, Named, Result};
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, SealFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
     socketpair,
 };
-use std::io::{IoSlice, IoSliceMut, Seek, Write};
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Most descriptors in one message: the kernel's SCM_MAX_FD is 253 (unix(7)).
@@ -27,16 +26,6 @@ pub fn pipe(nonblocking: bool) -> Result<(OwnedFd, OwnedFd)> {
 pub fn socket_pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socketpair(AddressFamily::Unix, kind, None, flags).named("socketpair", "")
-}
-
-/// A file in memory with these bytes, to be read from its beginning; close-on-exec.
-pub fn memory_file(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
-    let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC).named("memfd_create", name)?;
-    let mut file = std::fs::File::from(fd);
-    file.write_all(bytes)
-        .and_then(|()| file.rewind())
-        .map_err(|error| Error::from_io("write", name, &error))?;
-    Ok(file.into())
 }
 
 /// Makes a descriptor blocking or non-blocking. The setting belongs to the open file: all who share it see it.
@@ -202,6 +191,25 @@ pub const LISTEN_VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDN
 const FIRST_PASSED: RawFd = 3;
 /// Descriptors that are taken from a service manager; more are left alone.
 const MOST_PASSED: RawFd = 4096;
+
+/// A file without a name that has these bytes and can't be changed any more (memfd_create(2), sealed).
+pub fn nameless_file(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = memfd_create(name, flags).named("memfd_create", name)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match nix::unistd::write(&file, rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("write", name, errno)),
+        }
+    }
+    let seals =
+        SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).named("fcntl", name)?;
+    Ok(file)
+}
 
 /// The listening sockets that this process was started with, as LISTEN_PID and LISTEN_FDS say (sd_listen_fds(3)):
 /// close-on-exec and non-blocking. Descriptors among them that are no listening sockets are left alone. Only the first

@@ -9,7 +9,6 @@ mod ffi;
 mod preloader;
 mod report;
 mod sapi;
-mod socket;
 mod tracer;
 
 use std::process::ExitCode;

@@ -3,11 +3,11 @@
 use crate::ffi;
 use crate::ffi::{Php, SYSTEM, USER};
 use crate::sapi::PhpRuntime;
-use crate::socket::{Message, Socket, last_words};
 use forkyard::config::{self, Application};
 use forkyard::logs::Log;
-use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED};
+use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use forkyard::runtime::php::settings;
+use forkyard::runtime::preloader::{Message, Socket};
 use forkyard::slowlog::StackSource;
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
 use forkyard::sys::{self, last_word, program, signal, title};
@@ -15,6 +15,7 @@ use forkyard::worker::{self, Kit, KitError, Seat, Settings};
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -71,7 +72,8 @@ impl From<sys::Error> for Error {
 
 /// Serves the master until it closes the socket.
 pub(crate) fn run() -> ExitCode {
-    let mut socket = match Socket::adopt() {
+    // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
+    let mut socket = match Socket::new(unsafe { sys::fd::adopt(SOCKET) }) {
         Ok(socket) => socket,
         Err(error) => {
             last_words(&format!(
@@ -112,6 +114,11 @@ pub(crate) fn run() -> ExitCode {
             Err(error) => return lost(&error),
         }
     }
+}
+
+/// Says something that must not be lost before there is a log.
+fn last_words(text: &str) {
+    let _ = writeln!(std::io::stderr(), "forkyard-php: {text}");
 }
 
 fn lost(error: &sys::Error) -> ExitCode {

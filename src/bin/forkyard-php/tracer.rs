@@ -5,7 +5,8 @@ use forkyard::logs::Log;
 use forkyard::slowlog::{self, Job};
 use forkyard::sys::fd::adopt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 /// EX_SOFTWARE, sysexits.h.
@@ -18,12 +19,7 @@ pub(crate) fn run() -> ExitCode {
     // SAFETY: the master starts this program with these descriptors, and nothing has taken them yet.
     let (log, messages) = unsafe { (adopt(slowlog::LOG), adopt(slowlog::MESSAGES)) };
     Log::install().send_to_master(messages);
-    let mut text = Vec::new();
-    let read = std::io::stdin().take(MAX_JOB_BYTES).read_to_end(&mut text);
-    let job: Job = match read
-        .map_err(serde_json::Error::io)
-        .and_then(|_| serde_json::from_slice(&text))
-    {
+    let job = match read_job() {
         Ok(job) => job,
         Err(error) => {
             log::error!("the tracer does not understand the master: {error}");
@@ -41,4 +37,15 @@ pub(crate) fn run() -> ExitCode {
             ExitCode::from(EXIT_SOFTWARE)
         }
     }
+}
+
+/// The job is a file, whose beginning is not where its writer has left it.
+fn read_job() -> Result<Job, serde_json::Error> {
+    let mut text = Vec::new();
+    let file = std::io::stdin().as_fd().try_clone_to_owned();
+    let mut file = file.map(File::from).map_err(serde_json::Error::io)?;
+    file.rewind()
+        .and_then(|()| file.take(MAX_JOB_BYTES).read_to_end(&mut text))
+        .map_err(serde_json::Error::io)?;
+    serde_json::from_slice(&text)
 }

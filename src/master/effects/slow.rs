@@ -124,7 +124,7 @@ impl Edge {
         let messages = copy(&resources.messages_in)?;
         let mut descriptors = vec![
             (
-                fd::memory_file("forkyard trace", &bytes_of(&job))?,
+                fd::nameless_file("forkyard-trace", &bytes_of(&job))?,
                 STANDARD_INPUT,
             ),
             (copy(log)?, slowlog::LOG),
