@@ -104,7 +104,7 @@ struct Stock {
 }
 
 impl Stock {
-    fn start() -> Option<Stock> {
+    fn start(settings: &str) -> Option<Stock> {
         if !Path::new(STOCK).exists() {
             eprintln!("skipped: there is no {STOCK}");
             return None;
@@ -119,7 +119,7 @@ impl Stock {
         };
         let text = format!(
             "[global]\nerror_log = {0}/fpm.log\ndaemonize = no\n[www]\nlisten = {0}/www.sock\nlisten.mode = 0666\n\
-             pm = static\npm.max_children = 1\n{user}slowlog = {0}/slow.log\nrequest_slowlog_timeout = 1s\n",
+             pm = static\npm.max_children = 1\n{user}slowlog = {0}/slow.log\nrequest_slowlog_timeout = 1s\n{settings}",
             path.display()
         );
         fs::write(path.join("fpm.conf"), text).expect("write");
@@ -149,6 +149,68 @@ impl Stock {
     }
 }
 
+/// A line of the log, without what differs from run to run.
+fn comparable_line(log: &str, text: &str, dir: &Path) -> String {
+    let line = log
+        .lines()
+        .find(|line| line.contains(text))
+        .unwrap_or_else(|| panic!("no {text} in\n{log}"));
+    let (_, line) = line.split_once("] ").expect("a time");
+    let line = line.replace(&dir.display().to_string(), "DIR");
+    let mut shown = String::new();
+    let mut rest = line.as_str();
+    // Pids and seconds; the small numbers are settings.
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(at);
+        let end = from
+            .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+            .unwrap_or(from.len());
+        let number = &from[..end];
+        shown.push_str(before);
+        shown.push_str(match number.split_once('.') {
+            Some((_, micros)) if micros.len() == 6 => "SECONDS",
+            _ if number.len() > 2 => "PID",
+            _ => number,
+        });
+        rest = &from[end..];
+    }
+    shown + rest
+}
+
+#[test]
+fn the_log_has_php_fpms_lines() {
+    let Some(stock) = Stock::start("request_terminate_timeout = 2s\n") else {
+        return;
+    };
+    let daemon = daemon("request_terminate_timeout = \"2s\"\n");
+    let theirs = stock.dir.path();
+    let mut client = Client::connect(&theirs.join("www.sock")).expect("connect");
+    let params = Params::get(theirs, "slow.php", "how=sleep");
+    let _ = client.request(&params, b"");
+    let _ = daemon.get("www", "slow.php?how=sleep");
+    daemon.wait_for("exited on signal 15");
+    let log = until("php-fpm's log", || {
+        let log = entry(&theirs.join("fpm.log"));
+        log.contains("exited on signal 15").then_some(log)
+    });
+    for text in [
+        "executing too slow",
+        "execution timed out",
+        "about to trace",
+        "finished trace of",
+    ] {
+        assert_eq!(
+            comparable_line(&daemon.log(), text, &daemon.dir),
+            comparable_line(&log, text, theirs),
+        );
+    }
+    let (ours, theirs) = (
+        comparable_line(&daemon.log(), "exited on signal 15", &daemon.dir),
+        comparable_line(&log, "exited on signal 15", theirs),
+    );
+    assert!(ours.starts_with(&theirs), "{ours}\n{theirs}");
+}
+
 impl Drop for Stock {
     fn drop(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
@@ -160,7 +222,7 @@ impl Drop for Stock {
 #[test]
 fn entries_are_php_fpms() {
     let daemon = daemon("");
-    let stock = Stock::start();
+    let stock = Stock::start("");
     let log = daemon.dir.join("slow.log");
     for (index, how) in ["sleep", "read"].into_iter().enumerate() {
         let answer = daemon.get("www", &format!("slow.php?how={how}"));
