@@ -15,6 +15,7 @@
 //! * [`listen`]: listening sockets.
 //! * [`status`]: a snapshot of a pool, rendered.
 //! * [`logs`]: the daemon's own log.
+//! * [`slowlog`]: what a slow worker is busy with, read from its memory and written down.
 //! * [`abi`]: the worker contract as a C ABI.
 //! * [`sys`]: the only door to the kernel.
 //! * [`tick`]: monotonic time as a value.
@@ -32,6 +33,7 @@ pub mod master;
 pub mod reporter;
 pub mod runtime;
 pub mod scoreboard;
+pub mod slowlog;
 pub mod status;
 #[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;

@@ -90,6 +90,8 @@ pub const SETTINGS: &[Setting] = &[
     row(Global, "syslog.facility", "syslog.facility", "name of a facility", r#"`"daemon"`"#, "the facility in syslog", ""),
     row(Global, "systemd_interval", "systemd_interval", "duration", r#"`"10s"`"#, "how often systemd is told what the pools do, if it has set NOTIFY_SOCKET; 0: never", ""),
     row(Global, "process_control_timeout", "process_control_timeout", "duration", r#"`"60s"`"#, "how long a worker that has to go may work on its request before it is terminated", "0 is the default there, and requests are cut off"),
+    row(Global, "emergency_restart_threshold", "emergency_restart_threshold", "number", "`0`", "so many workers killed by SIGSEGV or SIGBUS within `emergency_restart_interval` give every pool new processes, as a reload does; 0: never", ""),
+    row(Global, "emergency_restart_interval", "emergency_restart_interval", "duration", "`0`", "see `emergency_restart_threshold`; 0: never", "a machine that was booted a moment ago counts right"),
     row(Global, "process.max", "process.max", "number", "`0`", "most workers over all pools; 0: no limit", ""),
     row(Global, "process.priority", "process.priority", "number, -19 to 20", "as inherited", "nice(2) value of the master; ignored, with a warning, without root", ""),
     row(Global, "daemonize", "daemonize", "flag", "`false`", "go to the background after start-up", "`yes` is the default there"),
@@ -116,7 +118,11 @@ pub const SETTINGS: &[Setting] = &[
     row(Pool, "max_spawn_rate", "pm.max_spawn_rate", "number, 1 or more", "`32`", "`dynamic`: most workers started in one step", ""),
     row(Pool, "process_idle_timeout", "pm.process_idle_timeout", "duration, not 0", r#"`"10s"`"#, "`dynamic`, `ondemand`: an idle worker that is not needed goes after this time", "for `ondemand` only"),
     row(Pool, "max_requests", "pm.max_requests", "number", "`0`", "a worker is replaced after this many requests; 0: never", ""),
-    row(Pool, "request_terminate_timeout", "request_terminate_timeout", "duration", "`0`", "a request that takes longer is ended, and its worker with it; 0: never", "also counts after the script has finished the answer early"),
+    row(Pool, "request_terminate_timeout", "request_terminate_timeout", "duration", "`0`", "a request that takes longer is ended, and its worker with it; 0: never ([Slow requests](slow-requests.md))", "the client is answered with 504"),
+    row(Pool, "request_terminate_timeout_track_finished", "request_terminate_timeout_track_finished", "flag", "`false`", "also count while the application works on after it has ended its answer", ""),
+    row(Pool, "slowlog", "slowlog", "path", "none", "file in which slow requests are written down", ""),
+    row(Pool, "request_slowlog_timeout", "request_slowlog_timeout", "duration", "`0`", "a request that takes longer is slow; 0: none is. Needs `slowlog`; no more than `request_terminate_timeout`", ""),
+    row(Pool, "request_slowlog_trace_depth", "request_slowlog_trace_depth", "number, 1 or more", "`20`", "calls that are written down of each, the innermost first. Needs `slowlog`", ""),
     row(Pool, "client_timeout", "", "duration, not 0", r#"`"60s"`"#, "how long a client that is silent in the middle of a request may keep a worker waiting", "waits for ever"),
     row(Pool, "keepalive_timeout", "", "duration, not 0", r#"`"75s"`"#, "how long an idle connection that the web server keeps stays open", "for ever, and it holds a worker"),
     row(Pool, "limits.params_bytes", "", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#, "most bytes of the names and values of one request's parameters", "fixed"),
@@ -195,10 +201,7 @@ const fn absent(directives: &'static [&'static str], instead: &'static str, advi
 #[rustfmt::skip]
 pub const ABSENT: &[Absent] = &[
     absent(&["prefix"], "write paths in full", "leave it out: paths are written in full"),
-    absent(&["request_terminate_timeout_track_finished"], "always so", "leave it out: request_terminate_timeout always counts until the worker is done with the request"),
-    absent(&["slowlog", "request_slowlog_timeout", "request_slowlog_trace_depth"], "nothing yet", "a slow log is not available; leave it out"),
     absent(&["log_buffering"], "a line is written at once", "leave it out: a log line is always written at once"),
-    absent(&["emergency_restart_threshold", "emergency_restart_interval"], "the master doesn't restart itself", "leave it out: the master never restarts itself"),
     absent(&["events.mechanism"], "always epoll", "leave it out: epoll is always used"),
 ];
 

@@ -433,7 +433,10 @@ impl Master {
                     self.tell_stopping();
                     self.tell(Event::Finish);
                 }
-                SIGUSR1 => self.reopen_logs(),
+                SIGUSR1 => {
+                    self.reopen_logs();
+                    self.edge.reopen_slow_logs();
+                }
                 SIGUSR2 => {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();

@@ -18,6 +18,7 @@ mod run;
 mod service;
 mod settle;
 pub mod snapshot;
+mod time_up;
 mod transfer;
 
 pub use kit::{Kit, KitError, Seat, Settings};

@@ -5,6 +5,7 @@
 mod applications;
 mod births;
 mod documents;
+mod emergency;
 mod faults;
 mod kept;
 mod logs;
@@ -18,6 +19,8 @@ mod scrapers;
 mod security;
 mod service_manager;
 mod signals;
+mod slow;
 mod support;
 mod syscalls;
+mod terminate;
 mod web_servers;

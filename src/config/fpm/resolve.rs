@@ -8,8 +8,8 @@ use super::validate::Context;
 use super::values::{Manager, Values};
 use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use crate::config::{
-    AccessLog, Address, Application, Config, Confine, CoreLimit, Global, Limits, Listen, LogFormat, LogLevel,
-    LogTarget, Php, Pool, ProcessManager, RequestSettings,
+    AccessLog, Address, Application, Config, Confine, CoreLimit, EmergencyRestart, Global, Limits, Listen,
+    LogFormat, LogLevel, LogTarget, Php, Pool, ProcessManager, RequestSettings, SlowLog,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -35,6 +35,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const STATUS_BACKLOG: i32 = -1;
 /// Which php.ini settings a request may bring along; read here and not passed on to PHP.
 pub(in crate::config) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
+/// php-fpm's default for `request_slowlog_trace_depth`.
+const TRACE_DEPTH: u32 = 20;
 /// After how long a surplus worker of a dynamic pool ends.
 const SURPLUS_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -81,6 +83,7 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         log_limit: usize::try_from(values.number("log_limit")).unwrap_or(0),
         systemd_interval: Some(seconds(values, "systemd_interval")).filter(|interval| !interval.is_zero()),
         process_max: positive(values, "process.max"),
+        emergency_restart: emergency_restart(values),
         process_priority: priority(values, context),
         process_control_timeout: if values.is_written("process_control_timeout") {
             seconds(values, "process_control_timeout")
@@ -130,6 +133,8 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         max_requests: positive(values, "pm.max_requests").map(u64::from),
         request_terminate_timeout: Some(seconds(values, "request_terminate_timeout"))
             .filter(|timeout| !timeout.is_zero()),
+        request_terminate_timeout_track_finished: values.flag("request_terminate_timeout_track_finished"),
+        slow_log: slow_log(values),
         client_timeout: CLIENT_TIMEOUT,
         keepalive_timeout: KEEPALIVE_TIMEOUT,
         limits: LIMITS,
@@ -242,6 +247,25 @@ fn request_settings(text: &PoolText, context: &mut Context<'_>) -> Result<Reques
 
 fn seconds(values: &Values, name: &str) -> Duration {
     Duration::from_secs(u64::try_from(values.number(name)).unwrap_or(0))
+}
+
+fn slow_log(values: &Values) -> Option<SlowLog> {
+    let timeout = seconds(values, "request_slowlog_timeout");
+    let path = values.full("slowlog").filter(|_| !timeout.is_zero())?;
+    Some(SlowLog {
+        path: PathBuf::from(path),
+        timeout,
+        trace_depth: positive(values, "request_slowlog_trace_depth").unwrap_or(TRACE_DEPTH),
+    })
+}
+
+fn emergency_restart(values: &Values) -> Option<EmergencyRestart> {
+    let interval = seconds(values, "emergency_restart_interval");
+    Some(EmergencyRestart {
+        threshold: positive(values, "emergency_restart_threshold")?,
+        interval,
+    })
+    .filter(|_| !interval.is_zero())
 }
 
 fn positive(values: &Values, name: &str) -> Option<u32> {

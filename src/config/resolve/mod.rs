@@ -7,6 +7,7 @@ mod listen;
 mod manager;
 mod pool;
 mod programs;
+mod slow;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

@@ -82,6 +82,11 @@ pub(super) fn resolve(
         request_terminate_timeout: (draft.request_terminate_timeout.written())
             .map(|written| written.value.0)
             .filter(|timeout| !timeout.is_zero()),
+        request_terminate_timeout_track_finished: flag(
+            &draft.request_terminate_timeout_track_finished,
+            false,
+        ),
+        slow_log: super::slow::resolve(draft, world, report),
         client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
         keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
         limits: limits(draft, report),

@@ -66,6 +66,7 @@ impl Edge {
             begun: clock::now(),
             up: false,
             unfinished: false,
+            traceable: None,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -159,6 +160,12 @@ impl Edge {
     /// A worker exists.
     pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
         if let Some(edge) = self.workers.get_mut(&worker) {
+            let resources = self
+                .generations
+                .get(&edge.generation)
+                .and_then(|g| g.resources.as_ref());
+            let preloader = resources.and_then(|r| r.preloader.as_ref());
+            edge.traceable = preloader.and_then(|p| p.traceable.clone());
             edge.pid = Some(pid);
             self.pids.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
@@ -240,6 +247,7 @@ impl Edge {
         };
         let pid = process::start(&program)?;
         drop(program);
+        let executable = launch.path;
         self.pids.insert(pid, Who::Preloader(id));
         let both = Interest::READABLE | Interest::WRITABLE;
         self.sources
@@ -247,6 +255,7 @@ impl Edge {
         self.sources
             .watch(&self.registry, &output, Source::PreloaderOutput(id))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
+        preloader.executable = super::slow::identify(&executable);
         let (settings, descriptors) = kit.take_apart();
         preloader.send(&Command::Begin { kit: settings }, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));

@@ -10,6 +10,7 @@ mod preloader;
 mod reporter;
 mod said;
 mod say;
+mod slow;
 mod sources;
 mod totals;
 
@@ -19,7 +20,7 @@ use crate::config::Config;
 use crate::listen::Inherited;
 use crate::logs::Log;
 use crate::scoreboard::{Stage, census, header};
-use crate::sys::{diag, process};
+use crate::sys::{diag, last_word, process};
 use crate::worker::Runtime;
 use generation::Generation;
 use mio::Registry;
@@ -28,6 +29,7 @@ use output::Lines;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 pub use pools::ApplyError;
 pub(super) use sources::{SIGNALS, Source};
@@ -80,6 +82,8 @@ struct WorkerEdge {
     up: bool,
     /// A line of its output is not complete.
     unfinished: bool,
+    /// How what it is busy with can be seen; `None`: it can't.
+    traceable: Option<Rc<slow::Traceable>>,
 }
 
 /// Whose a pid is.
@@ -88,6 +92,8 @@ enum Who {
     Worker(WorkerId),
     Preloader(GenerationId),
     Reporter(PoolId),
+    /// A process that writes down what the worker with this pid is busy with.
+    Tracer(i32),
 }
 
 impl Edge {
@@ -140,6 +146,7 @@ impl Edge {
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
+            Action::TimeUp(worker) => self.time_up(worker),
             Action::Kill(worker, force) => self.kill(worker, force),
             Action::Publish(generation, figures) => {
                 if let Some(resources) = self
@@ -149,8 +156,12 @@ impl Edge {
                 {
                     let counter = crate::scoreboard::layout::header::MAX_CHILDREN_REACHED;
                     header::raise(resources.board.header(), counter, figures.max_children_reached);
+                    let counter = crate::scoreboard::layout::header::SLOW_REQUESTS;
+                    header::raise(resources.board.header(), counter, figures.slow_requests);
                 }
             }
+            Action::Trace(worker) => self.trace(worker),
+            Action::Renew => self.renew(),
             Action::DropGeneration(generation) => self.drop_generation(generation),
             Action::ClosePool(pool) => self.close_pool(pool),
             Action::Say(notice) => self.say(&notice),
@@ -168,7 +179,11 @@ impl Edge {
                 let Some(page) = resources.board.slot(slot as usize) else {
                     continue;
                 };
-                rows.push(row(worker, page));
+                rows.push(row(
+                    worker,
+                    page,
+                    generation.settings.pool.request_terminate_timeout_track_finished,
+                ));
             }
         }
         let queued = self.pools.get(&generation.pool).map(pools::PoolEdge::queued);
@@ -193,19 +208,26 @@ impl Edge {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        let signal = match force {
-            Force::Ask => {
-                worker.retire = None;
-                return;
-            }
-            Force::Terminate => Signal::SIGTERM,
-            Force::Kill => Signal::SIGKILL,
+        worker.retire = None;
+        let Some(pid) = worker.pid else { return };
+        let sent = match force {
+            Force::Ask => Ok(()),
+            Force::Terminate => process::send_signal(pid, Signal::SIGTERM),
+            Force::Kill => process::send_signal(pid, Signal::SIGKILL),
+        };
+        if let Err(error) = sent {
+            log::error!("{error}");
+        }
+    }
+
+    /// The worker answers for its request, and ends.
+    fn time_up(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
         };
         worker.retire = None;
-        if let Some(pid) = worker.pid {
-            if let Err(error) = process::send_signal(pid, signal) {
-                log::error!("{error}");
-            }
+        if let Some(Err(error)) = worker.pid.map(last_word::send_time_up) {
+            log::error!("{error}");
         }
     }
 
@@ -231,18 +253,21 @@ impl Edge {
     }
 }
 
-/// A slot, as far as the core looks at it.
-fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64]) -> Row {
+/// A slot, as far as the core looks at it. `track_finished`: a request that is answered may still be ended.
+fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64], track_finished: bool) -> Row {
     use crate::scoreboard::layout::slot;
     let stage = census::stage(page);
+    let (since, running) = match stage {
+        Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => (slot::SINCE, false),
+        Stage::ReadingHeaders | Stage::Info | Stage::Executing => (slot::TAKEN, true),
+        Stage::End => (slot::TAKEN, track_finished),
+    };
     Row {
         worker,
         idle: stage == Stage::Accepting,
-        since: crate::tick::Tick::from_nanos(census::word(page, slot::SINCE)),
-        running: matches!(
-            stage,
-            Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::End
-        ),
+        since: crate::tick::Tick::from_nanos(census::word(page, since)),
+        running,
+        executing: stage == Stage::Executing,
         kept: u32::try_from(census::word(page, slot::KEPT)).unwrap_or(u32::MAX),
     }
 }

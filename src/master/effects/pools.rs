@@ -7,7 +7,7 @@ use crate::config::{Application, Config, Pool};
 use crate::confine::{self, ConfineError, Group};
 use crate::listen::{ListenError, Listener, bind};
 use crate::logs::{LogError, open_file};
-use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::runtime;
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::{self, Identity};
@@ -50,6 +50,8 @@ pub enum ApplyError {
     Listen(String, ListenError),
     /// A pool's user or group is unknown.
     Identity(String, Error),
+    /// A pool's log of slow requests can't be opened.
+    SlowLog(String, std::path::PathBuf, std::io::Error),
     /// A pool's application needs a program that is not there.
     Program(String, std::path::PathBuf),
     /// A pool can't be confined as it is to be.
@@ -67,6 +69,13 @@ impl fmt::Display for ApplyError {
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
             ApplyError::Confine(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::AccessLog(pool, error) => write!(f, "[pool {pool}] access log: {error}"),
+            ApplyError::SlowLog(pool, path, error) => {
+                write!(
+                    f,
+                    "[pool {pool}] Unable to create or open slowlog({}): {error}",
+                    path.display()
+                )
+            }
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -89,6 +98,7 @@ impl std::error::Error for ApplyError {
             ApplyError::Identity(_, error) => Some(error),
             ApplyError::Confine(_, error) => Some(error),
             ApplyError::AccessLog(_, error) => Some(error),
+            ApplyError::SlowLog(_, _, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -110,10 +120,12 @@ impl Edge {
                 let access = access
                     .transpose()
                     .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
-                Ok((
-                    self.settings(pool, config.global.log_limit, &mut identities)?,
-                    access,
-                ))
+                let slow = super::slow::open(pool).map_err(|error| {
+                    let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
+                    ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
+                })?;
+                let own = self.settings(pool, config.global.log_limit, &mut identities)?;
+                Ok((own, access, slow))
             });
             match own {
                 Ok(own) => settings.push(own),
@@ -139,7 +151,7 @@ impl Edge {
             }
         }
         let mut wanted = Vec::new();
-        for ((known, listener, status), (settings, access)) in opened.into_iter().zip(settings) {
+        for ((known, listener, status), (settings, access, slow_log)) in opened.into_iter().zip(settings) {
             let pool = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
@@ -153,8 +165,9 @@ impl Edge {
             let policy = policy(&settings.pool);
             let status_listen = settings.pool.status_listen.as_ref();
             self.set_reporter(pool, &settings.pool.name, status_listen, status);
-            self.generations
-                .insert(generation, Generation::new(pool, settings, access));
+            let mut edge = Generation::new(pool, settings, access);
+            edge.slow_log = slow_log;
+            self.generations.insert(generation, edge);
             wanted.push(WantedPool {
                 pool,
                 generation,
@@ -166,10 +179,19 @@ impl Edge {
         let wanted = Wanted {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
+            emergency: global.emergency_restart,
             pools: wanted,
         };
         self.config = config;
         Ok(wanted)
+    }
+
+    /// Makes everything anew with the configuration that is in force.
+    pub(super) fn renew(&mut self) {
+        match self.prepare(self.config.clone()) {
+            Ok(wanted) => self.happened.push_back(Event::Apply(wanted)),
+            Err(error) => log::error!("the old processes stay: {error}"),
+        }
     }
 
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
@@ -377,6 +399,7 @@ fn policy(pool: &Pool) -> Policy {
     Policy {
         pm: pool.pm,
         terminate_timeout: pool.request_terminate_timeout,
+        slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         preloader,
     }
 }
