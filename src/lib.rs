@@ -12,9 +12,11 @@
 //! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
 //! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
 //! * [`runtime`]: how a request is answered.
+//! * [`reporter`]: answers status and ping at an address of their own, whatever the workers do.
 //! * [`listen`]: listening sockets.
 //! * [`status`]: a snapshot of a pool, rendered.
 //! * [`logs`]: the daemon's own log.
+//! * [`slowlog`]: what a slow worker is busy with, read from its memory and written down.
 //! * [`abi`]: the worker contract as a C ABI.
 //! * [`sys`]: the only door to the kernel.
 //! * [`tick`]: monotonic time as a value.
@@ -30,8 +32,10 @@ pub mod fastcgi;
 pub mod listen;
 pub mod logs;
 pub mod master;
+pub mod reporter;
 pub mod runtime;
 pub mod scoreboard;
+pub mod slowlog;
 pub mod status;
 #[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;

@@ -182,6 +182,7 @@ pub fn run(
     master.tell_ready();
     master.set_bulletin(interval);
     let outcome = master.serve();
+    master.edge.end_reporters();
     master.edge.remove_socket_files();
     master.edge.remove_control_file();
     if let Some(path) = &pid_file {
@@ -331,7 +332,9 @@ impl Master {
                 }
             }
             for source in sources {
-                if self.edge.attend(source) {
+                if let Source::Status(pool) = source {
+                    self.edge.reporter_wanted(pool, self.manager.serving(pool));
+                } else if self.edge.attend(source) {
                     again.push(source);
                 }
                 self.settle();
@@ -342,6 +345,9 @@ impl Master {
                 };
                 self.obey(asker, &request);
             }
+            let manager = &self.manager;
+            self.edge
+                .tend_reporters(clock::now(), |pool| manager.serving(pool));
             self.feed_watchdog();
             self.publish_bulletin();
             if self
@@ -401,10 +407,15 @@ impl Master {
     fn timeout(&self) -> Option<Duration> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
         let bulletin = self.bulletin.as_ref().map(|bulletin| bulletin.due);
-        let deadline = [self.manager.next_deadline(), watchdog, bulletin]
-            .into_iter()
-            .flatten()
-            .min()?;
+        let deadline = [
+            self.manager.next_deadline(),
+            watchdog,
+            bulletin,
+            self.edge.reporters_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()?;
         let left = deadline.since(clock::now());
         // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
         Some(Duration::from_millis(
@@ -443,7 +454,10 @@ impl Master {
                     self.tell_stopping();
                     self.tell(Event::Finish);
                 }
-                SIGUSR1 => self.reopen_logs(),
+                SIGUSR1 => {
+                    self.reopen_logs();
+                    self.edge.reopen_slow_logs();
+                }
                 SIGUSR2 => {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();

@@ -10,6 +10,7 @@ pub mod fd;
 pub mod file;
 pub mod foreign;
 pub mod identity;
+pub mod last_word;
 pub mod notify;
 pub mod process;
 pub mod program;

@@ -1,6 +1,7 @@
 //! libphp and the shim, opened: the only place that calls them. shim.h is the same in C.
 
 use forkyard::runtime::php::files;
+use forkyard::slowlog::PhpLayout;
 use std::error::Error as StdError;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
@@ -21,7 +22,7 @@ pub(crate) struct Shim {
 include!(concat!(env!("OUT_DIR"), "/shims.rs"));
 
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 3;
+const SHIM_VERSION: u32 = 4;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -85,6 +86,7 @@ type EachScript = unsafe extern "C" fn(*mut c_void, *const c_char, usize, i64);
 type ScriptsFn = unsafe extern "C" fn(EachScript, *mut c_void);
 type CompileFn = unsafe extern "C" fn(*const c_char) -> c_int;
 type EndWorkerFn = unsafe extern "C" fn();
+type StackFn = unsafe extern "C" fn(*mut PhpLayout);
 
 /// libphp with its shim. Never unloaded: PHP leaves handlers and threads' data behind.
 #[derive(Debug)]
@@ -102,6 +104,7 @@ pub(crate) struct Php {
     scripts: ScriptsFn,
     compile: CompileFn,
     end_worker: EndWorkerFn,
+    stack: StackFn,
 }
 
 /// Why PHP can't be had.
@@ -213,6 +216,7 @@ impl Php {
                 end_worker: std::mem::transmute::<NonNull<c_void>, EndWorkerFn>(
                     shim.symbol(c"forkyard_shim_end_worker")?,
                 ),
+                stack: std::mem::transmute::<NonNull<c_void>, StackFn>(shim.symbol(c"forkyard_shim_stack")?),
             })
         }
     }
@@ -312,6 +316,14 @@ impl Php {
     pub(crate) fn compile(&self, path: &CStr) -> bool {
         // SAFETY: a C string that lives longer than the call.
         unsafe { (self.compile)(path.as_ptr()) == 0 }
+    }
+
+    /// Where the engine keeps its calls, in this process and all that are forked of it.
+    pub(crate) fn stack(&self) -> PhpLayout {
+        let mut layout = PhpLayout::default();
+        // SAFETY: struct forkyard_shim_stack is the same in C; PHP has started.
+        unsafe { (self.stack)(&raw mut layout) };
+        layout
     }
 
     /// Module shutdown, at the end of a worker.

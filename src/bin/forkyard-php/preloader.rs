@@ -9,8 +9,9 @@ use forkyard::logs::Log;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use forkyard::runtime::php::{files, settings};
 use forkyard::runtime::preloader::{Message, Socket};
+use forkyard::slowlog::StackSource;
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
-use forkyard::sys::{self, program, signal, title};
+use forkyard::sys::{self, last_word, program, signal, title};
 use forkyard::worker::{self, Kit, KitError, Seat, Settings};
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr, OsString};
@@ -118,6 +119,7 @@ pub(crate) fn run() -> ExitCode {
         version: preloader.php.version.clone(),
         extensions: preloader.php.ini(c"extension_dir").map(PathBuf::from),
         is_code_fixed: warm::is_code_fixed(&preloader.php),
+        stack: Some(StackSource::Php(preloader.php.stack())),
     });
     loop {
         match socket.receive() {
@@ -257,6 +259,7 @@ impl Preloader {
     fn work(self, seat: Seat) -> ! {
         // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
         signal::reset_in_child();
+        last_word::install();
         let Preloader { kit, php, null } = self;
         title::set(&format!(
             "{}: pool {}",

@@ -66,6 +66,7 @@ impl Edge {
             begun: clock::now(),
             up: false,
             unfinished: false,
+            traceable: None,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -159,6 +160,12 @@ impl Edge {
     /// A worker exists.
     pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
         if let Some(edge) = self.workers.get_mut(&worker) {
+            let resources = self
+                .generations
+                .get(&edge.generation)
+                .and_then(|g| g.resources.as_ref());
+            let preloader = resources.and_then(|r| r.preloader.as_ref());
+            edge.traceable = preloader.and_then(|p| p.traceable.clone());
             edge.pid = Some(pid);
             self.pids.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
@@ -170,7 +177,7 @@ impl Edge {
     }
 
     /// Brings a generation's scoreboard and pipes into being and watches them.
-    fn open(&mut self, id: GenerationId) -> Result<(), Error> {
+    pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
         let Some(generation) = self.generations.get_mut(&id) else {
             return Ok(());
         };
@@ -241,6 +248,7 @@ impl Edge {
         };
         let pid = process::start(&program)?;
         drop(program);
+        let executable = launch.path;
         self.pids.insert(pid, Who::Preloader(id));
         let both = Interest::READABLE | Interest::WRITABLE;
         self.sources
@@ -248,6 +256,7 @@ impl Edge {
         self.sources
             .watch(&self.registry, &output, Source::PreloaderOutput(id))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
+        preloader.executable = super::slow::identify(&executable);
         let (settings, descriptors) = kit.take_apart();
         let warms_up = self.ask_for_scripts(id);
         let begin = Command::Begin {

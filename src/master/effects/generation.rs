@@ -13,6 +13,7 @@ use crate::sys::{Error, clock};
 use crate::worker::{Kit, Settings};
 use nix::sys::socket::SockType;
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A generation as it was configured; its resources come when it first needs a process.
@@ -29,6 +30,8 @@ pub(super) struct Generation {
     pub(super) make: Make,
     /// Its access log, open.
     access: Option<OwnedFd>,
+    /// Where slow requests are written down.
+    pub(super) slow_log: Option<File>,
 }
 
 /// What exists only for a generation that has, or had, a process.
@@ -54,6 +57,7 @@ impl Generation {
             seats: HashMap::new(),
             make: Make::default(),
             access,
+            slow_log: None,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::config::{Application, Config, Pool};
 use crate::confine::{self, ConfineError, Group};
 use crate::listen::{ListenError, Listener, bind};
 use crate::logs::{LogError, open_file};
-use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::runtime;
 use crate::runtime::php::files::Looker;
 use crate::runtime::php::protocol::WARM_PATIENCE;
@@ -20,6 +20,7 @@ use nix::sys::socket::SockType;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -70,6 +71,8 @@ pub enum ApplyError {
     Listen(String, ListenError),
     /// A pool's user or group is unknown.
     Identity(String, Error),
+    /// A pool's log of slow requests can't be opened.
+    SlowLog(String, std::path::PathBuf, std::io::Error),
     /// A pool's application needs a program that is not there.
     Program(String, std::path::PathBuf),
     /// A pool can't be confined as it is to be.
@@ -87,6 +90,13 @@ impl fmt::Display for ApplyError {
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
             ApplyError::Confine(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::AccessLog(pool, error) => write!(f, "[pool {pool}] access log: {error}"),
+            ApplyError::SlowLog(pool, path, error) => {
+                write!(
+                    f,
+                    "[pool {pool}] Unable to create or open slowlog({}): {error}",
+                    path.display()
+                )
+            }
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -109,6 +119,7 @@ impl std::error::Error for ApplyError {
             ApplyError::Identity(_, error) => Some(error),
             ApplyError::Confine(_, error) => Some(error),
             ApplyError::AccessLog(_, error) => Some(error),
+            ApplyError::SlowLog(_, _, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -122,7 +133,7 @@ impl Edge {
         config: Config,
         extent: Extent,
     ) -> Result<(Wanted, Changes), ApplyError> {
-        let mut opened = Vec::new();
+        let mut opened: Vec<(Option<PoolId>, Option<Listener>, Option<Listener>)> = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
         let mut groups = Vec::new();
@@ -134,10 +145,12 @@ impl Edge {
                 let access = access
                     .transpose()
                     .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
-                Ok((
-                    self.settings(pool, config.global.log_limit, &mut identities)?,
-                    access,
-                ))
+                let slow = super::slow::open(pool).map_err(|error| {
+                    let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
+                    ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
+                })?;
+                let own = self.settings(pool, config.global.log_limit, &mut identities)?;
+                Ok((own, access, slow))
             });
             match own {
                 Ok(own) => settings.push(own),
@@ -147,18 +160,18 @@ impl Edge {
                 }
             }
             let known = self.pool_listening_as(pool);
-            let listener = match known {
-                Some(_) => None,
-                None => Some(
-                    bind(&pool.listen, &mut self.inherited)
-                        .map_err(|e| ApplyError::Listen(pool.name.clone(), e)),
-                ),
-            };
-            match listener.transpose() {
-                Ok(listener) => opened.push((known, listener)),
-                Err(error) => {
-                    remove_listeners(&opened);
-                    return Err(error);
+            let own = Some(&pool.listen).filter(|_| known.is_none());
+            let status = pool.status_listen.as_ref();
+            let status = status.filter(|wanted| self.reporter_at(&pool.name, wanted).is_none());
+            for (listen, place) in [(own, 0), (status, 1)] {
+                let listener = listen.map(|listen| bind(listen, &mut self.inherited)).transpose();
+                match (listener, opened.last_mut()) {
+                    (Ok(listener), Some((.., last))) if place == 1 => *last = listener,
+                    (Ok(listener), _) => opened.push((known, listener, None)),
+                    (Err(error), _) => {
+                        remove_listeners(&opened);
+                        return Err(ApplyError::Listen(pool.name.clone(), error));
+                    }
                 }
             }
         }
@@ -166,7 +179,7 @@ impl Edge {
         let mut looker = Looker::default();
         let mut wanted = Vec::new();
         let before: Vec<PoolId> = self.pools.keys().copied().collect();
-        for ((known, listener), (settings, access)) in opened.into_iter().zip(settings) {
+        for ((known, listener, status), (settings, access, slow_log)) in opened.into_iter().zip(settings) {
             let name = settings.pool.name.clone();
             let policy = policy(&settings.pool);
             let (pool, kept) = match (known, listener) {
@@ -177,20 +190,22 @@ impl Edge {
                 (None, Some(listener)) => (self.add_pool(&name, listener), None),
                 (None, None) => continue,
             };
+            let status_listen = settings.pool.status_listen.as_ref();
+            self.set_reporter(pool, &name, status_listen, status);
             let generation = match kept {
                 Some(Ok(kept)) => {
-                    self.go_on(kept, access);
+                    self.go_on(kept, access, slow_log);
                     changes.kept.push(name);
                     kept
                 }
                 Some(Err(reason)) => {
-                    let generation = self.add_generation(pool, settings, access);
+                    let generation = self.add_generation(pool, settings, access, slow_log);
                     changes.replaced.push((pool, generation, name, reason));
                     generation
                 }
                 None => {
                     changes.added.push(name);
-                    let generation = self.add_generation(pool, settings, access);
+                    let generation = self.add_generation(pool, settings, access, slow_log);
                     self.serves(pool, generation);
                     generation
                 }
@@ -213,27 +228,38 @@ impl Edge {
         let wanted = Wanted {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
+            emergency: global.emergency_restart,
             pools: wanted,
         };
         self.config = config;
         Ok((wanted, changes))
     }
 
-    /// A generation that is kept: only its log is opened anew, as a reload does.
-    fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>) {
-        let Some((generation, file)) = self.generations.get_mut(&id).zip(access) else {
+    /// A generation that is kept: only its logs are opened anew, as a reload does.
+    fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        if let Err(error) = generation.take_access_log(file) {
+        if slow_log.is_some() {
+            generation.slow_log = slow_log;
+        }
+        if let Some(Err(error)) = access.map(|file| generation.take_access_log(file)) {
             log::error!("[pool {}] {error}", generation.settings.pool.name);
         }
     }
 
-    fn add_generation(&mut self, pool: PoolId, settings: Settings, access: Option<OwnedFd>) -> GenerationId {
+    fn add_generation(
+        &mut self,
+        pool: PoolId,
+        settings: Settings,
+        access: Option<OwnedFd>,
+        slow_log: Option<File>,
+    ) -> GenerationId {
         self.next_generation += 1;
         let id = GenerationId(self.next_generation);
-        self.generations
-            .insert(id, Generation::new(pool, settings, access));
+        let mut generation = Generation::new(pool, settings, access);
+        generation.slow_log = slow_log;
+        self.generations.insert(id, generation);
         id
     }
 
@@ -241,6 +267,14 @@ impl Edge {
     pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {
         if let Some(pool) = self.pools.get_mut(&pool) {
             pool.serving = Some(generation);
+        }
+    }
+
+    /// Makes everything anew with the configuration that is in force.
+    pub(super) fn renew(&mut self) {
+        match self.prepare(self.config.clone(), Extent::All) {
+            Ok((wanted, _)) => self.happened.push_back(Event::Apply(wanted)),
+            Err(error) => log::error!("the old processes stay: {error}"),
         }
     }
 
@@ -262,6 +296,12 @@ impl Edge {
                 None => Identity::current(),
             }),
         };
+        if pool.status_listen.is_some() {
+            let program = self.libexec.join(super::reporter::PROGRAM);
+            if !program.exists() {
+                return Err(ApplyError::Program(pool.name.clone(), program));
+            }
+        }
         match &pool.application {
             Application::Php(_) => {
                 let program = self.libexec.join("forkyard-php");
@@ -381,6 +421,7 @@ impl Edge {
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.unwatch(id);
+        self.close_reporter(id);
         if let Some(pool) = self.pools.remove(&id) {
             pool.listener.remove_file();
         }
@@ -424,9 +465,9 @@ impl Edge {
     }
 }
 
-fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>)]) {
-    let made = opened.iter().filter_map(|(_, listener)| listener.as_ref());
-    made.for_each(Listener::remove_file);
+fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener>)]) {
+    let made = opened.iter().flat_map(|(_, own, status)| [own, status]);
+    made.flatten().for_each(Listener::remove_file);
 }
 
 fn policy(pool: &Pool) -> Policy {
@@ -448,6 +489,7 @@ fn policy(pool: &Pool) -> Policy {
     Policy {
         pm: pool.pm,
         terminate_timeout: pool.request_terminate_timeout,
+        slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         preloader,
     }
 }

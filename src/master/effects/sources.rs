@@ -26,6 +26,8 @@ pub(in crate::master) enum Source {
     Control,
     /// A conversation over it.
     ControlSession(u64),
+    /// The address of a pool's status.
+    Status(PoolId),
 }
 
 /// The token of the signal pipe.

@@ -1,6 +1,7 @@
 //! What master and preloader say to each other: one JSON object a line, over a stream socket that can carry
 //! descriptors.
 
+use crate::slowlog::StackSource;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -64,6 +65,9 @@ pub enum Answer {
         /// Nothing looks by itself whether code that was loaded has changed since.
         #[serde(default)]
         is_code_fixed: bool,
+        /// Where its workers' calls are; absent: that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stack: Option<StackSource>,
     },
     /// The scripts that were run most, the most first.
     Scripts {
@@ -126,6 +130,7 @@ mod tests {
                 version: "8.2.35".into(),
                 extensions: Some("/usr/lib/php/20220829".into()),
                 is_code_fixed: false,
+                stack: None,
             }),
             r#"{"result":"ready","version":"8.2.35","extensions":"/usr/lib/php/20220829","is_code_fixed":false}"#
         );

@@ -115,6 +115,7 @@ impl Preloader {
             extensions: None,
             // It has loaded the application, and does not look whether that was changed.
             is_code_fixed: true,
+            stack: None,
         });
     }
 

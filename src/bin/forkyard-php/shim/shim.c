@@ -119,6 +119,7 @@ static char *param(const char *name, size_t length)
 #include "report.c"
 #include "warm.c"
 #include "heap.c"
+#include "stack.c"
 
 /* --- what the preloader calls --- */
 
