@@ -259,8 +259,10 @@ impl Preloader {
     fn work(self, seat: Seat) -> ! {
         // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
         signal::reset_in_child();
-        last_word::install();
         let Preloader { kit, php, null } = self;
+        if kit.settings.pool.request_terminate_timeout.is_some() {
+            last_word::install();
+        }
         title::set(&format!(
             "{}: pool {}",
             kit.settings.pool.title, kit.settings.pool.name
