@@ -1,10 +1,9 @@
-//! The tables of settings as the documentation shows them, for whoever has changed one.
+//! The samples, and the tables of settings as the documentation shows them, for whoever has changed one.
 
-use crate::config::fpm::directives;
 use crate::config::settings::{self, Section};
 use clap::ValueEnum;
 
-/// A table of the documentation.
+/// What is made of the table of settings.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Shown {
     Global,
@@ -16,9 +15,13 @@ pub(super) enum Shown {
     Absent,
     /// php-fpm's directives in docs/forkyard-fpm.md.
     Fpm,
+    /// conf/forkyard.toml.
+    Sample,
+    /// conf/php-fpm.conf.
+    SampleFpm,
 }
 
-/// It as Markdown.
+/// It as text.
 pub(super) fn table(shown: Shown) -> String {
     match shown {
         Shown::Global => settings::render(Section::Global),
@@ -27,6 +30,8 @@ pub(super) fn table(shown: Shown) -> String {
         Shown::Cgi => settings::render_runtime(Section::Cgi),
         Shown::Wrapped => settings::render_runtime(Section::Wrapped),
         Shown::Absent => settings::render_absent(),
-        Shown::Fpm => directives::render(),
+        Shown::Fpm => settings::render_fpm(),
+        Shown::Sample => settings::sample(),
+        Shown::SampleFpm => settings::sample_of_php_fpm(),
     }
 }
