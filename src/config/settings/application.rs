@@ -15,14 +15,14 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(On(r#""8.2""#))
         .unlike("the binary is the version"),
     key(Php, "library", "path", "found from `version`",
-        "libphp")
+        "the library libphp")
         .sample(Off(r#""/usr/lib/libphp8.2.so""#)),
     key(Php, "php_ini", "path", "`/etc/php/VERSION/fpm`, or else `/etc/php/VERSION/embed`",
         "php.ini, or the directory it is in")
         .sample(Off(r#""/etc/php/8.2/fpm""#))
         .unlike("the option `-c`"),
     key(Php, "limit_extensions", "list", r#"`[".php", ".phar"]`"#,
-        "endings of the scripts that may be run; `[]`: any")
+        "endings of the scripts that may be run; an empty list: any")
         .fpm("security.limit_extensions", Text, "").note("with blanks between them; unset: `.php .phar`"),
     key(Php, "request_settings", r#"`"harmless"`, `"all"`, `"none"`, or a list"#, r#"`"harmless"`"#,
         "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](security.md#settings-that-come-with-a-request)")

@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Setting] = &[
         "most workers over all pools; 0: no limit")
         .same(Number, "0"),
     key(Global, "process.priority", "number, -19 to 20", "as inherited",
-        "nice(2) value of the master; ignored, and said so, without root")
+        "nice(2) value of the master; ignored without root, which the log says")
         .same(Number, "64").shown(Priority)
         .sample(Off("-5")),
     key(Global, "daemonize", "flag", "`false`",
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Setting] = &[
         "how often systemd is told what the pools do, if it has set NOTIFY_SOCKET; 0: never")
         .same(Time, "10").shown(Seconds),
     key(Global, "allow_root", "flag", "`false`",
-        "let pools run as root")
+        "let pools run as root, which is refused otherwise")
         .unlike("the option `-R` there"),
     key(Global, "control", "path", "none",
         "a unix socket over which root, or the daemon's user, gives [orders](control.md): `forkyard reload`, `forkyard status`")

@@ -6,6 +6,7 @@
 
 mod application;
 mod directive;
+mod files;
 mod global;
 mod process;
 mod render;
@@ -15,6 +16,7 @@ mod sample;
 mod workers;
 
 pub use directive::{Directive, Effect, Form, Shown};
+pub use files::{FILES, renewed};
 pub use render::{in_php_fpm, render, render_absent, render_fpm, render_runtime};
 pub use row::{Absence, Sample, Section, Setting};
 pub use sample::{php_fpm as sample_of_php_fpm, toml as sample};

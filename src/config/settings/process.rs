@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""unlimited""#))
         .unlike("0 means none here"),
     key(Pool, "chroot", "path", "none",
-        "root directory of the workers; ignored, and said so, without root")
+        "root directory of the workers; ignored without root, which the log says")
         .same(Text, "")
         .sample(Off(r#""/srv/www""#))
         .unlike("no `$prefix`"),
@@ -32,10 +32,10 @@ pub(super) const ROWS: &[Setting] = &[
         "put pool, process id and stream before what workers write")
         .same(Flag, "yes"),
     key(Pool, "clear_env", "flag", "`true`",
-        "start the workers' environment empty")
+        "start the workers' environment empty, so that it holds nothing of the master's")
         .same(Flag, "yes"),
     key(Pool, "no_new_privs", "flag", "`false`",
-        "keep workers, and all they start, from gaining privileges")
+        "keep workers, and all they start, from gaining privileges, for example through set-user-id programs")
         .unlike("not there"),
     key(Pool, "apparmor_hat", "string", "none",
         "the workers change to the AppArmor profile `CURRENT//HAT`. Without AppArmor in the kernel the daemon does not start")
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""512M""#))
         .unlike("not there"),
     key(Pool, "cgroup.cpu_percent", "number, 1 to 100000", "no limit",
-        "their share of processor time; 100: one processor")
+        "share of processor time of all processes of the pool; 100: one processor")
         .sample(Off("150"))
         .unlike("not there"),
     key(Pool, "cgroup.pids_max", "number, 2 or more", "no limit",

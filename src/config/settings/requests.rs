@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Setting] = &[
         .same(Time, "0").shown(Seconds)
         .unlike("the client is answered with 504"),
     key(Pool, "request_terminate_timeout_track_finished", "flag", "`false`",
-        "also count while the application works on after it has ended its answer")
+        "also count while the application works on after it has ended its answer (`fastcgi_finish_request`)")
         .same(Flag, "no"),
     key(Pool, "client_timeout", "duration, not 0", r#"`"60s"`"#,
         "how long a client that is silent in the middle of a request may keep a worker waiting")

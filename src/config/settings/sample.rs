@@ -1,6 +1,6 @@
 //! The samples: a TOML file that shows every key, and a file of php-fpm's that shows every directive.
 
-use super::directive::{Directive, Form, Shown};
+use super::directive::{Directive, Effect, Form, Shown};
 use super::render::in_php_fpm;
 use super::row::{Sample, Section, Setting};
 use super::{directives, of};
@@ -51,7 +51,7 @@ pub fn toml() -> String {
          [pool.www]\n",
     );
     keys(Section::Pool, &mut text);
-    text.push_str("\n# What the pool runs.\n[pool.www.application]\n");
+    text.push_str("\n[pool.www.application]\n");
     keys(Section::Php, &mut text);
     text.push_str(
         "\n\n# A second pool, with the short form of listen. Its name would be \"local\".\n\
@@ -115,6 +115,9 @@ pub fn php_fpm() -> String {
 fn lines(is_global: bool, text: &mut String) {
     for (directive, setting) in directives(is_global) {
         let mut said = sentence(&in_php_fpm(setting.meaning, is_global));
+        if let (Effect::Needless, Some(absence)) = (directive.effect, setting.absence) {
+            said.push_str(&format!(" Not needed: {}.", plain(absence.instead)));
+        }
         if !directive.note.is_empty() {
             said.push_str(&format!(" {}", sentence(directive.note)));
         }
@@ -220,7 +223,7 @@ fn plain(text: &str) -> String {
 
 /// It with a capital, if it begins with a word, and a full stop.
 fn sentence(text: &str) -> String {
-    let word = text.split([' ', ',', ';']).next().unwrap_or_default();
+    let word = text.split([' ', ',', ';', ':']).next().unwrap_or_default();
     let text = plain(text);
     if word.chars().all(|c| c.is_ascii_lowercase()) && !word.is_empty() {
         let (first, rest) = text.split_at(1);

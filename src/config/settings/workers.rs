@@ -13,11 +13,11 @@ pub(super) const ROWS: &[Setting] = &[
         "write paths in full", "leave it out: paths are written in full")
         .sample(Off(r#""/srv""#)),
     key(Pool, "user", "string", "required for a root master",
-        "user of the workers, a name or a numeric id; ignored, and said so, without root")
+        "user of the workers, a name or a numeric id; ignored without root, which the log says")
         .same(Text, "")
         .sample(On(r#""www-data""#)),
     key(Pool, "group", "string", "the user's",
-        "group of the workers; ignored, and said so, without root")
+        "group of the workers; ignored without root, which the log says")
         .same(Text, "")
         .sample(On(r#""www-data""#)),
     key(Pool, "listen", "string, or the table of the next rows", "required",
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Setting] = &[
         .same(Text, "").note("with commas between them")
         .unlike("names with commas between them"),
     key(Pool, "listen.acl_groups", "list", "`[]`",
-        "groups that may, likewise")
+        "groups that may connect to the unix socket, likewise")
         .same(Text, "")
         .unlike("the same"),
     key(Pool, "listen.owner", "string", "the master's user",
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#"["127.0.0.1", "::1"]"#))
         .unlike("a wrong address is an error, not left out"),
     key(Pool, "process.priority", "number, -19 to 20", "as inherited",
-        "nice(2) value of the workers; ignored, and said so, without root")
+        "nice(2) value of the workers; ignored without root, which the log says")
         .same(Number, "64").shown(Priority)
         .sample(Off("0")),
     key(Pool, "process.dumpable", "flag", "`false`",
