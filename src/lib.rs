@@ -11,6 +11,7 @@
 //! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
 //! * [`runtime`]: how a request is answered.
 //! * [`listen`]: listening sockets.
+//! * [`spawn`]: the spawning kit: brings an application's process to life, or says why not.
 //! * [`status`]: a snapshot of a pool, rendered.
 //! * [`logs`]: the daemon's own log.
 //! * [`abi`]: the worker contract as a C ABI.
@@ -28,6 +29,7 @@ pub mod logs;
 pub mod master;
 pub mod runtime;
 pub mod scoreboard;
+pub mod spawn;
 pub mod status;
 #[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;

@@ -1,6 +1,7 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
 pub mod fpm;
+mod spawn;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::logs::Log;
@@ -53,6 +54,11 @@ enum Command {
         )]
         config: PathBuf,
     },
+    /// Start an application as the daemon would, say how that went, and stop it
+    Spawn(Box<spawn::Spawn>),
+    /// What a new process executes before it is the application
+    #[command(hide = true)]
+    SpawnEnvSetupper(spawn::EnvSetupper),
 }
 
 /// Runs `forkyard` with the arguments of this process.
@@ -64,6 +70,8 @@ pub fn main() -> ExitCode {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
         }
+        Command::Spawn(arguments) => spawn::spawn(&arguments),
+        Command::SpawnEnvSetupper(arguments) => spawn::env_setupper(&arguments),
         Command::Run {
             config,
             daemonize,

@@ -4,10 +4,12 @@
 
 pub mod clock;
 pub mod diag;
+pub mod dir;
 pub mod error;
 pub mod fd;
 pub mod identity;
 pub mod notify;
+pub mod pidfd;
 pub mod process;
 pub mod shm;
 pub mod signal;
