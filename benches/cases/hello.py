@@ -1,6 +1,6 @@
 """The smallest script over FastCGI: what a request costs beside its script."""
 
-from harness.table import at_least
+from harness.table import at_least, latencies
 
 
 def run(bench):
@@ -13,4 +13,6 @@ def run(bench):
                 kind = "kept" if keep else "a new"
                 many = "client" if clients == 1 else "clients"
                 connection = "connection" if clients == 1 or not keep else "connections"
-                yield at_least(comparison, 1.3, work=f"hello, {clients} {many}, {kind} {connection}")
+                work = f"hello, {clients} {many}, {kind} {connection}"
+                yield at_least(comparison, 1.3, work=work)
+                yield from latencies(comparison, work)

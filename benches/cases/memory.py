@@ -2,12 +2,19 @@
 
 from harness import processes
 from harness.servers import SERVERS, Pool
-from harness.table import Row
+from harness.table import Row, no_more
 
 WORKERS = 64
+BUSY = 8
 
 
 def run(bench):
+    yield from _alone(bench)
+    yield from _each(bench)
+
+
+def _alone(bench):
+    """One client: of all workers, one should grow."""
     grown, growth = {}, {}
     for server in SERVERS:
         with bench.start(server, Pool(max_children=WORKERS)) as running:
@@ -28,4 +35,22 @@ def run(bench):
         must="≤ 1/8",
         met=forkyard <= php_fpm / 8,
         note="PSS of all processes; it grew by {:.1f} MiB, php-fpm's by {:.1f} MiB".format(*growth.values()),
+    )
+
+
+def _each(bench):
+    """As many clients as workers: what a worker that has served weighs."""
+    each = {}
+    for server in SERVERS:
+        with bench.start(server, Pool(max_children=BUSY)) as running:
+            running.wait_for_workers(BUSY)
+            report = bench.load(running, "hello.php", clients=4 * BUSY, requests=2000 if bench.quick else 20000)
+            if report["errors"]:
+                raise RuntimeError(f"{server.name}: {report['errors_by_kind']}")
+            each[server.name] = processes.pss_mib(running.processes()) / BUSY
+    yield no_more(
+        f"{BUSY} workers that served: memory for each",
+        *each.values(),
+        "MiB",
+        note="PSS of all processes, the master and the preloader among them, divided by the workers",
     )

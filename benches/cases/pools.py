@@ -27,7 +27,7 @@ def run(bench):
         must="≤ 0.15 s",
         met=comparison.forkyard <= 0.15,
     )
-    forkyard, php_fpm, ratio = comparison.second()
+    forkyard, php_fpm, ratio = comparison.number(1)
     yield Row(
         work="1,000 ondemand pools: memory",
         forkyard=forkyard,

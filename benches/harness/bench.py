@@ -50,7 +50,7 @@ class Bench:
         return Comparison(*figures.values())
 
     def rate(self, servers, script, seconds, rounds, **options):
-        """Compares requests a second, and the workers' processor time for each."""
+        """Compares requests a second; with them, the workers' processor time for each and the latencies, in µs."""
         def measure(server):
             workers = server.workers()
             before = processes.cpu_seconds(workers)
@@ -58,7 +58,8 @@ class Bench:
             if result["errors"]:
                 raise RuntimeError(f"{server.name}: {script}: {result['errors_by_kind']}")
             cpu = processes.cpu_seconds(workers) - before
-            return result["requests_per_second"], cpu / result["requests"] * 1e6
+            latency = result["latency_us"]
+            return result["requests_per_second"], cpu / result["requests"] * 1e6, latency["p50"], latency["p99"]
 
         for server in servers:
             self.load(server, script, seconds=0.3, **options)
@@ -106,13 +107,13 @@ class Comparison:
         self.ratio = statistics.median(first(f) / first(p) for f, p in zip(forkyard, php_fpm, strict=True))
         self.rounds = {"forkyard": forkyard, "php-fpm": php_fpm}
 
-    def second(self):
-        """Medians of the second numbers, and of their ratios."""
+    def number(self, index):
+        """Medians of the numbers at an index, and of their ratios."""
         pairs = list(zip(self.rounds["forkyard"], self.rounds["php-fpm"], strict=True))
         return (
-            statistics.median(f[1] for f, _ in pairs),
-            statistics.median(p[1] for _, p in pairs),
-            statistics.median(f[1] / p[1] for f, p in pairs),
+            statistics.median(f[index] for f, _ in pairs),
+            statistics.median(p[index] for _, p in pairs),
+            statistics.median(f[index] / p[index] for f, p in pairs),
         )
 
 

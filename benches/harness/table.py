@@ -42,7 +42,7 @@ def figure(value, unit):
 
 def at_least(comparison, bar, **rest):
     """A row for requests a second."""
-    cpu = comparison.second()
+    cpu = comparison.number(1)
     return Row(
         forkyard=comparison.forkyard,
         php_fpm=comparison.php_fpm,
@@ -54,6 +54,19 @@ def at_least(comparison, bar, **rest):
         rounds=comparison.rounds,
         **rest,
     )
+
+
+def latencies(comparison, work):
+    """Rows for the median latency and that which one request in a hundred exceeds: neither may be worse."""
+    for name, index in (("p50", 2), ("p99", 3)):
+        forkyard, php_fpm, ratio = comparison.number(index)
+        yield no_more(f"{work}: {name}", forkyard, php_fpm, "µs", ratio)
+
+
+def no_more(work, forkyard, php_fpm, unit, ratio=None, **rest):
+    """A row for what costs: no more of it than php-fpm."""
+    ratio = forkyard / php_fpm if ratio is None else ratio
+    return Row(work, forkyard, php_fpm, unit, "≤ 1 x", ratio <= 1, ratio, **rest)
 
 
 def as_text(rows):

@@ -1,13 +1,16 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
 pub mod fpm;
+mod import;
+mod settings;
 mod spawn;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::logs::Log;
-use crate::master::{self, Handlers, Persona};
-use crate::sys::{process, title};
+use crate::master::{self, Handlers, Persona, RunError};
+use crate::sys::{self, fd, process, title};
 use clap::{Parser, Subcommand};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -43,6 +46,14 @@ enum Command {
         #[arg(short = 'F', long, overrides_with = "daemonize")]
         nodaemonize: bool,
     },
+    /// Turn a php-fpm configuration into forkyard's own
+    Import(import::Import),
+    /// Show the documentation's table of a section
+    #[command(hide = true)]
+    Settings {
+        /// Which
+        section: settings::Shown,
+    },
     /// Check a configuration without starting anything
     Check {
         /// Configuration file (TOML)
@@ -66,6 +77,11 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     title::prepare();
     match arguments.command {
+        Command::Import(arguments) => import::run(&arguments),
+        Command::Settings { section } => {
+            print!("{}", settings::table(section));
+            ExitCode::SUCCESS
+        }
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
@@ -99,11 +115,25 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
     master::say_findings(&loaded.warnings);
     let persona = Persona::forkyard(path.to_owned());
     let background = background.unwrap_or(loaded.config.global.daemonize);
-    start(loaded.config, persona, background)
+    start(loaded.config, persona, background, |error| Failure {
+        lines: vec![error.to_string()],
+        code: EXIT_CONFIG,
+    })
 }
 
-/// Becomes the daemon.
-fn start(config: Config, persona: Persona, background: bool) -> ExitCode {
+/// What is said when the daemon did not start, a line each, and how it exits then.
+struct Failure {
+    lines: Vec<String>,
+    code: u8,
+}
+
+/// Becomes the daemon. `failure`: what becomes of an error.
+fn start(
+    config: Config,
+    persona: Persona,
+    background: bool,
+    failure: impl Fn(&RunError) -> Failure,
+) -> ExitCode {
     let launcher = if background {
         match process::daemonize(i32::from(EXIT_SOFTWARE)) {
             Ok(launcher) => Some(launcher),
@@ -115,24 +145,41 @@ fn start(config: Config, persona: Persona, background: bool) -> ExitCode {
     } else {
         None
     };
+    let is_seen = config.global.error_log == LogTarget::Stderr;
     let ready = move || {
         if let Some(launcher) = launcher {
             launcher.report(0);
+            // Whoever started it may wait for the end of these.
+            if let Err(error) = leave_streams(is_seen) {
+                log::error!("the standard streams stay open: {error}");
+            }
         }
     };
-    let is_seen = background || config.global.error_log == LogTarget::Stderr;
     match master::run(config, Handlers::new(), persona, &program_directory(), ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log::error!("{error}");
+            let Failure { lines, code } = failure(&error);
+            lines.iter().for_each(|line| log::error!("{line}"));
             if !is_seen {
                 // Whoever started it looks here first. Nothing is opened for it, so nothing can fail.
                 let _ = Log::install().direct(&LogTarget::Stderr, LogLevel::Notice);
-                log::error!("{error}");
+                lines.iter().for_each(|line| log::error!("{line}"));
             }
-            ExitCode::from(EXIT_CONFIG)
+            ExitCode::from(code)
         }
     }
+}
+
+/// Lets go of the standard streams of whoever started the daemon; of standard error only if nothing is logged there.
+fn leave_streams(logs_to_stderr: bool) -> sys::Result<()> {
+    let null = fd::null()?;
+    let stderr = std::io::stderr();
+    let error = if logs_to_stderr {
+        stderr.as_fd()
+    } else {
+        null.as_fd()
+    };
+    fd::replace_standard_streams(null.as_fd(), Some((null.as_fd(), error)))
 }
 
 /// Where this program's executable is, and those that it starts.

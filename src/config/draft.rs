@@ -2,8 +2,9 @@
 
 use super::error::Place;
 use super::leaves::{Entries, Field, Leaves};
+use super::model::Interface;
 use super::report::Report;
-use super::units::{Core, Flag, IniValue, Level, Manager, Mode, Size, Text, Texts, Time, Whole};
+use super::units::{Core, Flag, IniValue, Level, Manager, Mode, RequestRule, Size, Text, Texts, Time, Whole};
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
 macro_rules! draft {
@@ -65,6 +66,8 @@ draft! {
             listen_group: Text = "listen.group",
             listen_mode: Mode = "listen.mode",
             listen_allowed_clients: Texts = "listen.allowed_clients",
+            listen_acl_users: Texts = "listen.acl_users",
+            listen_acl_groups: Texts = "listen.acl_groups",
             user: Text = "user",
             group: Text = "group",
             pm: Manager = "pm",
@@ -91,6 +94,15 @@ draft! {
             process_priority: Whole = "process.priority",
             process_dumpable: Flag = "process.dumpable",
             no_new_privs: Flag = "no_new_privs",
+            apparmor_hat: Text = "apparmor_hat",
+            confine_read: Texts = "confine.read",
+            confine_write: Texts = "confine.write",
+            confine_deny_system_calls: Flag = "confine.deny_system_calls",
+            confine_private_tmp: Flag = "confine.private_tmp",
+            cgroup_parent: Text = "cgroup.parent",
+            cgroup_memory_max: Size = "cgroup.memory_max",
+            cgroup_cpu_percent: Whole = "cgroup.cpu_percent",
+            cgroup_pids_max: Whole = "cgroup.pids_max",
             catch_workers_output: Flag = "catch_workers_output",
             decorate_workers_output: Flag = "decorate_workers_output",
             runtime: Text = "application.runtime",
@@ -109,6 +121,7 @@ draft! {
             library: Text = "application.library",
             php_ini: Text = "application.php_ini",
             limit_extensions: Texts = "application.limit_extensions",
+            request_settings: RequestRule = "application.request_settings",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             start_timeout: Time = "application.start_timeout",
         }
@@ -121,6 +134,42 @@ draft! {
     }
 }
 
+draft! {
+    /// `[pool.NAME.application]` with `runtime = "cgi"`.
+    CgiDraft {
+        keys {
+            script: Text = "application.script",
+            root: Text = "application.root",
+            search_arguments: Flag = "application.search_arguments",
+        }
+        tables {}
+    }
+}
+
+draft! {
+    /// `[pool.NAME.application]` with `runtime = "http"`.
+    HttpDraft {
+        keys {
+            address: Text = "application.address",
+        }
+        tables {}
+    }
+}
+
+draft! {
+    /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`.
+    WrappedDraft {
+        keys {
+            root: Text = "application.root",
+            entry: Text = "application.entry",
+            interpreter: Text = "application.interpreter",
+            preloader_idle_timeout: Time = "application.preloader_idle_timeout",
+            start_timeout: Time = "application.start_timeout",
+        }
+        tables {}
+    }
+}
+
 /// What a pool runs, by `runtime`.
 #[derive(Debug)]
 pub(super) enum ApplicationDraft {
@@ -130,6 +179,12 @@ pub(super) enum ApplicationDraft {
     Wrong,
     /// PHP.
     Php(Box<PhpDraft>),
+    /// CGI programs.
+    Cgi(Box<CgiDraft>),
+    /// An HTTP program.
+    Http(Box<HttpDraft>),
+    /// An application that a wrapper loads.
+    Wrapped(Interface, Box<WrappedDraft>),
     /// A handler of the embedding program; has no keys.
     Rust,
 }

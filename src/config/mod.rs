@@ -2,6 +2,7 @@
 //!
 //! TOML text becomes drafts (what was written, with the place of every key), drafts become the model (what it means).
 //! A [`Config`] that exists has passed every rule. All findings are collected, so that one run names all mistakes.
+//! [`settings`] is the table of all keys; [`fpm`] reads php-fpm's own files, and [`import`] makes TOML of them.
 //! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
 //! no other part.
 
@@ -11,11 +12,13 @@ mod effects;
 mod error;
 pub mod fpm;
 mod glob;
+pub mod import;
 mod known;
 mod leaves;
 mod model;
 mod report;
 mod resolve;
+pub mod settings;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -115,6 +115,8 @@ pub struct Pool {
     pub process_dumpable: bool,
     /// Set `no_new_privs` (prctl(2)) in the workers.
     pub no_new_privs: bool,
+    /// What is closed to the pool's processes beyond the rights of their user.
+    pub confine: Confine,
     /// URI (SCRIPT_NAME) that is answered with the pool's status.
     pub status_path: Option<String>,
     /// URI (SCRIPT_NAME) that is answered with `ping_response`.
@@ -129,6 +131,43 @@ pub struct Pool {
     pub without_effect: Vec<String>,
     /// What the workers run.
     pub application: Application,
+}
+
+/// What is closed to a pool's processes beyond the rights of their user. By default nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confine {
+    /// AppArmor profile `CURRENT//HAT` that the workers change to.
+    pub apparmor_hat: Option<String>,
+    /// The only paths that may be used (Landlock); `None`: all.
+    pub paths: Option<Paths>,
+    /// Refuse system calls that no web application needs and that attacks on the kernel begin with (seccomp).
+    pub deny_system_calls: bool,
+    /// Give the pool a /tmp and a /var/tmp of its own.
+    pub private_tmp: bool,
+    /// Limits on all processes of the pool together.
+    pub cgroup: Option<Cgroup>,
+}
+
+/// Absolute paths, as seen from inside a chroot; what is below each is meant, too.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paths {
+    /// To be read and executed.
+    pub read: Vec<PathBuf>,
+    /// To be written as well.
+    pub write: Vec<PathBuf>,
+}
+
+/// A pool's control group (cgroup v2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgroup {
+    /// An existing group, in which the pool's own is made under the pool's name.
+    pub parent: PathBuf,
+    /// `memory.max`, bytes.
+    pub memory_max: Option<u64>,
+    /// `cpu.max`, hundredths of one processor's time.
+    pub cpu_percent: Option<u32>,
+    /// `pids.max`.
+    pub pids_max: Option<u32>,
 }
 
 /// A pool's listening socket.
@@ -146,6 +185,11 @@ pub struct Listen {
     pub mode: u32,
     /// Peers that may connect over TCP; empty: any.
     pub allowed_clients: Vec<IpAddr>,
+    /// Users (names or decimal ids) that may connect to the unix socket; with one of these two, `owner` and `group` are
+    /// not used.
+    pub acl_users: Vec<String>,
+    /// Groups that may connect to the unix socket.
+    pub acl_groups: Vec<String>,
 }
 
 /// A listening address.
@@ -157,6 +201,16 @@ pub enum Address {
     Tcp(SocketAddr),
     /// TCP on every address of both families, `[::]` first and `0.0.0.0` where there is no IPv6 (a bare port).
     TcpAny(u16),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Unix(path) => path.display().fmt(f),
+            Address::Tcp(address) => address.fmt(f),
+            Address::TcpAny(port) => port.fmt(f),
+        }
+    }
 }
 
 /// How many workers a pool has and when.
@@ -226,8 +280,61 @@ pub struct Limits {
 pub enum Application {
     /// PHP, in process, through libphp.
     Php(Php),
+    /// A CGI program for each request.
+    Cgi(Cgi),
+    /// A program that speaks HTTP and is there already.
+    Http(Http),
+    /// An application in another language, loaded by a wrapper that forks workers from itself.
+    Wrapped(Wrapped),
     /// A Rust handler that the embedding program registered under the pool's name.
     Rust,
+}
+
+/// Settings of a CGI application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgi {
+    /// The program that answers every request; `None`: the one that the web server names.
+    pub script: Option<PathBuf>,
+    /// What the web server names must lie below this directory.
+    pub root: Option<PathBuf>,
+    /// Give a query without `=` to the program as arguments (RFC 3875 section 4.4).
+    pub search_arguments: bool,
+}
+
+/// Settings of an HTTP application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Http {
+    /// Where the program listens.
+    pub address: Address,
+}
+
+/// What a wrapper loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interface {
+    /// Python's WSGI (PEP 3333).
+    Wsgi,
+    /// Python's ASGI.
+    Asgi,
+    /// Ruby's Rack.
+    Rack,
+}
+
+/// Settings of an application that a wrapper loads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrapped {
+    /// What the application speaks.
+    pub interface: Interface,
+    /// The application's directory, where it is loaded.
+    pub root: PathBuf,
+    /// What is loaded: `module:callable`, or the path of a file; `None`: the usual file in `root`.
+    pub entry: Option<String>,
+    /// The language's interpreter.
+    pub interpreter: PathBuf,
+    /// How long loading may take.
+    pub start_timeout: Duration,
+    /// A preloader whose pool has had no worker for this long is stopped.
+    pub preloader_idle_timeout: Duration,
 }
 
 /// Settings of a PHP application.
@@ -241,10 +348,16 @@ pub struct Php {
     pub php_ini: Option<PathBuf>,
     /// Start without php.ini and the files that are read after it.
     pub no_php_ini: bool,
+    /// Where the files are that are read after php.ini, as `PHP_INI_SCAN_DIR` says it; `None`: the usual place.
+    pub scan_dir: Option<String>,
+    /// Compile scripts with the information that debuggers and profilers want.
+    pub extended_info: bool,
     /// php.ini settings that stand over those of php.ini; a value is written as in php.ini.
     pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.
     pub limit_extensions: Vec<String>,
+    /// Which php.ini settings a request may bring along (`PHP_VALUE`, `PHP_ADMIN_VALUE`).
+    pub request_settings: RequestSettings,
     /// php.ini settings that scripts may change; applied in order.
     pub php_value: Vec<(String, String)>,
     /// php.ini settings that scripts may not change; applied in order.
@@ -253,4 +366,30 @@ pub struct Php {
     pub preloader_idle_timeout: Duration,
     /// How long module start-up may take.
     pub start_timeout: Duration,
+}
+
+/// Which php.ini settings a request may bring along.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RequestSettings {
+    /// Every one, as in php-fpm.
+    All,
+    /// Those that web servers usually send and that decide neither what code runs nor which files are written; and none
+    /// that the pool's `php_admin_value` has.
+    Harmless,
+    /// These.
+    Only(Vec<String>),
+    /// None.
+    None,
+}
+
+impl RequestSettings {
+    /// The rule that a word stands for.
+    pub fn from_word(word: &str) -> Option<RequestSettings> {
+        match word {
+            "all" => Some(RequestSettings::All),
+            "harmless" => Some(RequestSettings::Harmless),
+            "none" => Some(RequestSettings::None),
+            _ => None,
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
-use super::model::{CoreLimit, LogLevel};
+use super::model::{CoreLimit, LogLevel, RequestSettings};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
@@ -41,6 +41,10 @@ pub(super) struct Text(pub(super) String);
 /// An array of strings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Texts(pub(super) Vec<String>);
+
+/// `"harmless"`, `"all"`, `"none"`, or an array of names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RequestRule(pub(super) RequestSettings);
 
 /// A php.ini setting: a string, a number, or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -233,6 +237,33 @@ impl<'de> Deserialize<'de> for Texts {
                     texts.push(text);
                 }
                 Ok(Texts(texts))
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestRule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = RequestRule;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a choice of settings; write \"harmless\", \"all\", \"none\", or names as [\"memory_limit\"]")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<RequestRule, E> {
+                let rule = RequestSettings::from_word(text).map(RequestRule);
+                rule.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RequestRule, A::Error> {
+                let mut names = Vec::new();
+                while let Some(Text(name)) = items.next_element()? {
+                    names.push(name);
+                }
+                Ok(RequestRule(RequestSettings::Only(names)))
             }
         }
         deserializer.deserialize_any(Form)

@@ -2,13 +2,13 @@
 
 use super::line::format;
 use crate::config::{LogLevel, LogTarget};
+use crate::sys::file::open_log;
 use crate::sys::{clock, socket};
 use log::{Level, LevelFilter, Metadata, Record};
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -138,12 +138,7 @@ fn open(target: &LogTarget) -> Result<Sink, LogError> {
 }
 
 fn open_file(path: &Path) -> Result<File, LogError> {
-    let file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path);
-    file.map_err(|source| LogError {
+    open_log(path).map_err(|source| LogError {
         path: path.to_owned(),
         source,
     })

@@ -131,6 +131,8 @@ pub fn run(
     poll.registry()
         .register(&mut signals, SIGNALS, Interest::READABLE)
         .map_err(system("epoll_ctl"))?;
+    // php-fpm blocks some before it executes its successor.
+    sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
     let title = format!("{}: master process ({})", persona.title, config.path.display());
@@ -138,7 +140,10 @@ pub fn run(
     // What was said to this process is not said to those that it starts.
     process::forget_variables(&notify::VARIABLES);
     process::forget_variables(&fd::LISTEN_VARIABLES);
+    let names = crate::listen::fpm_variables();
+    process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let wanted = edge.prepare(config).map_err(RunError::Apply)?;
+    edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
     }

@@ -108,7 +108,8 @@ pub(super) struct Attempt {
     pub(super) started: Tick,
     pub(super) phase: Phase,
     pub(super) pid: Option<i32>,
-    pub(super) exited: Option<Ended>,
+    /// How it ended, if it did so by itself.
+    pub(super) died: Option<Ended>,
     pub(super) response: Option<Box<Response>>,
     pub(super) sockets: Vec<Socket>,
     /// Journey of the preloader that was asked.
@@ -119,6 +120,7 @@ pub(super) struct Attempt {
     deadline: Tick,
     due: Option<Tick>,
     trouble: Option<Trouble>,
+    exited: bool,
     output_ended: bool,
     prepared: bool,
     retried: bool,
@@ -148,7 +150,8 @@ impl Attempt {
             started: now,
             phase: Phase::Preparing,
             pid: None,
-            exited: None,
+            died: None,
+            exited: false,
             response: None,
             sockets: Vec::new(),
             preloader: None,
@@ -256,7 +259,11 @@ impl Attempt {
     pub(super) fn handle(&mut self, news: News, now: Tick, out: &mut Vec<Order>) -> Progress {
         // Two facts that are true from now on, whatever the phase.
         match &news {
-            News::Exited(ended) => self.exited = self.exited.or(Some(*ended)),
+            News::Exited(ended) => {
+                // How it ended when it was killed by us says nothing.
+                self.died = self.died.or((self.phase != Phase::Killing).then_some(*ended));
+                self.exited = true;
+            }
             News::OutputEnded => self.output_ended = true,
             _ => {}
         }
@@ -340,7 +347,7 @@ impl Attempt {
                 }
             }
             (Phase::Flushing, News::Exited(_) | News::OutputEnded) => {
-                if self.exited.is_some() && self.output_ended {
+                if self.exited && self.output_ended {
                     return self.examine(out);
                 }
                 Progress::Nothing
@@ -553,7 +560,7 @@ impl Attempt {
         if !self.prepared {
             return self.give_up(out);
         }
-        let silent = self.pid.is_none() || (self.exited.is_some() && self.output_ended);
+        let silent = self.pid.is_none() || (self.exited && self.output_ended);
         if silent {
             return self.examine(out);
         }
@@ -572,7 +579,7 @@ impl Attempt {
         if self.pid.is_none() {
             return self.give_up(out);
         }
-        if self.exited.is_some() {
+        if self.exited {
             return self.sweep(out);
         }
         self.phase = Phase::Killing;
@@ -608,8 +615,8 @@ impl Attempt {
     fn begin_again(&mut self, now: Tick, out: &mut Vec<Order>) {
         self.journey.reset();
         note(self.journey.begin(Step::KitPreparation, now));
-        (self.pid, self.exited, self.response) = (None, None, None);
-        (self.output_ended, self.prepared, self.taken) = (false, false, false);
+        (self.pid, self.died, self.response) = (None, None, None);
+        (self.exited, self.output_ended, self.prepared, self.taken) = (false, false, false, false);
         self.phase = Phase::Preparing;
         out.push(Order::PrepareAgain);
     }

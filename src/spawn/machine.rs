@@ -422,7 +422,7 @@ impl Machine {
             ended: now,
             failure,
             pid: attempt.pid,
-            exit: attempt.exited.map(|ended| ended.describe()),
+            exit: attempt.died.map(|ended| ended.describe()),
             output: response.output,
             subprocess: response.surroundings,
             preloader,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Makes a directory with a name that nobody has, mode 0700 (mkdtemp(3)), and opens it.
 pub fn make_temporary(parent: &Path, prefix: &str) -> Result<(PathBuf, OwnedFd)> {
-    let template = parent.join(format!("{prefix}XXXXXXXXXX"));
+    let template = parent.join(format!("{prefix}XXXXXX"));
     let path = nix::unistd::mkdtemp(&template).named("mkdtemp", &template.display().to_string())?;
     let directory = open(&path)?;
     Ok((path, directory))

@@ -1,7 +1,7 @@
 //! Descriptors: pipes, socket pairs, passing them on, and closing what a child must not have.
 
 use super::error::{Error, Named, Result};
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, SealFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
     socketpair,
@@ -192,23 +192,48 @@ const FIRST_PASSED: RawFd = 3;
 /// Descriptors that are taken from a service manager; more are left alone.
 const MOST_PASSED: RawFd = 4096;
 
+/// A file without a name that has these bytes and can't be changed any more (memfd_create(2), sealed).
+pub fn nameless_file(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = memfd_create(name, flags).named("memfd_create", name)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match nix::unistd::write(&file, rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("write", name, errno)),
+        }
+    }
+    let seals =
+        SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).named("fcntl", name)?;
+    Ok(file)
+}
+
 /// The listening sockets that this process was started with, as LISTEN_PID and LISTEN_FDS say (sd_listen_fds(3)):
 /// close-on-exec and non-blocking. Descriptors among them that are no listening sockets are left alone. Only the first
 /// call finds any.
 pub fn passed_listeners() -> Vec<OwnedFd> {
-    static TAKEN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
     let is_for_us = number("LISTEN_PID") == RawFd::try_from(std::process::id()).ok();
     let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MOST_PASSED);
-    if !is_for_us || TAKEN.swap(true, std::sync::atomic::Ordering::SeqCst) {
+    if !is_for_us {
         return Vec::new();
     }
     (FIRST_PASSED..FIRST_PASSED + count)
-        .filter_map(adopt_listener)
+        .filter_map(passed_listener)
         .collect()
 }
 
-fn adopt_listener(fd: RawFd) -> Option<OwnedFd> {
+/// A listening socket that this process was started with, close-on-exec and non-blocking; `None` if the descriptor is no
+/// such thing, is a standard stream, or was asked for before.
+pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
+    static TAKEN: std::sync::Mutex<Vec<RawFd>> = std::sync::Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().ok()?;
+    if fd < FIRST_PASSED || taken.contains(&fd) {
+        return None;
+    }
     // SAFETY: only borrowed for two calls, both of which fail for a descriptor that is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let listens = nix::sys::socket::getsockopt(&borrowed, nix::sys::socket::sockopt::AcceptConn);
@@ -217,6 +242,7 @@ fn adopt_listener(fd: RawFd) -> Option<OwnedFd> {
     }
     set_close_on_exec(borrowed, true).ok()?;
     set_nonblocking(borrowed, true).ok()?;
+    taken.push(fd);
     // SAFETY: it is open, was passed to this process for its own use, and is taken once.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -2,15 +2,19 @@
 //!
 //! Knows no part of forkyard. Unsafe code is allowed here, each block with its reason.
 
+pub mod acl;
 pub mod clock;
 pub mod diag;
 pub mod dir;
 pub mod error;
 pub mod fd;
+pub mod file;
+pub mod foreign;
 pub mod identity;
 pub mod notify;
 pub mod pidfd;
 pub mod process;
+pub mod program;
 pub mod shm;
 pub mod signal;
 pub mod socket;

@@ -1,15 +1,7 @@
 //! The daemon at work, with Debian's pool file.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "shared with other tests, which use all of it"
-)]
-#[path = "../it/support/fcgi.rs"]
-mod fcgi;
-
-use crate::both::{OURS, without_time};
-use fcgi::{Client, Params};
+use crate::both::{OURS, is_root, without_time};
+use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
@@ -20,15 +12,15 @@ use std::time::Duration;
 
 const DEBIANS_POOL: &str = "/etc/php/8.2/fpm/pool.d/www.conf";
 /// How long a line of the log may take: a loaded machine is slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory with a configuration and a script.
-struct Site {
-    directory: tempfile::TempDir,
+pub(crate) struct Site {
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl Site {
-    fn new() -> Option<Site> {
+    pub(crate) fn new() -> Option<Site> {
         use std::os::unix::fs::PermissionsExt;
         let pool = std::fs::read_to_string(DEBIANS_POOL).ok()?;
         let directory = tempfile::tempdir().expect("there is room");
@@ -54,22 +46,22 @@ impl Site {
         Some(site)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).expect("writable");
         std::fs::write(path, text).expect("writable");
     }
 
-    fn append(&self, text: &str) {
+    pub(crate) fn append(&self, text: &str) {
         let pool = std::fs::read_to_string(self.path("pool.d/www.conf")).expect("it was written");
         self.write("pool.d/www.conf", &format!("{pool}\n{text}"));
     }
 
-    fn ask(&self) -> String {
+    pub(crate) fn ask(&self) -> String {
         let mut client = Client::connect(&self.path("fpm.sock")).expect("it listens");
         let params = Params::get(self.directory.path(), "a.php", "");
         client.request(&params, b"").expect("it answers").body()
@@ -77,16 +69,20 @@ impl Site {
 }
 
 /// The daemon; killed with all its children when the test is over.
-struct Daemon {
-    child: Child,
-    lines: Receiver<String>,
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+    pub(crate) lines: Receiver<String>,
 }
 
 impl Daemon {
     fn start(site: &Site) -> Daemon {
-        let mut child = Command::new(OURS)
-            .args(["-F", "-O", "-y"])
-            .arg(site.path("php-fpm.conf"))
+        let file = site.path("php-fpm.conf");
+        Daemon::run(Command::new(OURS).args(["-F", "-O", "-y"]).arg(file))
+    }
+
+    /// Starts what is told to stay in the foreground and to log there.
+    pub(crate) fn run(command: &mut Command) -> Daemon {
+        let mut child = command
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -96,7 +92,7 @@ impl Daemon {
     }
 
     /// Reads up to a line that holds this.
-    fn expect(&self, text: &str) -> Vec<String> {
+    pub(crate) fn expect(&self, text: &str) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -109,15 +105,15 @@ impl Daemon {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).expect("it runs");
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    fn children(&self) -> Vec<i32> {
+    pub(crate) fn children(&self) -> Vec<i32> {
         let path = format!("/proc/{0}/task/{0}/children", self.child.id());
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.split_whitespace()
@@ -149,15 +145,10 @@ fn lines_of(stream: ChildStderr) -> Receiver<String> {
     receiver
 }
 
-fn title(pid: i32) -> String {
+pub(crate) fn title(pid: i32) -> String {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     text.trim_end_matches(['\0', ' ']).to_owned()
-}
-
-/// An ordinary user can't become the pool's.
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
 }
 
 #[test]
@@ -216,6 +207,85 @@ fn debians_pool_serves_reloads_and_stops() {
     let status = daemon.child.wait().expect("it is our child");
     assert!(status.success(), "{status}");
     assert!(!site.path("fpm.sock").exists() && !site.path("fpm.pid").exists());
+}
+
+#[test]
+fn a_list_of_users_may_connect() {
+    let (true, Some(site)) = (is_root(), Site::new()) else {
+        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        return;
+    };
+    site.append("listen.acl_users = nobody,games\nlisten.acl_groups = mail\n");
+    let daemon = Daemon::start(&site);
+    let seen = daemon.expect("ready to handle connections");
+    for name in ["owner", "group"] {
+        let wanted = format!("WARNING: [pool www] ACL set, listen.{name} = 'www-data' is ignored");
+        assert!(seen.contains(&wanted), "{seen:#?}");
+    }
+    let list = Command::new("getfacl")
+        .args(["--absolute-names", "--omit-header"])
+        .arg(site.path("fpm.sock"))
+        .output()
+        .expect("getfacl (Debian package acl)");
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let lines: Vec<&str> = list.lines().filter(|line| !line.is_empty()).collect();
+    let wanted = [
+        "user::rw-",
+        "user:games:rw-",
+        "user:nobody:rw-",
+        "group::rw-",
+        "group:mail:rw-",
+        "mask::rw-",
+        "other::---",
+    ];
+    assert_eq!(lines, wanted);
+}
+
+/// The same file serves php-fpm, and closes here what it can't close there.
+#[test]
+fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
+    let (true, Some(site)) = (is_root(), Site::new()) else {
+        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        return;
+    };
+    let ask = |value: &str| {
+        let mut client = Client::connect(&site.path("fpm.sock")).expect("it listens");
+        let params = Params::get(site.directory.path(), "a.php", "").with("PHP_VALUE", value);
+        client.request(&params, b"").expect("it answers").body()
+    };
+    {
+        let daemon = Daemon::start(&site);
+        daemon.expect("ready to handle connections");
+        assert_eq!(
+            ask("memory_limit = 77M"),
+            "fpm-fcgi 77M ",
+            "php-fpm's way unless told otherwise"
+        );
+    }
+    site.append("php_admin_value[forkyard.request_settings] = precision,display_errors\n");
+    if crate::both::is_stock_there() {
+        let file = site.path("php-fpm.conf");
+        let stock = Command::new("/usr/sbin/php-fpm8.2")
+            .arg("-t")
+            .arg("-y")
+            .arg(&file)
+            .output();
+        assert!(
+            stock.expect("php-fpm").status.success(),
+            "the file is php-fpm's, too"
+        );
+    }
+    let daemon = Daemon::start(&site);
+    daemon.expect("ready to handle connections");
+    assert_eq!(ask("memory_limit = 77M"), "fpm-fcgi 128M ");
+    daemon.expect("[pool www] refused the setting 'memory_limit' that came with a request");
+    let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
+    site.write("pool.d/www.conf", &pool.replace("precision,display_errors", ","));
+    daemon.signal(Signal::SIGUSR2);
+    let seen = daemon.expect("the old one stays in force");
+    let wanted =
+        "[pool www] forkyard.request_settings: write all, harmless, none, or names with commas between them";
+    assert!(seen.iter().any(|line| line.contains(wanted)), "{seen:#?}");
 }
 
 #[test]

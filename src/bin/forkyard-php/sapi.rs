@@ -4,6 +4,7 @@ use crate::ffi::{Description, Facts, Php, Worker};
 use forkyard::abi;
 use forkyard::config::{Application, Pool};
 use forkyard::fastcgi::Params;
+use forkyard::runtime::php::request_settings::{Rule, Verdict};
 use forkyard::runtime::php::script::{self, FileSystem, Rules, Script};
 use forkyard::runtime::php::status;
 use forkyard::scoreboard::stamp;
@@ -11,6 +12,7 @@ use forkyard::sys::process::exit_now;
 use forkyard::worker::{Request, Runtime};
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, PoisonError};
 
 /// The exit code of a worker whose PHP can't go on (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
@@ -36,12 +38,13 @@ impl<'p> PhpRuntime<'p> {
         let facts = php.begin_worker(&Worker {
             api: abi::forkyard_api_v1().cast(),
             status: write_status,
+            may_set: ask_rule(pool).then_some(may_set),
             log_limit: LOG_LIMIT_BYTES,
             stderr_caught: u8::from(stderr_caught),
         });
         let limit_extensions = match &pool.application {
             Application::Php(php) => php.limit_extensions.clone(),
-            Application::Rust => Vec::new(),
+            _ => Vec::new(),
         };
         let paths = [&pool.status_path, &pool.ping_path];
         PhpRuntime {
@@ -163,6 +166,41 @@ unsafe extern "C" fn write_status(request: *const c_void, buffer: *mut c_char, s
             .copy_from_nonoverlapping(json.as_ptr(), json.len())
     };
     json.len()
+}
+
+/// The pool's rule for settings that come with requests.
+static RULE: Mutex<Option<Rule>> = Mutex::new(None);
+
+/// Makes the pool's rule known to [`may_set`]; says whether there is anything to ask it.
+fn ask_rule(pool: &Pool) -> bool {
+    let Application::Php(php) = &pool.application else {
+        return false;
+    };
+    let held = php.php_admin_value.iter().map(|(name, _)| name.clone());
+    let rule = Rule::new(php.request_settings.clone(), held.collect());
+    let is_open = rule.is_open();
+    *RULE.lock().unwrap_or_else(PoisonError::into_inner) = Some(rule);
+    !is_open
+}
+
+/// Whether a request may bring a setting along; the shim's `may_set`. A refusal goes to the daemon's log.
+///
+/// # Safety
+/// `name` is a C string.
+unsafe extern "C" fn may_set(name: *const c_char) -> u8 {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let mut rule = RULE.lock().unwrap_or_else(PoisonError::into_inner);
+    match rule.as_mut().map(|rule| rule.judge(&name)) {
+        Some(Verdict::Set) => 1,
+        Some(Verdict::Refuse(text)) => {
+            if !text.is_empty() {
+                log::warn!("{text}");
+            }
+            0
+        }
+        None => 0,
+    }
 }
 
 /// A number as C's atol reads it.

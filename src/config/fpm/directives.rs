@@ -130,8 +130,8 @@ pub const DIRECTIVES: &[Directive] = &[
     row("group", Pool, Text, "", Plain, Same, "group of the workers"),
     row("listen", Pool, Text, "", Plain, Same, "address: a path, `ADDRESS:PORT`, `[IPV6]:PORT`, `HOST:PORT` or a port"),
     row("listen.backlog", Pool, Number, "-1", Plain, Same, "listen(2)'s backlog; -1: the kernel's maximum"),
-    row("listen.acl_users", Pool, Text, "", Plain, NoneYet, "users that may connect to the unix socket"),
-    row("listen.acl_groups", Pool, Text, "", Plain, NoneYet, "groups that may connect to the unix socket"),
+    row("listen.acl_users", Pool, Text, "", Plain, Same, "users that may connect to the unix socket"),
+    row("listen.acl_groups", Pool, Text, "", Plain, Same, "groups that may connect to the unix socket"),
     row("listen.owner", Pool, Text, "", Plain, Same, "owner of the unix socket"),
     row("listen.group", Pool, Text, "", Plain, Same, "group of the unix socket"),
     row("listen.mode", Pool, Text, "", Plain, Same, "permissions of the unix socket; unset: 0660"),
@@ -169,7 +169,7 @@ pub const DIRECTIVES: &[Directive] = &[
     row("env", Pool, List, "", Plain, Same, "the workers' environment"),
     row("php_value", Pool, List, "", Plain, Same, "settings of PHP that scripts may change; also php_flag"),
     row("php_admin_value", Pool, List, "", Plain, Same, "settings of PHP that they may not; also php_admin_flag"),
-    row("apparmor_hat", Pool, Text, "", Never, NoneYet, "AppArmor profile of the workers"),
+    row("apparmor_hat", Pool, Text, "", Never, Same, "AppArmor profile of the workers"),
 ];
 
 /// The directives of a section, in order.

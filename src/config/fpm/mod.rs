@@ -14,9 +14,11 @@ mod journal;
 mod machine;
 mod parse;
 mod paths;
+mod php_ini;
 mod pool_rules;
 mod resolve;
 mod scan;
+mod sights;
 mod start;
 mod validate;
 mod values;
@@ -24,6 +26,9 @@ mod values;
 pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::{CONFIG, PREFIX};
+pub use php_ini::complete;
+pub(in crate::config) use resolve::REQUEST_SETTINGS;
+pub use sights::{Listed, Plain, Sight, Survey, survey};
 
 use crate::config::Config;
 use std::path::{Path, PathBuf};
@@ -50,6 +55,10 @@ pub struct Options {
     pub no_php_ini: bool,
     /// `-d`: settings of PHP, as lines of php.ini.
     pub defines: Vec<(String, String)>,
+    /// `PHP_INI_SCAN_DIR`: where the files are that are read after php.ini.
+    pub scan_dir: Option<String>,
+    /// `-e`: compile with the information that debuggers want.
+    pub extended_info: bool,
 }
 
 impl Options {
@@ -67,7 +76,8 @@ impl Options {
 pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journal) {
     let mut journal = Journal::new();
     let path = options.path();
-    let config = read(options, machine, &mut journal).and_then(|written| {
+    let config = read(options, machine, &mut journal, false).and_then(|written| {
+        journal.is_in_background = written.global.flag("daemonize");
         let mut context = Context {
             options,
             machine,
@@ -85,7 +95,7 @@ pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journa
 /// Tests the configuration as `-t` does, and shows it if that is wanted. Says whether it can be used.
 pub fn test(options: &Options, shows: bool, machine: &dyn Machine) -> (bool, Journal) {
     let mut journal = Journal::new();
-    let tested = read(options, machine, &mut journal).and_then(|written| {
+    let tested = read(options, machine, &mut journal, false).and_then(|written| {
         let mut context = Context {
             options,
             machine,
@@ -109,6 +119,7 @@ fn read(
     options: &Options,
     machine: &dyn Machine,
     journal: &mut Journal,
+    remembers: bool,
 ) -> Result<parse::Written, journal::Failed> {
     if let Some(prefix) = options
         .prefix
@@ -119,7 +130,7 @@ fn read(
         return Err(journal.error(text));
     }
     let path = options.path();
-    let mut written = parse::read(&path, options.prefix.as_deref(), machine, journal)
+    let mut written = parse::read(&path, options.prefix.as_deref(), machine, journal, remembers)
         .map_err(|_| journal.error(format!("failed to load configuration file '{path}'")))?;
     let mut context = Context {
         options,

@@ -3,8 +3,9 @@
 use super::directives::Section;
 use super::ini::{self, Statement};
 use super::journal::{Failed, Journal};
-use super::machine::Machine;
+use super::machine::{Machine, value_of};
 use super::paths;
+use super::sights::{Remarks, Sight};
 use super::values::{Values, expand_pool, flag};
 use std::path::Path;
 
@@ -25,19 +26,23 @@ pub(super) struct PoolText {
 pub(super) struct Written {
     pub(super) global: Values,
     pub(super) pools: Vec<PoolText>,
+    /// Where everything was written, if that was wanted.
+    pub(super) sights: Vec<Sight>,
 }
 
-/// Reads the file and those that it includes.
+/// Reads the file and those that it includes. `remembers`: where everything was written is kept.
 pub(super) fn read(
     path: &str,
     prefix: Option<&str>,
     machine: &dyn Machine,
     journal: &mut Journal,
+    remembers: bool,
 ) -> Result<Written, Failed> {
     let mut reader = Reader {
         written: Written {
             global: Values::new(Section::Global),
             pools: Vec::new(),
+            sights: Vec::new(),
         },
         current: None,
         include: None,
@@ -45,6 +50,7 @@ pub(super) fn read(
         machine,
         journal,
         is_wrong: false,
+        remembers,
     };
     reader.file(path, 0)?;
     Ok(reader.written)
@@ -60,6 +66,7 @@ struct Reader<'r> {
     machine: &'r dyn Machine,
     journal: &'r mut Journal,
     is_wrong: bool,
+    remembers: bool,
 }
 
 impl Reader<'_> {
@@ -79,8 +86,13 @@ impl Reader<'_> {
             return Err(self.journal.error(text));
         }
         let text = String::from_utf8_lossy(&bytes);
+        let mut remarks = Remarks::default();
         for (at, line) in text.split_inclusive('\n').enumerate() {
+            let place = (path, at + 1);
             self.line(line, path, at + 1)?;
+            if self.remembers {
+                remarks.take(line, |statement, comments| self.see(statement, place, comments));
+            }
             if let Some(pattern) = self.include.take() {
                 self.included(&pattern, path, at + 1, nested)?;
             }
@@ -90,7 +102,7 @@ impl Reader<'_> {
 
     fn line(&mut self, line: &str, path: &str, number: usize) -> Result<(), Failed> {
         let machine = self.machine;
-        let lookup = |name: &str| machine.env(name);
+        let lookup = |name: ini::Name<'_>| value_of(name, machine);
         let (statements, error) = ini::parse(line, &lookup);
         self.is_wrong = false;
         for statement in statements {
@@ -101,6 +113,27 @@ impl Reader<'_> {
             return Err(Failed);
         }
         if self.is_wrong { Err(Failed) } else { Ok(()) }
+    }
+
+    /// Remembers where something was written.
+    fn see(&mut self, statement: &Statement, place: (&str, usize), comments: Vec<String>) {
+        let pools = &self.written.pools;
+        let (name, key) = match statement {
+            Statement::Section(_) => ("", None),
+            Statement::Entry(name, _) => (name.as_str(), None),
+            Statement::Item(name, key, _) => (name.as_str(), Some(key.clone())),
+        };
+        self.written.sights.push(Sight {
+            pool: self
+                .current
+                .and_then(|at| pools.get(at))
+                .map(|pool| pool.name.clone()),
+            name: name.to_ascii_lowercase(),
+            key,
+            path: place.0.to_owned(),
+            line: place.1,
+            comments,
+        });
     }
 
     fn wrong(&mut self, text: String) {

@@ -48,12 +48,12 @@ fn globals(written: &mut Written, context: &mut Context<'_>) -> Result<(), Faile
     } = context;
     let global = &mut written.global;
     let state = options.prefix.as_deref().unwrap_or(paths::STATE);
-    if global.full("pid").is_none() {
+    if global.text("pid").is_none() {
         if let Some(pid) = &options.pid {
             global.set_text("pid", pid.clone());
         }
     }
-    if let Some(pid) = global.full("pid") {
+    if let Some(pid) = global.text("pid") {
         let path = paths::under(pid, state);
         global.set_text("pid", path);
     }

@@ -4,20 +4,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::pool::positive;
+use super::programs;
 use crate::config::World;
-use crate::config::draft::{ApplicationDraft, PhpDraft, PoolDraft, PoolText};
+use crate::config::draft::{
+    ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
+};
 use crate::config::error::Kind;
 use crate::config::known;
 use crate::config::leaves::{Entry, Field, Leaves};
-use crate::config::model::{Application, Php};
+use crate::config::model::{Application, Interface, Php, RequestSettings};
 use crate::config::report::Report;
 use crate::config::units::{IniValue, Text};
 use crate::config::value::quoted;
 
-const RUNTIMES: &[&str] = &["php", "rust"];
+const RUNTIMES: &[&str] = &["php", "cgi", "http", "wsgi", "asgi", "rack", "rust"];
 /// Runtimes that have a name but can't be run yet.
-const LATER_RUNTIMES: &[&str] = &["wsgi", "asgi", "rack", "node", "fastcgi", "http", "cgi"];
-const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+const LATER_RUNTIMES: &[&str] = &["node", "fastcgi"];
+const KINDS: &str = "it can be \"php\", \"cgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
+pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
 
@@ -33,25 +37,30 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
     };
     match runtime.value.0.as_str() {
         "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report))),
+        "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(leaves, report))),
+        "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(leaves, report))),
+        "wsgi" => wrapped(Interface::Wsgi, leaves, report),
+        "asgi" => wrapped(Interface::Asgi, leaves, report),
+        "rack" => wrapped(Interface::Rack, leaves, report),
         "rust" => ApplicationDraft::Rust,
         name if LATER_RUNTIMES.contains(&name) => {
-            report.rule(
-                runtime,
-                format!("this version can't run {}", quoted(name)),
-                "it can run \"php\" and \"rust\"",
-            );
+            report.rule(runtime, format!("this version can't run {}", quoted(name)), KINDS);
             ApplicationDraft::Wrong
         }
         name => {
             let all: Vec<&str> = RUNTIMES.iter().chain(LATER_RUNTIMES).copied().collect();
             let remedy = match known::nearest_word(name, &all) {
                 Some(nearest) => format!("did you mean \"{nearest}\"?"),
-                None => "it can be \"php\" or \"rust\"".to_owned(),
+                None => KINDS.to_owned(),
             };
             report.rule(runtime, format!("{} is no known runtime", quoted(name)), remedy);
             ApplicationDraft::Wrong
         }
     }
+}
+
+fn wrapped(interface: Interface, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    ApplicationDraft::Wrapped(interface, Box::new(WrappedDraft::read(leaves, report)))
 }
 
 /// There is something under `application`, but not what it is.
@@ -70,6 +79,11 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         }
         ApplicationDraft::Wrong => None,
         ApplicationDraft::Rust => Some(Application::Rust),
+        ApplicationDraft::Wrapped(interface, draft) => {
+            programs::wrapped(text, *interface, draft, world, report).map(Application::Wrapped)
+        }
+        ApplicationDraft::Http(draft) => programs::http(text, draft, world, report).map(Application::Http),
+        ApplicationDraft::Cgi(draft) => programs::cgi(text, draft, world, report).map(Application::Cgi),
         ApplicationDraft::Php(draft) => php(text, draft, world, report).map(Application::Php),
     }
 }
@@ -107,9 +121,12 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
     Some(Php {
         library: file(&draft.library, world, report),
         no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
         defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
+        request_settings: request_settings(draft),
         php_value: settings(&draft.php_value, &draft.php_flag, report),
         php_admin_value: settings(&draft.php_admin_value, &draft.php_admin_flag, report),
         preloader_idle_timeout,
@@ -125,7 +142,7 @@ fn is_version(text: &str) -> bool {
 }
 
 /// An absolute path of something that is there.
-fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     let written = field.written()?;
     let text = &written.value.0;
     let path = Path::new(text);
@@ -159,6 +176,15 @@ fn limit_extensions(draft: &PhpDraft, report: &mut Report<'_>) -> Vec<String> {
         }
     }
     written.value.0.clone()
+}
+
+/// The default is not php-fpm's: reaching a socket must not be enough to run code, and what web servers usually send goes
+/// through.
+fn request_settings(draft: &PhpDraft) -> RequestSettings {
+    draft
+        .request_settings
+        .written()
+        .map_or(RequestSettings::Harmless, |written| written.value.0.clone())
 }
 
 /// Values and flags as one list, in the order of the text.

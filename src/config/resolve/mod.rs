@@ -1,10 +1,12 @@
 //! Drafts to the model: every rule that a configuration has to keep.
 
 mod application;
+mod confine;
 mod global;
 mod listen;
 mod manager;
 mod pool;
+mod programs;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

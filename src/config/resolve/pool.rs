@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::global::{priority, rlimit_files};
-use super::{application, listen, manager};
+use super::{application, confine, listen, manager};
 use crate::config::World;
-use crate::config::draft::{ApplicationDraft, PhpDraft, PoolDraft, PoolText};
+use crate::config::draft::{
+    ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
+};
 use crate::config::error::{Kind, Place};
 use crate::config::known::Section;
 use crate::config::leaves::{Field, Leaves, Written};
@@ -32,6 +34,9 @@ pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &
     let mut keys = PoolDraft::KEYS.to_vec();
     match application {
         ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
+        ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
+        ApplicationDraft::Http(_) => keys.extend(HttpDraft::KEYS),
+        ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
         // What runs is not known, so neither are its keys; one error is enough.
         ApplicationDraft::Wrong => leaves.discard("application"),
         ApplicationDraft::Absent | ApplicationDraft::Rust => {}
@@ -87,6 +92,7 @@ pub(super) fn resolve(
         process_priority: priority(&draft.process_priority, world, report),
         process_dumpable: flag(&draft.process_dumpable, false),
         no_new_privs: flag(&draft.no_new_privs, false),
+        confine: confine::resolve(text, world, report),
         status_path,
         ping_path,
         ping_response: ping_response(draft, report),
@@ -278,7 +284,7 @@ fn directories(
     (chdir, chroot)
 }
 
-fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
+pub(super) fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
     let path = Path::new(&written.value.0);
     if path.is_absolute() {
         return Some(path.to_owned());

@@ -63,6 +63,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         ping_path: all.ping_path.clone(),
         chdir: all.chdir.clone(),
         chroot: all.chroot.clone(),
+        confine: all.confine.clone(),
         env: all.env.clone(),
         rlimit_core: all.rlimit_core,
         process_priority: all.process_priority,

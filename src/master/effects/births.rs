@@ -6,8 +6,10 @@ use super::preloader::{Command, Preloader};
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
 use crate::config::Application;
+use crate::logs::Log;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::runtime;
 use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
 use crate::sys::process::{self, Program, Side, exit_now};
 use crate::sys::{Error, clock, signal, title};
@@ -21,6 +23,8 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
+/// Bytes that a preloader's process title may have beside its arguments.
+const TITLE_ROOM_BYTES: usize = 96;
 /// The descriptor on which a preloader finds its channel.
 const PRELOADER_CHANNEL: RawFd = crate::runtime::php::protocol::SOCKET;
 
@@ -76,8 +80,10 @@ impl Edge {
             output,
         };
         match application {
-            Application::Php(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust => self.fork_directly(worker, id, seat),
+            Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
+            Application::Rust | Application::Cgi(_) | Application::Http(_) => {
+                self.fork_directly(worker, id, seat)
+            }
         }
     }
 
@@ -124,7 +130,8 @@ impl Edge {
     fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
-        if !self.handlers.contains_key(&name) {
+        let mut own = runtime::within_worker(&kit.settings.pool.application);
+        if own.is_none() && !self.handlers.contains_key(&name) {
             return Err(Error::new(
                 "fork",
                 format!("no Rust handler named {name}"),
@@ -140,8 +147,8 @@ impl Edge {
             }
             Side::Child => {
                 signal::reset_in_child();
-                match self.handlers.get_mut(&name) {
-                    Some(handler) => exit_now(be_worker(kit, seat, handler.as_mut())),
+                match own.as_mut().or_else(|| self.handlers.get_mut(&name)) {
+                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut())),
                     None => exit_now(EXIT_SOFTWARE),
                 }
             }
@@ -208,21 +215,25 @@ impl Edge {
         let (output, output_in) = pipe(false)?;
         crate::sys::fd::set_nonblocking(output.as_fd(), true)?;
         let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
-        let path = self.libexec.join("forkyard-php");
         let name = &kit.settings.pool.name;
         let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
+        let launch = runtime::launch(&kit.settings.pool.application, &self.libexec)?;
+        let title = format!("{}: preloader {name}", kit.settings.pool.title);
+        let mut descriptors = vec![(output_in, 1), (output_twice, 2), (theirs, PRELOADER_CHANNEL)];
+        descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
         let program = Program {
-            path: c_string(path.as_os_str().as_bytes()),
+            path: c_string(launch.path.as_os_str().as_bytes()),
             // Room for the process title.
-            arguments: vec![
-                c_string(format!("{}: preloader {name}", kit.settings.pool.title).as_bytes()),
-                c_string(&[b' '; 96]),
-            ],
+            arguments: std::iter::once(title)
+                .chain(launch.arguments)
+                .chain([" ".repeat(TITLE_ROOM_BYTES)])
+                .map(|text| c_string(text.as_bytes()))
+                .collect(),
             environment: worker::environment(&kit.settings, std::env::vars_os().collect())
                 .into_iter()
                 .map(variable)
                 .collect(),
-            descriptors: vec![(output_in, 1), (output_twice, 2), (theirs, PRELOADER_CHANNEL)],
+            descriptors,
             // The worker's own limit is set when it settles; until then the master's holds.
             descriptor_limit: None,
         };
@@ -293,9 +304,11 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
         "{}: pool {}",
         kit.settings.pool.title, kit.settings.pool.name
     ));
-    let result = null().and_then(|null| {
+    let result = null().map_err(worker::SettleError::from).and_then(|null| {
+        let messages = kit.messages.try_clone();
+        Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
         worker::settle(&kit.settings)?;
-        worker::settle_output(&seat, null.as_fd())
+        Ok(worker::settle_output(&seat, null.as_fd())?)
     });
     worker::settle_environment(&kit.settings);
     match result {

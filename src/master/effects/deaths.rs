@@ -12,7 +12,7 @@ use crate::sys::process::{self, Ended};
 /// Children that ended before their preloader had said that it made them, remembered.
 const EARLY_DEATHS: usize = 256;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
-const LAST_LOOKS: usize = 64;
+pub(super) const LAST_LOOKS: usize = 64;
 
 impl Edge {
     /// Reaps every child that has ended.
@@ -194,7 +194,13 @@ impl Edge {
             }
             return;
         }
-        if self.pids.contains_key(&pid) || !process::is_child(pid) {
+        // Orphans of every pool become children of ours: a preloader must not get hold of another user's.
+        let identity = self
+            .generations
+            .get(&id)
+            .and_then(|g| g.settings.identity.as_ref());
+        let is_foreign = identity.is_some_and(|identity| process::real_user(pid) != Some(identity.uid));
+        if self.pids.contains_key(&pid) || !process::is_child(pid) || is_foreign {
             log::error!(
                 "[pool {}] the preloader names process {pid}, which is no new child",
                 self.generation_name(id)

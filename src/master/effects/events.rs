@@ -1,5 +1,6 @@
 //! Takes up what the loop's tokens announce: child_accept bytes, messages, output, preloaders' channels.
 
+use super::deaths::LAST_LOOKS;
 use super::output::{Lines, Look};
 use super::sources::Source;
 use super::{Edge, GenerationId, PoolId, WorkerId};
@@ -98,9 +99,14 @@ impl Edge {
         look == Look::More
     }
 
-    /// What is left of a generation's messages.
+    /// What is left of a generation's messages, within reason: a process that its worker left behind may still write,
+    /// faster than anybody reads.
     pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
-        while messages.read(|line| write_message(self.log, pool, line)) == Look::More {}
+        for _ in 0..LAST_LOOKS {
+            if messages.read(|line| write_message(self.log, pool, line)) != Look::More {
+                break;
+            }
+        }
     }
 
     fn read_output(&mut self, id: WorkerId, index: usize) -> bool {

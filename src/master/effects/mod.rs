@@ -52,6 +52,8 @@ pub(super) struct Edge {
     deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     last_words: HashMap<GenerationId, VecDeque<String>>,
+    /// The pools' control groups.
+    groups: Vec<crate::confine::Group>,
     /// Listening sockets that the daemon was started with.
     pub(super) inherited: Inherited,
     next_pool: u32,
@@ -105,6 +107,7 @@ impl Edge {
             early_deaths: VecDeque::new(),
             deaths: HashMap::new(),
             last_words: HashMap::new(),
+            groups: Vec::new(),
             inherited: Inherited::from_environment(),
             next_pool: 0,
             next_generation: 0,

@@ -4,8 +4,10 @@ use super::generation::Generation;
 use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
+use crate::confine::{self, ConfineError, Group};
 use crate::listen::{ListenError, Listener, bind};
 use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::runtime;
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
@@ -16,6 +18,9 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+
+/// How long the end of the daemon waits for a control group to become empty.
+const LAST_GROUPS: Duration = Duration::from_millis(500);
 
 /// The edge's side of a pool.
 #[derive(Debug)]
@@ -46,6 +51,8 @@ pub enum ApplyError {
     Identity(String, Error),
     /// A pool's application needs a program that is not there.
     Program(String, std::path::PathBuf),
+    /// A pool can't be confined as it is to be.
+    Confine(String, ConfineError),
     /// A pool's application is a Rust handler that this program does not have.
     Handler(String),
 }
@@ -55,6 +62,7 @@ impl fmt::Display for ApplyError {
         match self {
             ApplyError::Listen(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
+            ApplyError::Confine(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -75,6 +83,7 @@ impl std::error::Error for ApplyError {
         match self {
             ApplyError::Listen(_, error) => Some(error),
             ApplyError::Identity(_, error) => Some(error),
+            ApplyError::Confine(_, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -87,8 +96,23 @@ impl Edge {
         let mut opened = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
+        let mut groups = Vec::new();
         for pool in &config.pools {
-            settings.push(self.settings(pool, &mut identities)?);
+            let group = confine::check(pool).map_err(|e| ApplyError::Confine(pool.name.clone(), e));
+            match group {
+                Ok(group) => groups.extend(group),
+                Err(error) => {
+                    remove_listeners(&opened);
+                    return Err(error);
+                }
+            }
+            match self.settings(pool, &mut identities) {
+                Ok(own) => settings.push(own),
+                Err(error) => {
+                    remove_listeners(&opened);
+                    return Err(error);
+                }
+            }
             let known = self.pool_listening_as(pool);
             let listener = match known {
                 Some(_) => None,
@@ -100,10 +124,7 @@ impl Edge {
             match listener.transpose() {
                 Ok(listener) => opened.push((known, listener)),
                 Err(error) => {
-                    opened
-                        .iter()
-                        .filter_map(|(_, listener)| listener.as_ref())
-                        .for_each(Listener::remove_file);
+                    remove_listeners(&opened);
                     return Err(error);
                 }
             }
@@ -129,6 +150,7 @@ impl Edge {
                 policy,
             });
         }
+        self.take_groups(groups);
         let global = &config.global;
         let wanted = Wanted {
             process_max: global.process_max,
@@ -163,6 +185,16 @@ impl Edge {
                     return Err(ApplyError::Program(pool.name.clone(), program));
                 }
             }
+            Application::Wrapped(wrapped) => {
+                let library = self.libexec.join(runtime::wrapped::LIBRARY);
+                for program in [&wrapped.interpreter, &library] {
+                    if !program.exists() {
+                        return Err(ApplyError::Program(pool.name.clone(), program.clone()));
+                    }
+                }
+            }
+            // Their programs are looked for when they are asked for.
+            Application::Cgi(_) | Application::Http(_) => {}
             Application::Rust => {
                 if !self.handlers.contains_key(&pool.name) {
                     return Err(ApplyError::Handler(pool.name.clone()));
@@ -267,10 +299,31 @@ impl Edge {
         }
     }
 
-    /// Removes the files of every socket; at the end.
+    /// Remembers the pools' control groups, and removes those of pools that are gone, as far as nobody is in them.
+    fn take_groups(&mut self, groups: Vec<Group>) {
+        let before = std::mem::take(&mut self.groups);
+        let gone = before.into_iter().filter(|group| !groups.contains(group));
+        let left: Vec<Group> = gone
+            .filter(|group| !confine::remove_group(group, Duration::ZERO))
+            .collect();
+        self.groups = groups;
+        self.groups.extend(left);
+    }
+
+    /// Removes the files of every socket, and the control groups; at the end.
     pub(in crate::master) fn remove_socket_files(&self) {
         self.pools.values().for_each(|pool| pool.listener.remove_file());
+        for group in &self.groups {
+            if !confine::remove_group(group, LAST_GROUPS) {
+                log::warn!("the control group {} is not empty and stays", group.display());
+            }
+        }
     }
+}
+
+fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>)]) {
+    let made = opened.iter().filter_map(|(_, listener)| listener.as_ref());
+    made.for_each(Listener::remove_file);
 }
 
 fn policy(pool: &Pool) -> Policy {
@@ -279,7 +332,11 @@ fn policy(pool: &Pool) -> Policy {
             start_timeout: php.start_timeout,
             idle_timeout: php.preloader_idle_timeout,
         }),
-        Application::Rust => None,
+        Application::Wrapped(wrapped) => Some(PreloaderPolicy {
+            start_timeout: wrapped.start_timeout,
+            idle_timeout: wrapped.preloader_idle_timeout,
+        }),
+        Application::Cgi(_) | Application::Http(_) | Application::Rust => None,
     };
     Policy {
         pm: pool.pm,

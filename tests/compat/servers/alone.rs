@@ -177,11 +177,14 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         library: None,
         php_ini: Some(php_ini),
         no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
         defines: vec![],
         limit_extensions: setup
             .limit_extensions
             .clone()
             .unwrap_or_else(|| vec![".php".to_owned(), ".phar".to_owned()]),
+        request_settings: forkyard::config::RequestSettings::All,
         php_value: setup.php_value.clone(),
         php_admin_value: setup.php_admin_value.clone(),
         preloader_idle_timeout: Duration::from_secs(60),
@@ -198,6 +201,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
             group: None,
             mode: 0o660,
             allowed_clients: Vec::new(),
+            acl_users: Vec::new(),
+            acl_groups: Vec::new(),
         },
         user: None,
         group: None,
@@ -221,6 +226,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         process_priority: None,
         process_dumpable: false,
         no_new_privs: false,
+        confine: forkyard::config::Confine::default(),
         status_path: None,
         ping_path: setup.ping.then(|| "/ping".to_owned()),
         ping_response: "pong".into(),

@@ -1,0 +1,77 @@
+//! The program and its libraries, as they lie in memory.
+
+use libc::{PF_W, PT_DYNAMIC, PT_LOAD, dl_iterate_phdr, dl_phdr_info};
+use std::ffi::{c_int, c_void};
+use std::slice;
+
+/// An entry of a dynamic section (elf(5), `Elf64_Dyn`).
+#[repr(C)]
+struct Dynamic {
+    tag: i64,
+    value: u64,
+}
+
+// Tags and flags that say that the code itself was relocated, and the tag that ends the section.
+const DT_TEXTREL: i64 = 22;
+const DT_FLAGS: i64 = 30;
+const DT_NULL: i64 = 0;
+const DF_TEXTREL: u64 = 4;
+
+/// Lets go of the pages of code and constants that this process has touched so far. They stay in the page cache and
+/// come back when they are used: a process that has done its work, as a preloader has after start-up, weighs less.
+///
+/// Only what can't have been written to is let go (segments without `PF_W` of objects without text relocations), so
+/// nothing is lost. See madvise(2), `MADV_DONTNEED`.
+pub fn let_go_of_code() {
+    // SAFETY: the callback takes what dl_iterate_phdr(3) documents, and doesn't unwind.
+    unsafe { dl_iterate_phdr(Some(let_go_of_object), std::ptr::null_mut()) };
+}
+
+unsafe extern "C" fn let_go_of_object(info: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+    // SAFETY: dl_iterate_phdr gives a valid object with `dlpi_phnum` headers.
+    let (base, headers) = unsafe {
+        let info = &*info;
+        (
+            info.dlpi_addr,
+            slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)),
+        )
+    };
+    let dynamic = headers.iter().find(|header| header.p_type == PT_DYNAMIC);
+    // An object without a dynamic section (the vdso has one) is not an ordinary file.
+    let Some(dynamic) = dynamic else { return 0 };
+    // SAFETY: the dynamic section of a loaded object is mapped and ends with DT_NULL.
+    if unsafe { is_text_relocated((base + dynamic.p_vaddr) as *const Dynamic) } {
+        return 0;
+    }
+    // SAFETY: sysconf(3) has no preconditions.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    for header in headers {
+        if header.p_type != PT_LOAD || header.p_flags & PF_W != 0 {
+            continue;
+        }
+        // A page that is shared with a neighbouring segment may have been written to: whole pages of this one only.
+        let start = (base + header.p_vaddr).next_multiple_of(page);
+        let end = (base + header.p_vaddr + header.p_filesz) / page * page;
+        if start < end {
+            // SAFETY: a mapping of a file that is never written to reads the same afterwards. Errors change nothing.
+            unsafe { libc::madvise(start as *mut c_void, (end - start) as usize, libc::MADV_DONTNEED) };
+        }
+    }
+    0
+}
+
+/// # Safety
+/// `entry` is a mapped dynamic section that ends with `DT_NULL`.
+unsafe fn is_text_relocated(mut entry: *const Dynamic) -> bool {
+    loop {
+        // SAFETY: not past DT_NULL yet.
+        let (tag, value) = unsafe { ((*entry).tag, (*entry).value) };
+        match tag {
+            DT_NULL => return false,
+            DT_TEXTREL => return true,
+            DT_FLAGS if value & DF_TEXTREL != 0 => return true,
+            // SAFETY: DT_NULL is still to come.
+            _ => entry = unsafe { entry.add(1) },
+        }
+    }
+}
