@@ -257,8 +257,9 @@ impl Attempt {
 
     /// Something happened.
     pub(super) fn handle(&mut self, news: News, now: Tick, out: &mut Vec<Order>) -> Progress {
-        // Two facts that are true from now on, whatever the phase.
+        // Facts that are true from now on, whatever the phase.
         match &news {
+            News::Forked { pid } => self.pid = Some(*pid),
             News::Exited(ended) => {
                 // How it ended when it was killed by us says nothing.
                 self.died = self.died.or((self.phase != Phase::Killing).then_some(*ended));
@@ -270,8 +271,7 @@ impl Attempt {
         match (self.phase, news) {
             (Phase::Preparing, News::Prepared) => self.prepared(now, out),
             (Phase::Preparing, News::NotPrepared(fault)) => self.fail(Trouble::Preparation(fault), now, out),
-            (Phase::Forking, News::Forked { pid }) => {
-                self.pid = Some(pid);
+            (Phase::Forking, News::Forked { .. }) => {
                 note(self.journey.perform(Step::KitForkSubprocess, now));
                 self.handshake(now, out)
             }

@@ -101,7 +101,7 @@ fn fault(file: &Path) -> Option<(String, String)> {
 
 fn interpreter_fault(file: &Path, line: &[u8]) -> Option<(String, String)> {
     let line = String::from_utf8_lossy(line);
-    let line = line.lines().next().unwrap_or_default();
+    let line = line.split('\n').next().unwrap_or_default();
     let interpreter = line.split_whitespace().next()?.to_owned();
     let path = Path::new(interpreter.trim_end_matches('\r'));
     let name = file.display();
