@@ -159,7 +159,10 @@ impl World {
             Outcome::Failed(report) => {
                 assert!(report.journey.first_failed().is_some(), "no step failed");
                 let until = report.ended.since(report.started);
-                assert!(until <= report.plan.start_timeout * 3 + Duration::from_secs(10), "it took {until:?}");
+                assert!(
+                    until <= report.plan.start_timeout * 3 + Duration::from_secs(10),
+                    "it took {until:?}"
+                );
                 assert!(!report.line().contains('\n'));
                 assert!(report.text().contains(&report.id.to_string()));
             }

@@ -15,5 +15,6 @@ mod scoreboard;
 mod security;
 mod service_manager;
 mod signals;
+mod spawning;
 mod support;
 mod syscalls;

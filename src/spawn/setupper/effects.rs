@@ -25,6 +25,9 @@ pub enum Pass {
     After,
 }
 
+/// The program that this process executes (proc(5)).
+const OWN: &str = "/proc/self/exe";
+
 /// What could not be done.
 struct Failed {
     step: Step,
@@ -137,6 +140,8 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
             command.arg(&own);
             command
         }
+        // Needs no right to enter the directories that forkyard is in.
+        None if Path::new(OWN).exists() => Command::new(OWN),
         None => Command::new(&own),
     };
     next.arg("spawn-env-setupper").arg(work_directory).arg("--after");

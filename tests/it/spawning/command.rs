@@ -1,0 +1,62 @@
+//! The command `forkyard spawn`.
+
+use std::process::{Command, Output};
+
+fn spawn(arguments: &[&str]) -> (tempfile::TempDir, Output) {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .arg("spawn")
+        .args(["--spawn-dir".as_ref(), scratch.path().as_os_str()])
+        .args(["--app-root".as_ref(), scratch.path().as_os_str()])
+        .args(arguments)
+        .output()
+        .expect("forkyard");
+    (scratch, output)
+}
+
+#[test]
+fn an_application_that_comes_up_is_shown_and_stopped() {
+    let command = "/usr/bin/python3 -m http.server --bind 127.0.0.1 $PORT";
+    let (scratch, output) = spawn(&["--start-command", command, "--json", "--processes", "2"]);
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success(), "{text}");
+    assert_eq!(text.lines().count(), 2);
+    for line in text.lines() {
+        let document: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(document["journey"]["type"], "SPAWN_DIRECTLY");
+        assert_eq!(document["sockets"][0]["protocol"], "http");
+        let pid = document["pid"].as_u64().expect("a pid");
+        assert!(!super::super::support::process::runs(pid as u32));
+    }
+    let left = std::fs::read_dir(scratch.path()).expect("the directory");
+    assert_eq!(left.count(), 0);
+}
+
+#[test]
+fn a_failure_is_told_as_text_json_or_html() {
+    let failing = ["--native", "--start-command", "echo '<i>oops</i>'; exit 3"];
+    let with = |more: &str| {
+        let arguments: Vec<&str> = failing.iter().copied().chain(more.split_whitespace()).collect();
+        let (_scratch, output) = spawn(&arguments);
+        assert_eq!(output.status.code(), Some(70));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let text = with("");
+    assert!(
+        text.contains("How to solve it:") && text.contains("<i>oops</i>"),
+        "{text}"
+    );
+    let document: serde_json::Value = serde_json::from_str(&with("--json")).expect("JSON");
+    assert_eq!(document["error"]["category"], "INTERNAL_ERROR");
+    let html = with("--html");
+    assert!(
+        html.starts_with("<!DOCTYPE html>") && !html.contains("<i>oops"),
+        "{html}"
+    );
+}
+
+#[test]
+fn a_wrong_command_line_is_refused() {
+    let (_scratch, output) = spawn(&["--start-command", "true", "--env", "nonsense"]);
+    assert_eq!(output.status.code(), Some(64));
+}
