@@ -122,6 +122,7 @@ pub(super) struct Attempt {
     trouble: Option<Trouble>,
     exited: bool,
     output_ended: bool,
+    finish: Option<Option<u8>>,
     prepared: bool,
     retried: bool,
     taken: bool,
@@ -152,6 +153,7 @@ impl Attempt {
             pid: None,
             died: None,
             exited: false,
+            finish: None,
             response: None,
             sockets: Vec::new(),
             preloader: None,
@@ -266,6 +268,8 @@ impl Attempt {
                 self.exited = true;
             }
             News::OutputEnded => self.output_ended = true,
+            // A preloader's fork may be faster than the answer that names it.
+            News::Finish(byte) => self.finish = Some(*byte),
             _ => {}
         }
         match (self.phase, news) {
@@ -488,6 +492,9 @@ impl Attempt {
     fn handshake(&mut self, now: Tick, out: &mut Vec<Order>) -> Progress {
         self.phase = Phase::Handshaking;
         note(self.journey.begin(Step::KitHandshakePerform, now));
+        if let Some(byte) = self.finish {
+            return self.handle(News::Finish(byte), now, out);
+        }
         if self.plan.wants_port(self.journey.route()) {
             out.push(Order::Ping);
         }
@@ -615,7 +622,7 @@ impl Attempt {
     fn begin_again(&mut self, now: Tick, out: &mut Vec<Order>) {
         self.journey.reset();
         note(self.journey.begin(Step::KitPreparation, now));
-        (self.pid, self.died, self.response) = (None, None, None);
+        (self.pid, self.died, self.response, self.finish) = (None, None, None, None);
         (self.exited, self.output_ended, self.prepared, self.taken) = (false, false, false, false);
         self.phase = Phase::Preparing;
         out.push(Order::PrepareAgain);

@@ -50,6 +50,7 @@ struct Thing {
     lives: bool,
     stray: bool,
     settled: bool,
+    early: bool,
 }
 
 struct World {
@@ -194,6 +195,7 @@ impl World {
                     lives: false,
                     stray: false,
                     settled: false,
+                    early: false,
                 };
                 assert!(self.things.insert(id, thing).is_none(), "a journey began twice");
                 self.prepare(id);
@@ -296,7 +298,7 @@ impl World {
     fn live(&mut self, id: JourneyId) {
         let after = millis(1 + self.dice.roll(2000));
         let thing = &self.things[&id];
-        let talks = thing.plan.kind != Kind::Generic;
+        let (talks, early) = (thing.plan.kind != Kind::Generic, thing.early);
         match thing.behaviour {
             Behaviour::Exits => self.die(id, after, Ended::Code(1)),
             Behaviour::PortIsTaken if thing.plan.wants_port(thing.route) => {
@@ -305,7 +307,7 @@ impl World {
             Behaviour::Aborts => self.later(id, after, News::Finish(Some(b'0'))),
             Behaviour::Hangs => {}
             Behaviour::Comes | Behaviour::WritesGarbage | Behaviour::HasNoSocket | Behaviour::PortIsTaken => {
-                if talks {
+                if talks && !early {
                     self.later(id, after, News::Finish(Some(b'1')));
                 }
                 if self.dice.chance(self.faults) {
@@ -352,6 +354,11 @@ impl World {
         }
         self.later(id, millis(1), News::Connected);
         self.later(id, millis(2), News::Sent);
+        // The fork may be up before the preloader says who it is.
+        if self.things[&id].behaviour == Behaviour::Comes && self.dice.chance(30) {
+            self.things.get_mut(&id).expect("a journey").early = true;
+            self.later(id, millis(5), News::Finish(Some(b'1')));
+        }
         let answer = match self.dice.roll(100) {
             roll if roll < self.faults => "no JSON".to_owned(),
             roll if roll < self.faults * 2 => r#"{"result":"error","message":"fork"}"#.to_owned(),

@@ -18,8 +18,8 @@ fn example(name: &str) -> String {
 }
 
 fn plan(kit: &Kit, interpreter: &str, name: &str) -> forkyard::spawn::plan::Plan {
-    std::fs::write(kit.root().join(name), example(name)).expect("a file");
     let mut plan = kit.native("");
+    std::fs::write(kit.root().join(name), example(name)).expect("a file");
     plan.start_command = format!("{interpreter} {name}");
     plan
 }
