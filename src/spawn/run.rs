@@ -1,7 +1,7 @@
 //! A loop around the kit: for the command `forkyard spawn`, for tests, and as the example of how a daemon drives it.
 
 use super::action::{Action, Outcome};
-use super::effects::{Context, Effects, PORTS, Process};
+use super::effects::{Context, Effects, PORTS, Process, Sink};
 use super::event::{Event, JourneyId, News, Token};
 use super::machine::Machine;
 use super::plan::Plan;
@@ -48,7 +48,7 @@ impl Driver {
     ///
     /// # Errors
     /// What mio's poll says.
-    pub fn new(context: Context, sink: Box<dyn FnMut(JourneyId, &[u8])>) -> io::Result<Driver> {
+    pub fn new(context: Context, sink: Sink) -> io::Result<Driver> {
         // Processes whose parents die have to become ours, or they could not be found and ended.
         if let Err(error) = crate::sys::process::become_subreaper() {
             log::warn!("{error}: processes that go to the background can't be ended");

@@ -61,7 +61,8 @@ pub struct Content {
     pub more: bool,
 }
 
-/// Reads at most `most` bytes of a regular file; `None`: there is none, or it is something else (a link, a FIFO).
+/// Reads at most `most` bytes of a regular file with one name; `None`: there is none, or it is something else (a link, a
+/// FIFO).
 pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option<Content>> {
     // Non-blocking, or opening a FIFO would wait for its other end.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
@@ -71,7 +72,8 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
         Err(errno) => return Err(Error::new("openat", name, errno)),
     };
     let stat = fstat(&file).named("fstat", name)?;
-    if kind(&stat) != SFlag::S_IFREG {
+    // A second name may be that of a file which its maker may not read.
+    if kind(&stat) != SFlag::S_IFREG || stat.st_nlink != 1 {
         return Ok(None);
     }
     let mut bytes = vec![0; most + 1];
@@ -251,9 +253,11 @@ mod tests {
         std::fs::write(directory.path().join("long"), "abcdef").unwrap();
         std::os::unix::fs::symlink("long", directory.path().join("link")).unwrap();
         drop(make_fifo(directory.path(), "fifo", false).unwrap());
+        std::fs::write(directory.path().join("twice"), "x").unwrap();
+        std::fs::hard_link(directory.path().join("twice"), directory.path().join("again")).unwrap();
         let long = read(fd.as_fd(), "long", 3).unwrap().unwrap();
         assert_eq!((long.bytes.as_slice(), long.more), (b"abc".as_slice(), true));
-        for name in ["link", "fifo", "missing"] {
+        for name in ["link", "fifo", "missing", "twice"] {
             assert_eq!(read(fd.as_fd(), name, 3), Ok(None), "{name}");
         }
         assert!(write(fd.as_fd(), "link", b"x").is_err());

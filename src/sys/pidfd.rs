@@ -76,7 +76,7 @@ mod tests {
     fn a_child_is_seen_to_end_before_it_is_reaped() {
         let mut command = std::process::Command::new("/bin/cat");
         let command = command.stdin(std::process::Stdio::piped());
-        let child = command.spawn().unwrap();
+        let mut child = command.spawn().unwrap();
         let process = open(child.id() as i32).unwrap();
         assert_eq!(peek(process.as_fd()), Ok(None));
         assert!(!has_ended(process.as_fd()));
@@ -90,5 +90,6 @@ mod tests {
         assert_eq!(reap(process.as_fd()), Ok(Some(Ended::Signal(9, false))));
         assert_eq!(peek(process.as_fd()).map_err(|e| e.errno), Err(Errno::ECHILD));
         send_signal(process.as_fd(), Signal::SIGKILL).unwrap();
+        assert!(child.wait().is_err(), "it was reaped");
     }
 }

@@ -53,36 +53,25 @@ pub(super) fn listens(pid: i32, mark: &[u8], port: u16, uid: u32) -> bool {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let orphans = children(own).into_iter().filter(|child| *child != pid);
     family.extend(orphans.filter(|child| is_marked(*child, mark)));
-    for member in family {
-        match sockets(member) {
-            Some(inodes) => {
-                if listeners.iter().any(|listener| inodes.contains(&listener.inode)) {
-                    return true;
-                }
-            }
-            // It can't be looked into: then the socket's owner has to do.
-            None if member == pid => {
-                if listeners.iter().any(|listener| listener.uid == uid) {
-                    return true;
-                }
-            }
-            None => {}
-        }
-    }
-    false
+    family.into_iter().any(|member| match sockets(member) {
+        Some(inodes) => listeners.iter().any(|listener| inodes.contains(&listener.inode)),
+        // It can't be looked into: then the socket's owner has to do.
+        None => member == pid && listeners.iter().any(|listener| listener.uid == uid),
+    })
 }
 
-/// A process that a preloader says it has forked: `None` if it has ended.
+/// A process that a preloader says it has forked, and whether it leads a process group; `None` if it has ended.
 ///
 /// # Errors
 /// Why it can't be that.
-pub(super) fn adopt(pid: i32, preloader: Option<i32>, account: &Account) -> Result<Option<OwnedFd>, String> {
+pub(super) fn adopt(pid: i32, preloader: Option<i32>, account: &Account) -> Result<Option<Adopted>, String> {
     let process = match pidfd::open(pid) {
         Ok(process) => process,
         Err(error) if error.errno == nix::errno::Errno::ESRCH => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let parent = stat(pid).map(|stat| stat.parent);
+    let found = stat(pid);
+    let parent = found.as_ref().map(|stat| stat.parent);
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     // If it lives now, all that was read was about it.
     if pidfd::has_ended(process.as_fd()) {
@@ -114,12 +103,25 @@ pub(super) fn adopt(pid: i32, preloader: Option<i32>, account: &Account) -> Resu
             account.group, account.gid
         ));
     }
-    Ok(Some(process))
+    Ok(Some(Adopted {
+        process,
+        is_leader: found.is_some_and(|stat| stat.group == pid),
+    }))
+}
+
+/// A process of somebody else, taken over.
+#[derive(Debug)]
+pub(super) struct Adopted {
+    /// The process.
+    pub(super) process: OwnedFd,
+    /// It leads a process group.
+    pub(super) is_leader: bool,
 }
 
 struct Stat {
     state: char,
     parent: i32,
+    group: i32,
     session: i32,
 }
 
@@ -129,11 +131,12 @@ fn stat(pid: i32) -> Option<Stat> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    let _group = fields.next()?;
+    let group = fields.next()?.parse().ok()?;
     let session = fields.next()?.parse().ok()?;
     Some(Stat {
         state,
         parent,
+        group,
         session,
     })
 }

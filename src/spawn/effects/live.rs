@@ -37,6 +37,8 @@ pub(super) struct Live {
     pub(super) pid: Option<i32>,
     /// It leads a session and process group of its own, or is about to.
     pub(super) is_leader: bool,
+    /// A preloader has forked it.
+    pub(super) is_adopted: bool,
     pub(super) ended: Option<Ended>,
     pub(super) reaped: bool,
     pub(super) capture: Capture,
@@ -60,6 +62,7 @@ impl Live {
             process: None,
             pid: None,
             is_leader: false,
+            is_adopted: false,
             ended: None,
             reaped: false,
             capture: Capture::default(),
@@ -89,9 +92,13 @@ impl Effects {
         let mut chunk = [0; CHUNK];
         for _ in 0..MOST_READS {
             match nix::unistd::read(&output, &mut chunk) {
+                // A preloader's fork may not have opened its streams yet: nobody has been there to leave.
+                Ok(0) if !polled(&output, nix::poll::PollFlags::POLLHUP) => {
+                    live.output = Some(output);
+                    return;
+                }
                 Ok(0) => {
                     let _ = self.registry.deregister(&mut SourceFd(&output.as_raw_fd()));
-                    // A preloader's fork may not have opened its streams yet: nobody has been there to leave.
                     self.tell(id, News::OutputEnded);
                     return;
                 }
@@ -169,7 +176,11 @@ impl Effects {
             // Level or edge, it would be ready for ever.
             let _ = self.registry.deregister(&mut SourceFd(&fd));
         }
-        if live.finish.as_ref().is_some_and(has_byte) {
+        if live
+            .finish
+            .as_ref()
+            .is_some_and(|finish| polled(finish, nix::poll::PollFlags::POLLIN))
+        {
             self.read_finish(id);
         }
         self.read_output(id);
@@ -183,13 +194,17 @@ impl Effects {
         }
     }
 
-    /// The process and its group. As long as the process was not reaped its number means nobody else.
+    /// The process and its group. As long as the process was not reaped, its number means nobody else; one that is not
+    /// ours to reap has to run.
     pub(super) fn kill(&mut self, id: JourneyId) {
-        self.signal(id, Signal::SIGKILL);
-        let Some(live) = self.live.get(&id) else { return };
-        if let (Some(pid), true, false) = (live.pid, live.is_leader, live.reaped) {
-            let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+        if let Some(live) = self.live.get(&id) {
+            let gone = |process: &OwnedFd| pidfd::has_ended(process.as_fd());
+            let foreign = live.is_adopted && live.process.as_ref().is_none_or(gone);
+            if let (Some(pid), true, false) = (live.pid, live.is_leader, live.reaped || foreign) {
+                let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+            }
         }
+        self.signal(id, Signal::SIGKILL);
     }
 
     /// Kills what outlived the process, and counts what is left.
@@ -206,7 +221,7 @@ impl Effects {
             }
         }
         // Only processes that the kit itself has started have a mark of their own.
-        if live.is_leader {
+        if !live.is_adopted {
             if let (Some(mark), Some(pid)) = (live.mark(), live.pid) {
                 for orphan in family::orphans(&mark, pid) {
                     let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
@@ -274,12 +289,13 @@ impl Effects {
         let parent = self.live.get(&preloader).and_then(|live| live.pid);
         let Some(live) = self.live.get(&id) else { return };
         let news = match family::adopt(pid, parent, &live.plan.account) {
-            Ok(Some(process)) => match self.watch(&process, id, Watched::Exit) {
+            Ok(Some(adopted)) => match self.watch(&adopted.process, id, Watched::Exit) {
                 Ok(()) => {
                     if let Some(live) = self.live.get_mut(&id) {
                         live.pid = Some(pid);
-                        live.is_leader = false;
-                        live.process = Some(process);
+                        live.is_adopted = true;
+                        live.is_leader = adopted.is_leader;
+                        live.process = Some(adopted.process);
                     }
                     News::Adopted
                 }
@@ -292,12 +308,12 @@ impl Effects {
     }
 }
 
-/// Whether a FIFO has a byte to read.
-fn has_byte(fifo: &OwnedFd) -> bool {
-    let mut slot = [nix::poll::PollFd::new(fifo.as_fd(), nix::poll::PollFlags::POLLIN)];
+/// What poll(2) says of a descriptor now.
+fn polled(fd: &OwnedFd, what: nix::poll::PollFlags) -> bool {
+    let mut slot = [nix::poll::PollFd::new(fd.as_fd(), what)];
     let polled = nix::poll::poll(&mut slot, nix::poll::PollTimeout::ZERO);
     let flags = slot[0].revents();
-    polled.is_ok() && flags.is_some_and(|flags| flags.contains(nix::poll::PollFlags::POLLIN))
+    polled.is_ok() && flags.is_some_and(|flags| flags.contains(what))
 }
 
 /// The address at which something that listens everywhere is reached.

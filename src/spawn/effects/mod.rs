@@ -77,6 +77,9 @@ pub struct Process {
     pub output: Option<OwnedFd>,
 }
 
+/// Given all that processes write, as it comes.
+pub type Sink = Box<dyn FnMut(JourneyId, &[u8])>;
+
 /// The edge of the kit.
 pub struct Effects {
     context: Context,
@@ -84,8 +87,7 @@ pub struct Effects {
     live: BTreeMap<JourneyId, Live>,
     ports: Ports,
     news: VecDeque<(JourneyId, News)>,
-    /// Given all that processes write, as it comes.
-    sink: Box<dyn FnMut(JourneyId, &[u8])>,
+    sink: Sink,
 }
 
 impl std::fmt::Debug for Effects {
@@ -98,7 +100,7 @@ impl std::fmt::Debug for Effects {
 
 impl Effects {
     /// Nothing yet. `sink` is given the output of all processes.
-    pub fn new(context: Context, registry: Registry, sink: Box<dyn FnMut(JourneyId, &[u8])>) -> Effects {
+    pub fn new(context: Context, registry: Registry, sink: Sink) -> Effects {
         let ports = Ports::new(context.ports);
         Effects {
             context,

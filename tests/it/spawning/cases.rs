@@ -8,16 +8,10 @@ use forkyard::spawn::step::Step;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-const SERVER: &str = "python3 -m http.server --bind 127.0.0.1 $PORT";
-
-fn python() -> String {
-    SERVER.replace("python3", "/usr/bin/python3")
-}
-
 #[test]
 fn a_generic_application_is_up_when_its_port_answers() {
     let mut kit = Kit::new();
-    let up = kit.up(kit.generic(&python()));
+    let up = kit.up(kit.generic("/usr/bin/python3 -m http.server --bind 127.0.0.1 $PORT"));
     assert_eq!(up.sockets.len(), 1);
     assert_eq!(
         (up.sockets[0].protocol.as_str(), up.sockets[0].concurrency),
@@ -186,20 +180,21 @@ fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
 #[test]
 fn a_hundred_spawns_are_under_way_at_once_and_one_that_hangs_delays_none() {
     let mut kit = Kit::new();
-    let mut slow = kit.native(UP);
+    let quick = kit.native(UP);
+    let mut slow = quick.clone();
     slow.group = "slow".to_owned();
     slow.start_command = "sleep 1000".to_owned();
     slow.start_timeout = std::time::Duration::from_secs(300);
     kit.driver.spawn(slow);
     for number in 0..100 {
-        let mut plan = kit.native(UP);
+        let mut plan = quick.clone();
         plan.group = format!("app-{number}");
         plan.start_timeout = std::time::Duration::from_secs(120);
         kit.driver.spawn(plan);
     }
     assert_eq!(kit.driver.machine().under_way(), 101);
     for _ in 0..100 {
-        assert!(kit.answer().is_ok());
+        kit.answer().unwrap_or_else(|report| panic!("{}", report.text()));
     }
     assert_eq!(kit.driver.machine().under_way(), 1);
     kit.driver.tell(forkyard::spawn::event::Event::Shutdown);
