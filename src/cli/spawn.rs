@@ -152,6 +152,9 @@ fn start(arguments: &Spawn, plan: Plan) -> std::io::Result<ExitCode> {
     if let Some(directory) = &arguments.spawn_dir {
         context.spawn_dir.clone_from(directory);
     }
+    if let Err(error) = sys::process::become_subreaper() {
+        eprintln!("forkyard: {error}: processes that go to the background can't be ended");
+    }
     let mut driver = Driver::new(context, Box::new(|_, _| {}))?;
     for _ in 0..arguments.processes {
         driver.spawn(plan.clone());

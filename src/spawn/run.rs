@@ -46,13 +46,12 @@ pub fn context(program: PathBuf) -> Context {
 impl Driver {
     /// A kit that does nothing yet. `sink` is given what processes write.
     ///
+    /// This process should be a subreaper ([`become_subreaper`](crate::sys::process::become_subreaper)): only then are
+    /// processes whose parents die its own, and can be found and ended when a start fails.
+    ///
     /// # Errors
     /// What mio's poll says.
     pub fn new(context: Context, sink: Sink) -> io::Result<Driver> {
-        // Processes whose parents die have to become ours, or they could not be found and ended.
-        if let Err(error) = crate::sys::process::become_subreaper() {
-            log::warn!("{error}: processes that go to the background can't be ended");
-        }
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
         let seed = clock::now().as_nanos() ^ u64::from(std::process::id());

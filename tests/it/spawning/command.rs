@@ -60,3 +60,33 @@ fn a_wrong_command_line_is_refused() {
     let (_scratch, output) = spawn(&["--start-command", "true", "--env", "nonsense"]);
     assert_eq!(output.status.code(), Some(64));
 }
+
+/// Only a process of its own can be the subreaper of what is left behind: here that would change other tests.
+#[test]
+fn processes_that_go_to_the_background_are_ended() {
+    let command = "sleep 1000 & setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & exit 0";
+    let command = format!("sh -c \"{command}\"");
+    for _ in 0..5 {
+        let (scratch, output) = spawn(&["--native", "--json", "--start-command", &command]);
+        assert_eq!(output.status.code(), Some(70));
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let subprocess = &document["diagnostics"]["subprocess"];
+        assert_eq!(subprocess["exit"], "exited with code 0");
+        assert_eq!(subprocess["processes_left"], 0);
+        let problem = document["error"]["problem_description"]["plain"].as_str();
+        assert!(
+            problem.is_some_and(|text| text.contains("goes to the background")),
+            "{document}"
+        );
+        let mark = scratch.path().to_string_lossy().into_owned();
+        let left: Vec<u32> = super::all_processes()
+            .filter(|pid| {
+                let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                String::from_utf8_lossy(&environment).contains(&mark)
+            })
+            .collect();
+        assert!(left.is_empty(), "processes {left:?} are left");
+        let files = std::fs::read_dir(scratch.path()).expect("the directory");
+        assert_eq!(files.count(), 0);
+    }
+}

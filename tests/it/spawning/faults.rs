@@ -163,17 +163,6 @@ fn it_fills_its_output() {
 }
 
 #[test]
-fn it_forks_and_lets_the_parent_die() {
-    let mut kit = Kit::new();
-    let report = kit.failure(
-        kit.native("sleep 1000 & setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & exit 0"),
-    );
-    assert_eq!(report.exit.as_deref(), Some("exited with code 0"));
-    let problem = report.failure.problem.as_str();
-    assert!(problem.contains("goes to the background"), "{problem}");
-}
-
-#[test]
 fn it_closes_what_it_was_given() {
     let mut kit = Kit::new();
     // Without standard streams it is still up, since it still runs.
