@@ -6,15 +6,18 @@
 //! * [`cli`]: the command line.
 //! * [`config`]: what the operator wrote, turned into what it means.
 //! * [`confine`]: what is closed to a pool beyond the rights of its user.
+//! * [`control`]: orders for the running daemon, over a unix socket.
 //! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
 //! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
 //! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
 //! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
 //! * [`runtime`]: how a request is answered.
+//! * [`reporter`]: answers status and ping at an address of their own, whatever the workers do.
 //! * [`listen`]: listening sockets.
 //! * [`spawn`]: the spawning kit: brings an application's process to life, or says why not.
 //! * [`status`]: a snapshot of a pool, rendered.
 //! * [`logs`]: the daemon's own log.
+//! * [`slowlog`]: what a slow worker is busy with, read from its memory and written down.
 //! * [`abi`]: the worker contract as a C ABI.
 //! * [`sys`]: the only door to the kernel.
 //! * [`tick`]: monotonic time as a value.
@@ -25,12 +28,15 @@ pub mod abi;
 pub mod cli;
 pub mod config;
 pub mod confine;
+pub mod control;
 pub mod fastcgi;
 pub mod listen;
 pub mod logs;
 pub mod master;
+pub mod reporter;
 pub mod runtime;
 pub mod scoreboard;
+pub mod slowlog;
 pub mod spawn;
 pub mod status;
 #[expect(unsafe_code, reason = "the only door to the kernel")]

@@ -1,5 +1,7 @@
 //! forkyard-fpm beside the php-fpm that the system has.
 
+#[path = "fpm/access.rs"]
+mod access;
 #[path = "fpm/both.rs"]
 mod both;
 #[path = "fpm/commands.rs"]
@@ -10,10 +12,16 @@ mod dropin;
 mod files;
 #[path = "fpm/import.rs"]
 mod import;
+#[path = "fpm/pair.rs"]
+mod pair;
+#[path = "fpm/said.rs"]
+mod said;
 #[path = "fpm/service.rs"]
 mod service;
 #[path = "fpm/start.rs"]
 mod start;
+#[path = "fpm/status_listen.rs"]
+mod status_listen;
 #[allow(
     dead_code,
     unreachable_pub,

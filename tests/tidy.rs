@@ -71,7 +71,7 @@ fn parts_know_only_whom_they_may() {
         "std::net::Tcp",
         "std::process",
     ];
-    const RULES: [(&str, &[&str]); 8] = [
+    const RULES: [(&str, &[&str]); 9] = [
         ("spawn/", &["crate::master", "crate::worker", "crate::config"]),
         (
             "fastcgi/",
@@ -101,6 +101,16 @@ fn parts_know_only_whom_they_may() {
             &["crate::sys", "crate::master", "crate::worker", "nix::", "mio::"],
         ),
         ("worker/", &["crate::master"]),
+        (
+            "slowlog/",
+            &[
+                "crate::master",
+                "crate::worker",
+                "crate::config",
+                "nix::",
+                "std::fs",
+            ],
+        ),
         (
             "scoreboard/",
             &["crate::master", "crate::worker", "crate::config"],

@@ -1,12 +1,13 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
+mod control;
 pub mod fpm;
 mod import;
 mod settings;
 mod spawn;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
-use crate::logs::Log;
+use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
 use crate::sys::{self, fd, process, title};
 use clap::{Parser, Subcommand};
@@ -70,6 +71,22 @@ enum Command {
     /// What a new process executes before it is the application
     #[command(hide = true)]
     SpawnEnvSetupper(spawn::EnvSetupper),
+    /// Let the running daemon read its configuration again, and wait until what changed is replaced
+    Reload {
+        #[command(flatten)]
+        daemon: control::Daemon,
+        /// Replace every pool, changed or not
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show what the running daemon does
+    Status {
+        #[command(flatten)]
+        daemon: control::Daemon,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Runs `forkyard` with the arguments of this process.
@@ -77,6 +94,8 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     title::prepare();
     match arguments.command {
+        Command::Reload { daemon, all } => control::reload(&daemon, all),
+        Command::Status { daemon, json } => control::status(&daemon, json),
         Command::Import(arguments) => import::run(&arguments),
         Command::Settings { section } => {
             print!("{}", settings::table(section));
@@ -146,8 +165,14 @@ fn start(
         None
     };
     let is_seen = config.global.error_log == LogTarget::Stderr;
+    let logs_to_stderr = needs_stderr(&config);
     let ready = move || {
         if let Some(launcher) = launcher {
+            if !logs_to_stderr {
+                if let Err(error) = fd::let_go_of_standard_streams() {
+                    log::warn!("the standard streams stay open: {error}");
+                }
+            }
             launcher.report(0);
             // Whoever started it may wait for the end of these.
             if let Err(error) = leave_streams(is_seen) {
@@ -180,6 +205,17 @@ fn leave_streams(logs_to_stderr: bool) -> sys::Result<()> {
         null.as_fd()
     };
     fd::replace_standard_streams(null.as_fd(), Some((null.as_fd(), error)))
+}
+
+/// Whether a log goes to the stream that this process was started with.
+fn needs_stderr(config: &Config) -> bool {
+    let is_log = match &config.global.error_log {
+        LogTarget::Stderr => true,
+        LogTarget::File(path) => is_stderr(path),
+        LogTarget::Syslog { .. } => false,
+    };
+    let mut access = config.pools.iter().filter_map(|pool| pool.access.as_ref());
+    is_log || access.any(|access| is_stderr(&access.path))
 }
 
 /// Where this program's executable is, and those that it starts.

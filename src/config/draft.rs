@@ -4,7 +4,10 @@ use super::error::Place;
 use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
-use super::units::{Core, Flag, IniValue, Level, Manager, Mode, RequestRule, Size, Text, Texts, Time, Whole};
+use super::units::{
+    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, Reload, RequestRule, Size, Text, Texts,
+    Time, Whole,
+};
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
 macro_rules! draft {
@@ -42,14 +45,22 @@ draft! {
             pid: Text = "pid",
             error_log: Text = "error_log",
             log_level: Level = "log_level",
+            log_format: Format = "log_format",
+            log_limit: Whole = "log_limit",
+            syslog_ident: Text = "syslog.ident",
+            syslog_facility: Facility = "syslog.facility",
+            systemd_interval: Time = "systemd_interval",
             process_control_timeout: Time = "process_control_timeout",
             process_max: Whole = "process.max",
+            emergency_restart_threshold: Whole = "emergency_restart_threshold",
+            emergency_restart_interval: Time = "emergency_restart_interval",
             process_priority: Whole = "process.priority",
             daemonize: Flag = "daemonize",
             rlimit_files: Whole = "rlimit_files",
             rlimit_core: Core = "rlimit_core",
             allow_root: Flag = "allow_root",
             include: Texts = "include",
+            control: Text = "control",
         }
         tables {}
     }
@@ -79,11 +90,16 @@ draft! {
             process_idle_timeout: Time = "process_idle_timeout",
             max_requests: Whole = "max_requests",
             request_terminate_timeout: Time = "request_terminate_timeout",
+            request_terminate_timeout_track_finished: Flag = "request_terminate_timeout_track_finished",
+            slowlog: Text = "slowlog",
+            request_slowlog_timeout: Time = "request_slowlog_timeout",
+            request_slowlog_trace_depth: Whole = "request_slowlog_trace_depth",
             client_timeout: Time = "client_timeout",
             keepalive_timeout: Time = "keepalive_timeout",
             params_bytes: Size = "limits.params_bytes",
             params_count: Whole = "limits.params_count",
             status_path: Text = "status_path",
+            status_listen: Text = "status_listen",
             ping_path: Text = "ping.path",
             ping_response: Text = "ping.response",
             chdir: Text = "chdir",
@@ -105,6 +121,10 @@ draft! {
             cgroup_pids_max: Whole = "cgroup.pids_max",
             catch_workers_output: Flag = "catch_workers_output",
             decorate_workers_output: Flag = "decorate_workers_output",
+            reload: Reload = "reload",
+            access_log: Text = "access.log",
+            access_format: Text = "access.format",
+            access_suppress_path: Texts = "access.suppress_path",
             runtime: Text = "application.runtime",
         }
         tables {
@@ -124,6 +144,8 @@ draft! {
             request_settings: RequestRule = "application.request_settings",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             start_timeout: Time = "application.start_timeout",
+            warm_up: Whole = "application.warm_up",
+            warm_up_time: Time = "application.warm_up_time",
         }
         tables {
             php_value: IniValue = "application.php_value",

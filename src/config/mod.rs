@@ -6,6 +6,7 @@
 //! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
 //! no other part.
 
+pub mod access;
 mod check;
 mod draft;
 mod effects;
@@ -26,6 +27,7 @@ mod units;
 mod value;
 mod world;
 
+pub use access::AccessLog;
 pub use check::{EXIT_INVALID, check};
 pub use effects::{Host, load};
 pub use error::{Errors, Finding, Kind, Place, Severity};

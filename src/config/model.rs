@@ -1,5 +1,6 @@
 //! What a configuration means: a `Config` that exists has passed every rule.
 
+use super::access::AccessLog;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -25,8 +26,16 @@ pub struct Global {
     pub error_log: LogTarget,
     /// The least severe lines that are still logged.
     pub log_level: LogLevel,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// Longest line of workers' output and of the access log, with its newline; bytes.
+    pub log_limit: usize,
+    /// How often the service manager is told what the pools do; `None`: never.
+    pub systemd_interval: Option<Duration>,
     /// Cap on workers over all pools; `None`: no cap.
     pub process_max: Option<u32>,
+    /// So many crashed workers in so short a time give every pool new processes; `None`: never.
+    pub emergency_restart: Option<EmergencyRestart>,
     /// nice(2) value of the master.
     pub process_priority: Option<i32>,
     /// How long a retiring worker may go on with its request before it is terminated.
@@ -37,6 +46,17 @@ pub struct Global {
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the master.
     pub rlimit_core: Option<CoreLimit>,
+    /// The unix socket over which the daemon takes commands; `None`: there is none.
+    pub control: Option<PathBuf>,
+}
+
+/// When crashed workers are taken as a sign that what they share is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmergencyRestart {
+    /// Workers killed by SIGSEGV or SIGBUS, at least 1.
+    pub threshold: u32,
+    /// The time within which they were, above zero.
+    pub interval: Duration,
 }
 
 /// Where log lines go.
@@ -46,6 +66,22 @@ pub enum LogTarget {
     Stderr,
     /// A file, opened for append; opened again on SIGUSR1.
     File(PathBuf),
+    /// The system's log (syslog(3)).
+    Syslog {
+        /// The name before each message.
+        ident: String,
+        /// The facility's number, not shifted.
+        facility: u8,
+    },
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogFormat {
+    /// php-fpm's: `[20-Nov-2026 17:53:09] NOTICE: text`.
+    Text,
+    /// One JSON object for each line.
+    Json,
 }
 
 /// php-fpm's log levels, least severe first.
@@ -72,6 +108,15 @@ pub enum CoreLimit {
     Unlimited,
 }
 
+/// Which reloads replace a pool's workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReloadWhen {
+    /// Those that find something changed: settings, PHP's files, or code that PHP does not look at again by itself.
+    Changed,
+    /// All.
+    Always,
+}
+
 /// One pool: workers that share a listening socket and one application.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
@@ -91,6 +136,10 @@ pub struct Pool {
     pub max_requests: Option<u64>,
     /// A request that runs longer is ended together with its worker; `None`: never.
     pub request_terminate_timeout: Option<Duration>,
+    /// `request_terminate_timeout` also counts after the application has ended its answer.
+    pub request_terminate_timeout_track_finished: bool,
+    /// Where and when a slow request is written down; `None`: it isn't.
+    pub slow_log: Option<SlowLog>,
     /// How long a silent client may keep a worker waiting, at each read and write.
     pub client_timeout: Duration,
     /// How long an idle kept connection stays open.
@@ -119,6 +168,8 @@ pub struct Pool {
     pub confine: Confine,
     /// URI (SCRIPT_NAME) that is answered with the pool's status.
     pub status_path: Option<String>,
+    /// Where the pool's reporter listens, which answers status and ping alone; `None`: there is none.
+    pub status_listen: Option<Listen>,
     /// URI (SCRIPT_NAME) that is answered with `ping_response`.
     pub ping_path: Option<String>,
     /// Body of the answer to `ping_path`.
@@ -127,8 +178,10 @@ pub struct Pool {
     pub catch_workers_output: bool,
     /// Put pool, pid and stream before caught output.
     pub decorate_workers_output: bool,
-    /// Settings that were written and that nothing follows from yet.
-    pub without_effect: Vec<String>,
+    /// Which reloads replace the workers.
+    pub reload: ReloadWhen,
+    /// Its access log.
+    pub access: Option<AccessLog>,
     /// What the workers run.
     pub application: Application,
 }
@@ -168,6 +221,17 @@ pub struct Cgroup {
     pub cpu_percent: Option<u32>,
     /// `pids.max`.
     pub pids_max: Option<u32>,
+}
+
+/// The log of slow requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowLog {
+    /// The file, opened for append; opened again on SIGUSR1.
+    pub path: PathBuf,
+    /// A request that runs longer is slow.
+    pub timeout: Duration,
+    /// Calls that are written down at most, from the innermost on; at least 1.
+    pub trace_depth: u32,
 }
 
 /// A pool's listening socket.
@@ -366,6 +430,10 @@ pub struct Php {
     pub preloader_idle_timeout: Duration,
     /// How long module start-up may take.
     pub start_timeout: Duration,
+    /// At a reload, so many scripts that the old workers ran most are compiled before the new ones serve; 0: none.
+    pub warm_up: u32,
+    /// The most time for that.
+    pub warm_up_time: Duration,
 }
 
 /// Which php.ini settings a request may bring along.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
-use super::model::{CoreLimit, LogLevel, RequestSettings};
+use super::model::{CoreLimit, LogFormat, LogLevel, ReloadWhen, RequestSettings};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
@@ -54,6 +54,14 @@ pub(super) struct IniValue(pub(super) String);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Level(pub(super) LogLevel);
 
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Format(pub(super) LogFormat);
+
+/// A syslog facility's number, not shifted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Facility(pub(super) u8);
+
 /// Which process manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manager {
@@ -61,6 +69,10 @@ pub(super) enum Manager {
     Dynamic,
     Ondemand,
 }
+
+/// Which reloads replace a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reload(pub(super) ReloadWhen);
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
@@ -121,6 +133,46 @@ fn level(text: &str) -> Option<LogLevel> {
     })
 }
 
+fn log_format(text: &str) -> Option<LogFormat> {
+    match text {
+        "text" => Some(LogFormat::Text),
+        "json" => Some(LogFormat::Json),
+        _ => None,
+    }
+}
+
+/// syslog(3)'s names and numbers.
+pub(super) const FACILITIES: [(&str, u8); 20] = [
+    ("kern", 0),
+    ("user", 1),
+    ("mail", 2),
+    ("daemon", 3),
+    ("auth", 4),
+    ("syslog", 5),
+    ("lpr", 6),
+    ("news", 7),
+    ("uucp", 8),
+    ("cron", 9),
+    ("authpriv", 10),
+    ("ftp", 11),
+    ("local0", 16),
+    ("local1", 17),
+    ("local2", 18),
+    ("local3", 19),
+    ("local4", 20),
+    ("local5", 21),
+    ("local6", 22),
+    ("local7", 23),
+];
+
+/// The number of a facility, by its name in any case.
+pub(super) fn facility(name: &str) -> Option<u8> {
+    FACILITIES
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, number)| *number)
+}
+
 fn manager(text: &str) -> Option<Manager> {
     Some(match text.to_ascii_lowercase().as_str() {
         "static" => Manager::Static,
@@ -128,6 +180,14 @@ fn manager(text: &str) -> Option<Manager> {
         "ondemand" => Manager::Ondemand,
         _ => return None,
     })
+}
+
+fn reload(text: &str) -> Option<Reload> {
+    Some(Reload(match text.to_ascii_lowercase().as_str() {
+        "changed" => ReloadWhen::Changed,
+        "always" => ReloadWhen::Always,
+        _ => return None,
+    }))
 }
 
 /// Implements `Deserialize` for a form: what it should be, and which TOML types it takes through which function.
@@ -216,9 +276,24 @@ form!(
     str | text | level(text).map(Level)
 );
 form!(
+    Format,
+    "a log format; write \"text\" or \"json\"",
+    str | text | log_format(text).map(Format)
+);
+form!(
+    Facility,
+    "a syslog facility; write \"daemon\", \"user\", \"local0\" to \"local7\", or another of syslog(3)",
+    str | text | facility(text).map(Facility)
+);
+form!(
     Manager,
     "a process manager; write \"static\", \"dynamic\" or \"ondemand\"",
     str manager
+);
+form!(
+    Reload,
+    "a kind of reload; write \"changed\" or \"always\"",
+    str reload
 );
 
 impl<'de> Deserialize<'de> for Texts {

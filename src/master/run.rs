@@ -1,9 +1,11 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source};
+use super::effects::{ApplyError, Edge, Extent, Handlers, SIGNALS, Source, Totals};
 use super::event::Event;
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
+use crate::control::protocol::{Answer, Complaint, Request};
+use crate::listen::ListenError;
 use crate::logs::Log;
 use crate::sys::notify::{self, Notifier};
 use crate::sys::{self, clock, fd, process, title};
@@ -18,6 +20,8 @@ use std::time::Duration;
 
 /// Events taken at once.
 const EVENTS: usize = 256;
+/// Orders carried out between two looks at everything else.
+const ORDERS: usize = 16;
 
 /// Why the daemon did not start, or ended.
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub enum RunError {
     System(sys::Error),
     /// The pid file can't be written.
     Pid(PathBuf, io::Error),
+    /// The control socket can't be had.
+    Control(ListenError),
     /// Not one worker could be made at the start.
     NoWorker,
 }
@@ -43,6 +49,7 @@ impl fmt::Display for RunError {
             RunError::Pid(path, error) => {
                 write!(f, "Unable to create the PID file ({}): {error}", path.display())
             }
+            RunError::Control(error) => write!(f, "control: {error}"),
             RunError::NoWorker => f.write_str("no worker could be made"),
         }
     }
@@ -55,6 +62,7 @@ impl std::error::Error for RunError {
             RunError::Log(error) => Some(error),
             RunError::System(error) => Some(error),
             RunError::Pid(_, error) => Some(error),
+            RunError::Control(error) => Some(error),
             RunError::NoWorker => None,
         }
     }
@@ -70,14 +78,17 @@ fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System(sys::Error::from_io(call, "", &error))
 }
 
+/// Reads a configuration, or says what is wrong with it.
+pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
+
 /// What is the daemon's own when the same master runs under different names.
 pub struct Persona {
     /// Its name in the log.
     pub name: &'static str,
     /// The word before the colon in process titles.
     pub title: &'static str,
-    /// Reads the configuration anew. `None`: it can't be used, which is said in the log.
-    pub reload: Box<dyn FnMut() -> Option<Config>>,
+    /// Reads the configuration anew. What is wrong with one that can't be used is said in the log, too.
+    pub reload: ReadConfig,
 }
 
 impl Persona {
@@ -91,17 +102,17 @@ impl Persona {
     }
 }
 
-fn reload(path: &Path) -> Option<Config> {
+fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
     match config::load(path) {
         Ok(loaded) => {
             say_findings(&loaded.warnings);
-            Some(loaded.config)
+            Ok(loaded.config)
         }
         Err(errors) => {
             for line in errors.to_string().lines() {
                 log::error!("{line}");
             }
-            None
+            Err(Complaint::list(&errors))
         }
     }
 }
@@ -118,8 +129,7 @@ pub fn run(
 ) -> Result<(), RunError> {
     title::prepare();
     let log = Log::install();
-    log.direct(&config.global.error_log, config.global.log_level)
-        .map_err(RunError::Log)?;
+    log.follow(&config.global).map_err(RunError::Log)?;
     let limit = fd::raise_descriptor_limit().ok();
     limit_master(&config);
     process::become_subreaper()?;
@@ -135,6 +145,8 @@ pub fn run(
     sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
+    let control = config.global.control.clone();
+    let interval = config.global.systemd_interval;
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
     // What was said to this process is not said to those that it starts.
@@ -142,7 +154,8 @@ pub fn run(
     process::forget_variables(&fd::LISTEN_VARIABLES);
     let names = crate::listen::fpm_variables();
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    let wanted = edge.prepare(config).map_err(RunError::Apply)?;
+    let (wanted, _) = edge.prepare(config, Extent::All).map_err(RunError::Apply)?;
+    edge.open_control(control.as_deref()).map_err(RunError::Control)?;
     edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
@@ -158,6 +171,7 @@ pub fn run(
             .as_ref()
             .and_then(|notifier| notifier.watchdog)
             .map(Watchdog::new),
+        bulletin: None,
         notifier,
         reload: persona.reload,
         actions: Vec::new(),
@@ -166,8 +180,11 @@ pub fn run(
     log::info!("ready to handle connections");
     ready();
     master.tell_ready();
+    master.set_bulletin(interval);
     let outcome = master.serve();
+    master.edge.end_reporters();
     master.edge.remove_socket_files();
+    master.edge.remove_control_file();
     if let Some(path) = &pid_file {
         let _ = std::fs::remove_file(path);
     }
@@ -217,6 +234,43 @@ fn write_pid(path: &Path) -> io::Result<()> {
     file.write_all(std::process::id().to_string().as_bytes())
 }
 
+/// Tells the service manager what the pools do, now and then.
+struct Bulletin {
+    interval: Duration,
+    due: Tick,
+    /// Requests up to the one before.
+    requests: u64,
+}
+
+impl Bulletin {
+    fn new(interval: Duration) -> Bulletin {
+        log::info!("systemd monitor interval set to {}ms", interval.as_millis());
+        Bulletin {
+            interval,
+            due: clock::now() + interval,
+            requests: 0,
+        }
+    }
+
+    /// php-fpm's words.
+    fn text(&mut self, totals: &Totals) -> String {
+        let Totals {
+            active,
+            idle,
+            requests,
+            slow,
+        } = *totals;
+        // A reload begins to count anew.
+        let new = requests.checked_sub(self.requests).unwrap_or(requests);
+        self.requests = requests;
+        let rate = new as f64 / self.interval.as_secs_f64();
+        format!(
+            "READY=1\nSTATUS=Processes active: {active}, idle: {idle}, Requests: {requests}, slow: {slow}, \
+             Traffic: {rate:.2}req/sec"
+        )
+    }
+}
+
 /// Tells the service manager that the loop turns, twice in each of its intervals.
 struct Watchdog {
     interval: Duration,
@@ -240,7 +294,8 @@ struct Master {
     manager: Manager,
     notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
-    reload: Box<dyn FnMut() -> Option<Config>>,
+    bulletin: Option<Bulletin>,
+    reload: ReadConfig,
     actions: Vec<super::action::Action>,
 }
 
@@ -258,7 +313,7 @@ impl Master {
                     super::action::Outcome::NoWorkerAtStart => Err(RunError::NoWorker),
                 };
             }
-            let timeout = if again.is_empty() {
+            let timeout = if again.is_empty() && !self.edge.has_orders() {
                 self.timeout()
             } else {
                 Some(Duration::ZERO)
@@ -277,12 +332,24 @@ impl Master {
                 }
             }
             for source in sources {
-                if self.edge.attend(source) {
+                if let Source::Status(pool) = source {
+                    self.edge.reporter_wanted(pool, self.manager.serving(pool));
+                } else if self.edge.attend(source) {
                     again.push(source);
                 }
                 self.settle();
             }
+            for _ in 0..ORDERS {
+                let Some((asker, request)) = self.edge.next_order() else {
+                    break;
+                };
+                self.obey(asker, &request);
+            }
+            let manager = &self.manager;
+            self.edge
+                .tend_reporters(clock::now(), |pool| manager.serving(pool));
             self.feed_watchdog();
+            self.publish_bulletin();
             if self
                 .manager
                 .next_deadline()
@@ -313,6 +380,24 @@ impl Master {
         }
     }
 
+    /// Without a service manager that wants to know, nothing is due.
+    fn set_bulletin(&mut self, interval: Option<Duration>) {
+        let is_known = self.bulletin.as_ref().map(|bulletin| bulletin.interval) == interval;
+        if self.notifier.is_some() && !is_known {
+            self.bulletin = interval.map(Bulletin::new);
+        }
+    }
+
+    fn publish_bulletin(&mut self) {
+        let now = clock::now();
+        if let (Some(bulletin), Some(notifier)) = (&mut self.bulletin, &self.notifier) {
+            if bulletin.due <= now {
+                bulletin.due = now + bulletin.interval;
+                notifier.tell(&bulletin.text(&self.edge.totals()));
+            }
+        }
+    }
+
     fn tell_stopping(&self) {
         if let Some(notifier) = &self.notifier {
             notifier.tell("STOPPING=1\nSTATUS=Stopping\n");
@@ -321,10 +406,16 @@ impl Master {
 
     fn timeout(&self) -> Option<Duration> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
-        let deadline = [self.manager.next_deadline(), watchdog]
-            .into_iter()
-            .flatten()
-            .min()?;
+        let bulletin = self.bulletin.as_ref().map(|bulletin| bulletin.due);
+        let deadline = [
+            self.manager.next_deadline(),
+            watchdog,
+            bulletin,
+            self.edge.reporters_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()?;
         let left = deadline.since(clock::now());
         // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
         Some(Duration::from_millis(
@@ -346,6 +437,7 @@ impl Master {
                 self.edge.perform(action);
             }
         }
+        self.edge.finish_reload();
     }
 
     fn take_signals(&mut self) {
@@ -362,15 +454,17 @@ impl Master {
                     self.tell_stopping();
                     self.tell(Event::Finish);
                 }
-                SIGUSR1 => match Log::install().reopen() {
-                    Ok(()) => log::info!("error log file re-opened"),
-                    Err(error) => log::error!("the old log is written on: {error}"),
-                },
+                SIGUSR1 => {
+                    self.reopen_logs();
+                    self.edge.reopen_slow_logs();
+                }
                 SIGUSR2 => {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();
                     }
-                    self.reload();
+                    if let Err(answer) = self.reload(Extent::Changed, None) {
+                        log::debug!("{answer:?}");
+                    }
                     self.tell_ready();
                 }
                 SIGCHLD => {
@@ -383,24 +477,78 @@ impl Master {
         }
     }
 
-    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on.
-    fn reload(&mut self) {
-        log::info!("Reloading in progress ...");
-        let Some(config) = (self.reload)() else {
-            log::error!("the configuration is not reloaded, the old one stays in force");
-            return;
-        };
-        let global = config.global.clone();
-        match self.edge.prepare(config) {
-            Ok(wanted) => {
-                if let Err(error) = Log::install().direct(&global.error_log, global.log_level) {
-                    log::error!("the old log is written on: {error}");
-                }
-                self.tell(Event::Apply(wanted));
-            }
+    /// Opens all logs anew, after they were moved away.
+    fn reopen_logs(&mut self) {
+        match Log::install().reopen() {
+            Ok(()) => log::info!("error log file re-opened"),
             Err(error) => {
-                log::error!("the configuration is not reloaded, the old one stays in force: {error}")
+                log::error!("unable to re-opened error log file: {error}; the old one is written on")
             }
         }
+        match self.edge.reopen_access_logs() {
+            Some(true) => log::info!("access log file re-opened"),
+            Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
+            None => {}
+        }
+    }
+
+    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
+    /// is given back. Otherwise `asker` is answered once the reload is done.
+    fn reload(&mut self, extent: Extent, asker: Option<u64>) -> Result<(), Answer> {
+        log::info!("Reloading in progress ...");
+        let refused = |errors| Answer::Error {
+            message: "the configuration is not reloaded, the old one stays in force".to_owned(),
+            errors,
+        };
+        let config = match (self.reload)() {
+            Ok(config) => config,
+            Err(errors) => {
+                log::error!("the configuration is not reloaded, the old one stays in force");
+                return Err(refused(errors));
+            }
+        };
+        let global = config.global.clone();
+        match self.edge.prepare(config, extent) {
+            Ok((wanted, changes)) => {
+                if let Err(error) = Log::install().follow(&global) {
+                    log::error!("the old log is written on: {error}");
+                }
+                if let Err(error) = self.edge.open_control(global.control.as_deref()) {
+                    log::error!("the control socket stays where it was: {error}");
+                }
+                self.set_bulletin(global.systemd_interval);
+                self.edge.begin_reload(changes, asker);
+                self.tell(Event::Apply(wanted));
+                Ok(())
+            }
+            Err(error) => {
+                log::error!("the configuration is not reloaded, the old one stays in force: {error}");
+                Err(refused(vec![Complaint::text(error.to_string())]))
+            }
+        }
+    }
+
+    /// Does what somebody asked for over the control socket.
+    fn obey(&mut self, asker: u64, request: &Request) {
+        let answer = match request {
+            Request::Ping {} => Answer::Pong {
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            Request::Status {} => Answer::Status(self.edge.status()),
+            Request::Reload { all } => {
+                let extent = if *all { Extent::All } else { Extent::Changed };
+                if let Some(notifier) = &self.notifier {
+                    notifier.tell_reloading();
+                }
+                let result = self.reload(extent, Some(asker));
+                self.tell_ready();
+                match result {
+                    Ok(()) => return,
+                    Err(answer) => answer,
+                }
+            }
+        };
+        self.edge.answer(asker, &answer);
     }
 }

@@ -57,6 +57,22 @@ pub unsafe fn adopt(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
+/// Takes ownership of the one descriptor that this program was started with beside the standard streams.
+///
+/// # Errors
+/// EBADF: it is not open, or was taken before.
+pub fn adopt_first(fd: RawFd) -> Result<OwnedFd> {
+    static TAKEN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+    // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    set_close_on_exec(borrowed, true)?;
+    if TAKEN.swap(true, std::sync::atomic::Ordering::SeqCst) {
+        return Err(Error::new("adopt", fd.to_string(), nix::errno::Errno::EBADF));
+    }
+    // SAFETY: it is open, was passed to this program for its own use, and is taken once.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Sends bytes with descriptors (SCM_RIGHTS, unix(7)); at most [`MAX_PASSED`]. Says how many bytes were sent.
 pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> Result<usize> {
     let rights = [ControlMessage::ScmRights(descriptors)];
@@ -64,6 +80,18 @@ pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) ->
     let slices = [IoSlice::new(bytes)];
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     sendmsg::<()>(socket.as_raw_fd(), &slices, control, flags, None).named("sendmsg", "")
+}
+
+/// Bytes in a pipe that nobody has read yet; 0 if that can't be told.
+pub fn unread(pipe: BorrowedFd<'_>) -> usize {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes one int to where the pointer leads, which lives for the call (ioctl_pipe(2)).
+    let result = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut count) };
+    if result == 0 {
+        usize::try_from(count).unwrap_or(0)
+    } else {
+        0
+    }
 }
 
 /// What came in one message.
@@ -77,12 +105,24 @@ pub struct Received {
 
 /// Receives bytes and descriptors. `wait`: block until something comes.
 pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Result<Received> {
+    let flags = if wait {
+        MsgFlags::empty()
+    } else {
+        MsgFlags::MSG_DONTWAIT
+    };
+    receive_flagged(socket, buffer, flags)
+}
+
+/// Copies of the descriptors of the first message that waits in a socket of datagrams, which stays there.
+pub fn look_at(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+    receive_flagged(socket, &mut [0; 1], flags).map(|received| received.descriptors)
+}
+
+fn receive_flagged(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> Result<Received> {
     let mut control = nix::cmsg_space!([RawFd; MAX_PASSED]);
     let mut slices = [IoSliceMut::new(buffer)];
-    let mut flags = MsgFlags::MSG_CMSG_CLOEXEC;
-    if !wait {
-        flags |= MsgFlags::MSG_DONTWAIT;
-    }
+    let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     let message =
         recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags).named("recvmsg", "")?;
     let mut received = Received {
@@ -183,6 +223,11 @@ pub fn replace_standard_streams(
     place(null.as_raw_fd(), 0)?;
     place(output.map_or(null.as_raw_fd(), |(out, _)| out.as_raw_fd()), 1)?;
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
+}
+
+/// Lets go of standard input, output and error, so that whoever waits for their end does not wait for this process.
+pub fn let_go_of_standard_streams() -> Result<()> {
+    replace_standard_streams(std::os::fd::AsFd::as_fd(&null()?), None)
 }
 
 /// The variables of socket activation, which are meant for this process alone.

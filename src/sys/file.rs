@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a log to append to, and makes it if it is not there, readable by its owner alone.
+/// Opens a log to append to, and makes it if it is not there, readable by its owner alone. A
+/// named pipe is not waited for.
 ///
 /// In a directory that only root and this process' user can write to, a symbolic link is followed, as `/dev/stderr` is
 /// one. Anywhere else someone might have put it there to have another file written to: then links are refused, symbolic
@@ -23,11 +24,13 @@ use std::path::Path;
 pub fn open_log(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    options.custom_flags(flags);
     if is_guarded(path) {
         return options.open(path);
     }
     let file = options
-        .custom_flags(libc::O_NOFOLLOW)
+        .custom_flags(flags | libc::O_NOFOLLOW)
         .open(path)
         .map_err(|error| {
             if error.raw_os_error() == Some(libc::ELOOP) {

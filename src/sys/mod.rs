@@ -11,6 +11,7 @@ pub mod fd;
 pub mod file;
 pub mod foreign;
 pub mod identity;
+pub mod last_word;
 pub mod notify;
 pub mod pidfd;
 pub mod process;

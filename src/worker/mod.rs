@@ -5,6 +5,7 @@
 //!
 //! How kept connections are dealt with so that none pins a worker is told in `held` and `minder`.
 
+mod access;
 mod builtin;
 mod connection;
 mod held;
@@ -16,6 +17,9 @@ mod request;
 mod run;
 mod service;
 mod settle;
+pub mod snapshot;
+mod time_up;
+mod transfer;
 
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use relay::{Peer, Sink, Stop, relay};

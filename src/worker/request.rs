@@ -64,33 +64,35 @@ impl<'w> Request<'w> {
 
     /// Tells the scoreboard what the request is.
     pub fn describe(&mut self, about: &Description<'_>) {
-        self.service.description(about);
+        self.service.describe(about, &self.params);
     }
 
     /// Tells the scoreboard what the request is, from its parameters as they are now.
     pub fn describe_from_params(&mut self) {
-        let content_length = parse_length(self.param(b"CONTENT_LENGTH"));
+        let param = |name: &[u8]| self.params.get(name).unwrap_or_default();
+        let content_length = parse_length(param(b"CONTENT_LENGTH"));
         let about = Description {
-            method: self.param(b"REQUEST_METHOD"),
-            uri: self.param(b"SCRIPT_NAME"),
-            query: self.param(b"QUERY_STRING"),
-            script: self.param(b"SCRIPT_FILENAME"),
-            user: self.param(b"REMOTE_USER"),
+            method: param(b"REQUEST_METHOD"),
+            uri: param(b"SCRIPT_NAME"),
+            query: param(b"QUERY_STRING"),
+            script: param(b"SCRIPT_FILENAME"),
+            user: param(b"REMOTE_USER"),
             content_length,
         };
-        self.service.description(&about);
+        self.service.describe(&about, &self.params);
     }
 
     /// Enters a stage: INFO, EXECUTING or END; the worker's loop enters the others.
     pub fn set_stage(&mut self, stage: Stage) {
-        if matches!(stage, Stage::Info | Stage::Executing | Stage::End) {
+        let is_over = self.service.is_finished() && stage != Stage::End;
+        if matches!(stage, Stage::Info | Stage::Executing | Stage::End) && !is_over {
             self.service.stage(stage);
         }
     }
 
     /// Tells the scoreboard the request's peak memory in bytes.
     pub fn set_memory(&mut self, bytes: u64) {
-        self.service.stamp().memory(bytes);
+        self.service.memory(bytes);
     }
 
     /// Answers the request itself if `uri` is the pool's status or ping path. `extra_headers` are whole header lines
@@ -156,6 +158,8 @@ impl<'w> Request<'w> {
     /// Ends the answer now, while the runtime goes on working. Not needed at the end of an answer.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
+        // Whatever the application does now, it answers nobody.
+        self.service.stage(Stage::End);
         // A connection whose next request has been read in part can't be anybody else's: it stays with this worker.
         if !self.service.has_input() {
             self.service.hold_current();

@@ -4,17 +4,25 @@
 
 mod applications;
 mod births;
+mod control;
 mod documents;
+mod emergency;
 mod faults;
 mod kept;
+mod logs;
 mod processes;
 mod protocol;
 mod reload;
+mod reporter;
 mod runtimes;
 mod scoreboard;
+mod scrapers;
 mod security;
 mod service_manager;
 mod signals;
+mod slow;
 mod spawning;
 mod support;
 mod syscalls;
+mod terminate;
+mod web_servers;

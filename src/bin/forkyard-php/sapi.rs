@@ -9,15 +9,13 @@ use forkyard::runtime::php::script::{self, FileSystem, Rules, Script};
 use forkyard::runtime::php::status;
 use forkyard::scoreboard::stamp;
 use forkyard::sys::process::exit_now;
-use forkyard::worker::{Request, Runtime};
+use forkyard::worker::{Request, Runtime, Settings};
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
 /// The exit code of a worker whose PHP can't go on (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
-/// php-fpm's default for the longest line of a log.
-const LOG_LIMIT_BYTES: u32 = 1024;
 /// What php-fpm adds to the parameters where a web server has not.
 const ROLE: &[u8] = b"RESPONDER\0";
 
@@ -34,12 +32,13 @@ pub(crate) struct PhpRuntime<'p> {
 
 impl<'p> PhpRuntime<'p> {
     /// Makes PHP ready to serve.
-    pub(crate) fn begin(php: &'p Php, pool: &Pool, stderr_caught: bool) -> PhpRuntime<'p> {
+    pub(crate) fn begin(php: &'p Php, settings: &Settings, stderr_caught: bool) -> PhpRuntime<'p> {
+        let pool = &settings.pool;
         let facts = php.begin_worker(&Worker {
             api: abi::forkyard_api_v1().cast(),
             status: write_status,
-            may_set: ask_rule(pool).then_some(may_set),
-            log_limit: LOG_LIMIT_BYTES,
+            may_set: ask_rule(&settings.pool).then_some(may_set),
+            log_limit: u32::try_from(settings.log_limit).unwrap_or(u32::MAX),
             stderr_caught: u8::from(stderr_caught),
         });
         let limit_extensions = match &pool.application {

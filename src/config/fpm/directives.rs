@@ -52,8 +52,6 @@ pub enum Shown {
 pub enum Effect {
     /// What it does in php-fpm.
     Same,
-    /// It is read and checked, and nothing follows from it; the log says so.
-    NoneYet,
     /// It is about how php-fpm works inside; there is nothing to be done about it here.
     Needless,
 }
@@ -80,7 +78,7 @@ pub struct Directive {
 /// The stored number of a priority that is not set.
 pub(super) const NO_PRIORITY: i32 = 64;
 
-use Effect::{Needless, NoneYet, Same};
+use Effect::{Needless, Same};
 use Form::{Core, Facility, Flag, Level, List, Manager, Number, Text, Time};
 use Section::{Global, Pool};
 use Shown::{Never, Plain, Priority, Seconds};
@@ -109,14 +107,14 @@ const fn row(
 #[rustfmt::skip]
 pub const DIRECTIVES: &[Directive] = &[
     row("pid", Global, Text, "", Plain, Same, "file that the master writes its pid to"),
-    row("error_log", Global, Text, "log/php-fpm.log", Plain, Same, "file of the log; `syslog` is not done yet"),
-    row("syslog.ident", Global, Text, "php-fpm", Plain, NoneYet, "name in syslog"),
-    row("syslog.facility", Global, Facility, "DAEMON", Plain, NoneYet, "facility in syslog"),
+    row("error_log", Global, Text, "log/php-fpm.log", Plain, Same, "file of the log, or `syslog`"),
+    row("syslog.ident", Global, Text, "php-fpm", Plain, Same, "name in syslog"),
+    row("syslog.facility", Global, Facility, "DAEMON", Plain, Same, "facility in syslog"),
     row("log_buffering", Global, Flag, "yes", Plain, Needless, "lines are always written with one system call"),
     row("log_level", Global, Level, "notice", Plain, Same, "least severe lines that are logged"),
-    row("log_limit", Global, Number, "1024", Plain, NoneYet, "longest line of caught output"),
-    row("emergency_restart_interval", Global, Time, "0", Seconds, NoneYet, "see emergency_restart_threshold"),
-    row("emergency_restart_threshold", Global, Number, "0", Plain, NoneYet, "restart after so many crashes"),
+    row("log_limit", Global, Number, "1024", Plain, Same, "longest line of caught output and of the access log, bytes"),
+    row("emergency_restart_interval", Global, Time, "0", Seconds, Same, "see emergency_restart_threshold"),
+    row("emergency_restart_threshold", Global, Number, "0", Plain, Same, "new processes for all pools after so many crashes"),
     row("process_control_timeout", Global, Time, "0", Seconds, Same, "how long a retiring worker may go on"),
     row("process.max", Global, Number, "0", Plain, Same, "cap on workers over all pools; 0: none"),
     row("process.priority", Global, Number, "64", Priority, Same, "nice value of the master"),
@@ -124,7 +122,7 @@ pub const DIRECTIVES: &[Directive] = &[
     row("rlimit_files", Global, Number, "0", Plain, Same, "RLIMIT_NOFILE of the master; 0: as it is"),
     row("rlimit_core", Global, Core, "0", Plain, Same, "RLIMIT_CORE of the master; 0: as it is"),
     row("events.mechanism", Global, Text, "", Plain, Needless, "epoll is always used"),
-    row("systemd_interval", Global, Time, "10", Seconds, NoneYet, "how often systemd is told the status"),
+    row("systemd_interval", Global, Time, "10", Seconds, Same, "how often systemd is told the status"),
     row("prefix", Pool, Text, "", Plain, Same, "what relative paths of the pool are relative to"),
     row("user", Pool, Text, "", Plain, Same, "user of the workers"),
     row("group", Pool, Text, "", Plain, Same, "group of the workers"),
@@ -147,17 +145,17 @@ pub const DIRECTIVES: &[Directive] = &[
     row("pm.process_idle_timeout", Pool, Time, "10", Plain, Same, "ondemand: an idle worker ends after this"),
     row("pm.max_requests", Pool, Number, "0", Plain, Same, "a worker ends after so many requests; 0: never"),
     row("pm.status_path", Pool, Text, "", Plain, Same, "URI of the status page"),
-    row("pm.status_listen", Pool, Text, "", Plain, NoneYet, "address that serves the status page alone"),
+    row("pm.status_listen", Pool, Text, "", Plain, Same, "address that serves the status page alone"),
     row("ping.path", Pool, Text, "", Plain, Same, "URI of the ping page"),
     row("ping.response", Pool, Text, "", Plain, Same, "text of the ping page; unset: pong"),
-    row("access.log", Pool, Text, "", Plain, NoneYet, "file of the access log"),
-    row("access.format", Pool, Text, "", Plain, NoneYet, "format of the access log"),
-    row("access.suppress_path", Pool, List, "", Plain, NoneYet, "URIs that are not in the access log"),
-    row("slowlog", Pool, Text, "", Plain, NoneYet, "file of the log of slow requests"),
-    row("request_slowlog_timeout", Pool, Time, "0", Seconds, NoneYet, "when a request is slow; 0: never"),
-    row("request_slowlog_trace_depth", Pool, Number, "20", Plain, NoneYet, "depth of the trace of a slow request"),
+    row("access.log", Pool, Text, "", Plain, Same, "file of the access log"),
+    row("access.format", Pool, Text, "", Plain, Same, "format of the access log"),
+    row("access.suppress_path", Pool, List, "", Plain, Same, "URIs that are not in the access log"),
+    row("slowlog", Pool, Text, "", Plain, Same, "file of the log of slow requests"),
+    row("request_slowlog_timeout", Pool, Time, "0", Seconds, Same, "when a request is slow; 0: never"),
+    row("request_slowlog_trace_depth", Pool, Number, "20", Plain, Same, "depth of the trace of a slow request"),
     row("request_terminate_timeout", Pool, Time, "0", Seconds, Same, "longest time of a request; 0: any"),
-    row("request_terminate_timeout_track_finished", Pool, Flag, "no", Plain, NoneYet, "go on counting after fastcgi_finish_request()"),
+    row("request_terminate_timeout_track_finished", Pool, Flag, "no", Plain, Same, "go on counting after fastcgi_finish_request()"),
     row("rlimit_files", Pool, Number, "0", Plain, Same, "RLIMIT_NOFILE of the workers; 0: as it is"),
     row("rlimit_core", Pool, Core, "0", Plain, Same, "RLIMIT_CORE of the workers; 0: as it is"),
     row("chroot", Pool, Text, "", Plain, Same, "root directory of the workers"),
@@ -205,7 +203,6 @@ pub fn render() -> String {
             };
             let effect = match directive.effect {
                 Same => "as in php-fpm",
-                NoneYet => "no effect yet",
                 Needless => "not needed",
             };
             let (name, meaning) = (directive.name, directive.meaning);

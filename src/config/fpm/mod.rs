@@ -4,7 +4,6 @@
 //! [`pool_rules`] apply php-fpm's rules, [`resolve`] gives the model. [`directives`] is the table behind all of them.
 //! Whatever is to be told goes into a [`Journal`].
 
-mod access_format;
 mod constants;
 pub mod directives;
 mod dump;

@@ -1,14 +1,15 @@
 //! A valid php-fpm configuration as the model that the daemon runs.
 
-use super::directives::{Effect, NO_PRIORITY, Section, of};
+use super::directives::NO_PRIORITY;
 use super::journal::Failed;
 use super::parse::{PoolText, Written};
 use super::pool_rules::is_tcp;
 use super::validate::Context;
 use super::values::{Manager, Values};
+use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use crate::config::{
-    Address, Application, Config, Confine, CoreLimit, Global, Limits, Listen, LogLevel, LogTarget, Php, Pool,
-    ProcessManager, RequestSettings,
+    AccessLog, Address, Application, Config, Confine, CoreLimit, EmergencyRestart, Global, Limits, Listen,
+    LogFormat, LogLevel, LogTarget, Php, Pool, ProcessManager, ReloadWhen, RequestSettings, SlowLog,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -30,8 +31,14 @@ const LIMITS: Limits = Limits {
 };
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+const WARM_UP: u32 = 100;
+const WARM_UP_TIME: Duration = Duration::from_secs(5);
+/// The kernel's maximum, as for any pool that names none.
+const STATUS_BACKLOG: i32 = -1;
 /// Which php.ini settings a request may bring along; read here and not passed on to PHP.
 pub(in crate::config) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
+/// php-fpm's default for `request_slowlog_trace_depth`.
+const TRACE_DEPTH: u32 = 20;
 /// After how long a surplus worker of a dynamic pool ends.
 const SURPLUS_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -48,20 +55,15 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
 }
 
 fn global(values: &Values, context: &mut Context<'_>) -> Global {
-    let idle = without_effect(Section::Global, values);
-    if !idle.is_empty() {
-        context
-            .journal
-            .warn(format!("no effect yet: {}", idle.join(", ")));
-    }
     let log = values.text("error_log").unwrap_or_default();
     let is_shown = context.options.log_to_stderr && !values.flag("daemonize");
     let error_log = if is_shown {
         LogTarget::Stderr
     } else if log.eq_ignore_ascii_case("syslog") {
-        let text = "error_log = syslog is not done yet: the log goes to standard error";
-        context.journal.warn(text);
-        LogTarget::Stderr
+        LogTarget::Syslog {
+            ident: values.text("syslog.ident").unwrap_or_default().to_owned(),
+            facility: u8::try_from(values.facility() >> 3).unwrap_or(0),
+        }
     } else {
         LogTarget::File(PathBuf::from(log))
     };
@@ -73,7 +75,11 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         pid: values.full("pid").map(PathBuf::from),
         error_log,
         log_level: values.level().unwrap_or(LogLevel::Notice),
+        log_format: LogFormat::Text,
+        log_limit: usize::try_from(values.number("log_limit")).unwrap_or(0),
+        systemd_interval: Some(seconds(values, "systemd_interval")).filter(|interval| !interval.is_zero()),
         process_max: positive(values, "process.max"),
+        emergency_restart: emergency_restart(values),
         process_priority: priority(values, context),
         process_control_timeout: if values.is_written("process_control_timeout") {
             seconds(values, "process_control_timeout")
@@ -83,26 +89,15 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         daemonize: values.flag("daemonize"),
         rlimit_files: positive(values, "rlimit_files").map(u64::from),
         rlimit_core: core(values),
+        control: None,
     }
-}
-
-/// The directives that were written and do nothing.
-fn without_effect(section: Section, values: &Values) -> Vec<String> {
-    of(section)
-        .filter(|directive| directive.effect == Effect::NoneYet && values.is_written(directive.name))
-        .map(|directive| directive.name.to_owned())
-        .collect()
 }
 
 fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     let values = &text.values;
-    let idle = without_effect(Section::Pool, values);
-    if !idle.is_empty() {
-        let text = format!("[pool {}] no effect yet: {}", text.name, idle.join(", "));
-        context.journal.warn(text);
-    }
     let own = |name: &str| values.full(name).map(str::to_owned);
     let is_root = context.machine.is_root();
+    let listen = listen(text, context)?;
     let env = reversed(values.list("env"))
         .map(|(name, value)| {
             let value = match value.strip_prefix('$') {
@@ -115,13 +110,15 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     Ok(Pool {
         name: text.name.clone(),
         title: TITLE.to_owned(),
-        listen: listen(text, context)?,
+        listen: listen.clone(),
         user: own("user").filter(|_| is_root),
         group: own("group").filter(|_| is_root),
         pm: manager(values),
         max_requests: positive(values, "pm.max_requests").map(u64::from),
         request_terminate_timeout: Some(seconds(values, "request_terminate_timeout"))
             .filter(|timeout| !timeout.is_zero()),
+        request_terminate_timeout_track_finished: values.flag("request_terminate_timeout_track_finished"),
+        slow_log: slow_log(values),
         client_timeout: CLIENT_TIMEOUT,
         keepalive_timeout: KEEPALIVE_TIMEOUT,
         limits: LIMITS,
@@ -139,12 +136,29 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
             ..Confine::default()
         },
         status_path: own("pm.status_path"),
+        status_listen: status_listen(values, &listen, context)?,
         ping_path: own("ping.path"),
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
         decorate_workers_output: values.flag("decorate_workers_output"),
-        without_effect: idle,
+        // Whoever reloads php-fpm relies on a fresh OPcache.
+        reload: ReloadWhen::Always,
+        access: access(values),
         application: Application::Php(php(text, context)?),
+    })
+}
+
+/// The format was checked when the file was read.
+fn access(values: &Values) -> Option<AccessLog> {
+    let format = values.text("access.format").unwrap_or(DEFAULT_FORMAT);
+    values.full("access.log").map(|path| AccessLog {
+        path: PathBuf::from(path),
+        format: parse_format(format).unwrap_or_default(),
+        suppress_paths: values
+            .list("access.suppress_path")
+            .iter()
+            .map(|(_, path)| path.clone())
+            .collect(),
     })
 }
 
@@ -184,6 +198,8 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
             .collect(),
         preloader_idle_timeout: PRELOADER_IDLE_TIMEOUT,
         start_timeout: START_TIMEOUT,
+        warm_up: WARM_UP,
+        warm_up_time: WARM_UP_TIME,
     })
 }
 
@@ -218,6 +234,25 @@ fn request_settings(text: &PoolText, context: &mut Context<'_>) -> Result<Reques
 
 fn seconds(values: &Values, name: &str) -> Duration {
     Duration::from_secs(u64::try_from(values.number(name)).unwrap_or(0))
+}
+
+fn slow_log(values: &Values) -> Option<SlowLog> {
+    let timeout = seconds(values, "request_slowlog_timeout");
+    let path = values.full("slowlog").filter(|_| !timeout.is_zero())?;
+    Some(SlowLog {
+        path: PathBuf::from(path),
+        timeout,
+        trace_depth: positive(values, "request_slowlog_trace_depth").unwrap_or(TRACE_DEPTH),
+    })
+}
+
+fn emergency_restart(values: &Values) -> Option<EmergencyRestart> {
+    let interval = seconds(values, "emergency_restart_interval");
+    Some(EmergencyRestart {
+        threshold: positive(values, "emergency_restart_threshold")?,
+        interval,
+    })
+    .filter(|_| !interval.is_zero())
 }
 
 fn positive(values: &Values, name: &str) -> Option<u32> {
@@ -283,6 +318,22 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
         acl_users,
         acl_groups,
     })
+}
+
+/// The address of the status alone, with the pool's owner, mode and allowed clients, and a backlog of its own.
+fn status_listen(
+    values: &Values,
+    pool: &Listen,
+    context: &mut Context<'_>,
+) -> Result<Option<Listen>, Failed> {
+    let Some(text) = values.full("pm.status_listen") else {
+        return Ok(None);
+    };
+    Ok(Some(Listen {
+        address: address(text, context)?,
+        backlog: STATUS_BACKLOG,
+        ..pool.clone()
+    }))
 }
 
 fn comma_list(values: &Values, name: &str) -> Vec<String> {

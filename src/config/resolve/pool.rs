@@ -3,16 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::global::{priority, rlimit_files};
+use super::global::{missing_parent, priority, rlimit_files};
 use super::{application, confine, listen, manager};
 use crate::config::World;
+use crate::config::access::{AccessLog, DEFAULT_FORMAT, parse_format};
 use crate::config::draft::{
     ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
 };
 use crate::config::error::{Kind, Place};
 use crate::config::known::Section;
 use crate::config::leaves::{Field, Leaves, Written};
-use crate::config::model::{Limits, Pool};
+use crate::config::model::{Limits, Pool, ReloadWhen};
 use crate::config::report::Report;
 use crate::config::units::{Text, Time};
 use crate::config::value::quoted;
@@ -64,6 +65,7 @@ pub(super) fn resolve(
     let pm = manager::resolve(text, report);
     let (chdir, chroot) = directories(draft, world, report);
     let (status_path, ping_path) = uris(draft, report);
+    let status_listen = (listen.as_ref()).and_then(|listen| listen::status(draft, listen, world, report));
     let flag = |field: &Field<_>, default| {
         field
             .written()
@@ -80,6 +82,11 @@ pub(super) fn resolve(
         request_terminate_timeout: (draft.request_terminate_timeout.written())
             .map(|written| written.value.0)
             .filter(|timeout| !timeout.is_zero()),
+        request_terminate_timeout_track_finished: flag(
+            &draft.request_terminate_timeout_track_finished,
+            false,
+        ),
+        slow_log: super::slow::resolve(draft, world, report),
         client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
         keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
         limits: limits(draft, report),
@@ -94,11 +101,13 @@ pub(super) fn resolve(
         no_new_privs: flag(&draft.no_new_privs, false),
         confine: confine::resolve(text, world, report),
         status_path,
+        status_listen,
         ping_path,
         ping_response: ping_response(draft, report),
         catch_workers_output: flag(&draft.catch_workers_output, false),
         decorate_workers_output: flag(&draft.decorate_workers_output, true),
-        without_effect: Vec::new(),
+        reload: (draft.reload.written()).map_or(ReloadWhen::Changed, |written| written.value.0),
+        access: access(draft, world, report),
         application: application::resolve(text, world, report)?,
         listen: listen?,
         pm: pm?,
@@ -224,6 +233,33 @@ pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut 
     id
 }
 
+/// The access log, if there is to be one.
+fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<AccessLog> {
+    let mut suppress_paths = Vec::new();
+    if let Some(written) = draft.access_suppress_path.written() {
+        if let Some(path) = written.value.0.iter().find(|path| !path.starts_with('/')) {
+            let problem = format!("{} does not start with /", quoted(path));
+            report.rule(written, problem, "give the URIs as the status page shows them");
+        }
+        suppress_paths.clone_from(&written.value.0);
+    }
+    let format = match draft.access_format.written() {
+        Some(written) => parse_format(&written.value.0).unwrap_or_else(|problem| {
+            report.rule(written, problem, "see docs/logging.md for what there is");
+            Vec::new()
+        }),
+        None => parse_format(DEFAULT_FORMAT).unwrap_or_default(),
+    };
+    let written = draft.access_log.written()?;
+    let path = absolute(written, report)?;
+    missing_parent(written, &path, world, report);
+    Some(AccessLog {
+        path,
+        format,
+        suppress_paths,
+    })
+}
+
 fn limits(draft: &PoolDraft, report: &mut Report<'_>) -> Limits {
     let mut limits = Limits {
         params_bytes: DEFAULT_PARAMS_BYTES,
@@ -306,20 +342,22 @@ fn existing(written: &Written<Text>, path: &Path, world: &dyn World, report: &mu
 
 /// `status_path` and `ping.path`.
 fn uris(draft: &PoolDraft, report: &mut Report<'_>) -> (Option<String>, Option<String>) {
-    let status = uri(&draft.status_path, report);
-    let ping = uri(&draft.ping_path, report);
+    // An address that has nothing else may have its page at "/".
+    let least = if draft.status_listen.is_absent() { 2 } else { 1 };
+    let status = uri(&draft.status_path, least, report);
+    let ping = uri(&draft.ping_path, 2, report);
     if let (Some(written), true) = (draft.ping_path.written(), ping.is_some() && ping == status) {
         report.rule(written, "it is the same as status_path", "give another path");
     }
     (status, ping)
 }
 
-fn uri(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
+fn uri(field: &Field<Text>, least: usize, report: &mut Report<'_>) -> Option<String> {
     let written = field.written()?;
     let text = &written.value.0;
     let problem = if !text.starts_with('/') {
         "does not start with /"
-    } else if text.len() < 2 {
+    } else if text.len() < least {
         "is too short"
     } else if !text
         .bytes()

@@ -22,8 +22,28 @@ fn rules_of_global() {
             "2:1: warning: global.pid: \"/nodir\" is not an existing directory; make it before the start",
         ),
         (
-            "error_log = \"syslog\"",
-            "2:1: error: global.error_log: logging to syslog is not available; write \"stderr\" or an absolute path",
+            "control = \"c.sock\"",
+            "2:1: error: global.control: \"c.sock\" is not the absolute path of a file; start it with /",
+        ),
+        (
+            "control = \"/run/a.sock\"",
+            "2:1: error: global.control: pool www listens on it; give the control socket a path of its own",
+        ),
+        (
+            "control = \"/run/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"",
+            "2:1: error: global.control: the path has more than 107 bytes; give a shorter one",
+        ),
+        (
+            "syslog.facility = \"loud\"",
+            "2:8: error: global.syslog.facility: \"loud\" is not a syslog facility; write \"daemon\", \"user\", \"local0\" to \"local7\", or another of syslog(3)",
+        ),
+        (
+            "log_limit = 511",
+            "2:1: error: global.log_limit: 511 is out of range; give a whole number from 512 to 2147483647",
+        ),
+        (
+            "log_format = \"xml\"",
+            "2:1: error: global.log_format: \"xml\" is not a log format; write \"text\" or \"json\"",
         ),
         (
             "error_log = \"log\"",
@@ -59,7 +79,11 @@ fn rules_of_global() {
         ),
         (
             "emergency_restart_interval = 1",
-            "2:1: error: global.emergency_restart_interval: unknown key; leave it out: the master never restarts itself",
+            "2:1: warning: global.emergency_restart_interval: it has no effect without emergency_restart_threshold; set both",
+        ),
+        (
+            "emergency_restart_threshold = 3",
+            "2:1: warning: global.emergency_restart_threshold: it has no effect without emergency_restart_interval; set both",
         ),
         (
             "events.mechanism = \"epoll\"",

@@ -17,6 +17,10 @@ fn rules_of_a_pool() {
             "limits.parms_count = 1",
             "7:8: error: [pool www] limits.parms_count: unknown key; did you mean limits.params_count?",
         ),
+        (
+            "reload = \"never\"",
+            "7:1: error: [pool www] reload: \"never\" is not a kind of reload; write \"changed\" or \"always\"",
+        ),
         ("zzz = 1", "7:1: error: [pool www] zzz: unknown key"),
         ("zzz = { a = 1 }", "7:9: error: [pool www] zzz.a: unknown key"),
         (
@@ -44,16 +48,32 @@ fn rules_of_a_pool() {
             "7:10: error: [pool www] security.limit_extensions: unknown key; write limit_extensions in [pool.www.application]",
         ),
         (
-            "request_terminate_timeout_track_finished = true",
-            "7:1: error: [pool www] request_terminate_timeout_track_finished: unknown key; leave it out: request_terminate_timeout always counts until the worker is done with the request",
+            "slowlog = \"x\"",
+            "7:1: error: [pool www] slowlog: \"x\" is not the absolute path of a file; start it with /",
         ),
         (
-            "slowlog = \"/x\"",
-            "7:1: error: [pool www] slowlog: unknown key; a slow log is not available; leave it out",
+            "request_slowlog_timeout = 1",
+            "7:1: error: [pool www] request_slowlog_timeout: there is no file to write slow requests to; set slowlog as well",
         ),
         (
-            "access.log = \"/x\"",
-            "7:8: error: [pool www] access.log: unknown key; an access log is not available; use the web server's",
+            "request_slowlog_trace_depth = 5",
+            "7:1: warning: [pool www] request_slowlog_trace_depth: it has no effect without slowlog; set slowlog as well",
+        ),
+        (
+            "request_slowlog_trace_depth = 0\nslowlog = \"/var/log/x\"",
+            "7:1: error: [pool www] request_slowlog_trace_depth: 0 is out of range; give a whole number from 1 to 2147483647",
+        ),
+        (
+            "request_slowlog_timeout = \"6s\"\nrequest_terminate_timeout = \"5s\"\nslowlog = \"/var/log/x\"",
+            "7:1: error: [pool www] request_slowlog_timeout: no request lives that long: request_terminate_timeout is shorter; make it shorter than request_terminate_timeout",
+        ),
+        (
+            "access.format = \"%{x}r\"",
+            "7:8: error: [pool www] access.format: embrace is not allowed for modifier %r; see docs/logging.md for what there is",
+        ),
+        (
+            "access.suppress_path = [\"x\"]",
+            "7:8: error: [pool www] access.suppress_path: \"x\" does not start with /; give the URIs as the status page shows them",
         ),
         (
             "client_timeout = \"10x\"",

@@ -65,6 +65,8 @@ impl Edge {
             output: Vec::new(),
             begun: clock::now(),
             up: false,
+            unfinished: false,
+            traceable: None,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -158,6 +160,12 @@ impl Edge {
     /// A worker exists.
     pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
         if let Some(edge) = self.workers.get_mut(&worker) {
+            let resources = self
+                .generations
+                .get(&edge.generation)
+                .and_then(|g| g.resources.as_ref());
+            let preloader = resources.and_then(|r| r.preloader.as_ref());
+            edge.traceable = preloader.and_then(|p| p.traceable.clone());
             edge.pid = Some(pid);
             self.pids.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
@@ -169,7 +177,7 @@ impl Edge {
     }
 
     /// Brings a generation's scoreboard and pipes into being and watches them.
-    fn open(&mut self, id: GenerationId) -> Result<(), Error> {
+    pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
         let Some(generation) = self.generations.get_mut(&id) else {
             return Ok(());
         };
@@ -209,6 +217,7 @@ impl Edge {
 
     fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
+        self.note_origin(id);
         let kit = self.kit(id)?;
         let (channel, theirs) = socket_pair(SockType::Stream)?;
         crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
@@ -239,6 +248,7 @@ impl Edge {
         };
         let pid = process::start(&program)?;
         drop(program);
+        let executable = launch.path;
         self.pids.insert(pid, Who::Preloader(id));
         let both = Interest::READABLE | Interest::WRITABLE;
         self.sources
@@ -246,8 +256,14 @@ impl Edge {
         self.sources
             .watch(&self.registry, &output, Source::PreloaderOutput(id))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
+        preloader.executable = super::slow::identify(&executable);
         let (settings, descriptors) = kit.take_apart();
-        preloader.send(&Command::Begin { kit: settings }, descriptors);
+        let warms_up = self.ask_for_scripts(id);
+        let begin = Command::Begin {
+            kit: settings,
+            warms_up,
+        };
+        preloader.send(&begin, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
         if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
             resources.preloader = Some(preloader);
@@ -291,7 +307,7 @@ fn variable((name, value): (OsString, OsString)) -> CString {
 
 /// In the child: becomes what the pool says and serves. Says the exit code.
 fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
-    let mut keep: Vec<RawFd> = kit.descriptors().to_vec();
+    let mut keep: Vec<RawFd> = kit.descriptors();
     keep.extend(seat.descriptors());
     keep.sort_unstable();
     // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it

@@ -1,13 +1,13 @@
 //! Reaps children and tells what became of them.
 
-use super::events::log_output;
-use super::output::Look;
 use super::preloader::Heard;
+use super::slow::Traceable;
 use super::{Edge, Who};
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::scoreboard::{Stage, census};
 use crate::sys::process::{self, Ended};
+use std::rc::Rc;
 
 /// Children that ended before their preloader had said that it made them, remembered.
 const EARLY_DEATHS: usize = 256;
@@ -26,7 +26,9 @@ impl Edge {
         while let Some((pid, ended)) = process::reap() {
             match self.pids.remove(&pid) {
                 Some(Who::Worker(worker)) => self.worker_gone(worker, pid, ended),
+                Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
                 Some(Who::Preloader(generation)) => self.preloader_gone(generation, ended),
+                Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
                 None => {
                     if self.early_deaths.len() >= EARLY_DEATHS {
@@ -41,16 +43,7 @@ impl Edge {
     fn worker_gone(&mut self, id: WorkerId, pid: i32, ended: Ended) {
         self.note_death(id, pid);
         if let Some(mut worker) = self.workers.remove(&id) {
-            let name = self.generation_name(worker.generation).to_owned();
-            let decorate = self.decorates(worker.generation);
-            for (lines, stream) in &mut worker.output {
-                for _ in 0..LAST_LOOKS {
-                    if log_output(&name, pid, stream, decorate, lines) != Look::More {
-                        break;
-                    }
-                }
-                self.sources.forget(&self.registry, lines.pipe());
-            }
+            self.read_last_output(&mut worker, pid);
             if let Some(generation) = self.generations.get_mut(&worker.generation) {
                 generation.unseat(worker.slot);
             }
@@ -101,6 +94,7 @@ impl Edge {
                 }
             }
         }
+        self.take_scripts(id, Vec::new());
         let unborn: Vec<WorkerId> = self
             .workers
             .iter()
@@ -146,10 +140,23 @@ impl Edge {
     fn take_answer(&mut self, id: GenerationId, answer: Answer) {
         let name = self.generation_name(id).to_owned();
         match answer {
-            Answer::Ready { version } => {
+            Answer::Ready {
+                version,
+                extensions,
+                is_code_fixed,
+                stack,
+            } => {
+                self.note_ready(id, extensions, is_code_fixed);
                 log::debug!("[pool {name}] the preloader is ready: PHP {version}");
+                let resources = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut());
+                if let Some(preloader) = resources.and_then(|r| r.preloader.as_mut()) {
+                    let known = stack.zip(preloader.executable);
+                    preloader.traceable =
+                        known.map(|(source, executable)| Rc::new(Traceable { source, executable }));
+                }
                 self.happened.push_back(Event::PreloaderReady(id));
             }
+            Answer::Scripts { scripts } => self.take_scripts(id, scripts),
             Answer::Ok { worker, pid } => self.take_birth(id, WorkerId(worker), pid),
             Answer::Error {
                 worker: Some(worker),

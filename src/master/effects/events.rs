@@ -31,7 +31,14 @@ impl Edge {
             Source::Messages(generation) => self.read_messages(generation),
             Source::Output(worker, index) => self.read_output(worker, index),
             Source::Preloader(generation) => self.hear_preloader(generation),
+            // Taken up by the loop, which knows what serves.
+            Source::Status(_) => false,
             Source::PreloaderOutput(generation) => self.read_preloader_output(generation),
+            Source::Control => self.accept_control(),
+            Source::ControlSession(id) => {
+                self.attend_session(id);
+                false
+            }
         }
     }
 
@@ -71,13 +78,20 @@ impl Edge {
                 }
             }
         }
+        let mut generation_is_well = false;
         for id in up {
             if let Some(worker) = self.workers.get_mut(&id) {
                 // A worker of a preloader may be up before its birth was announced.
                 if !worker.up {
                     worker.up = true;
+                    generation_is_well = true;
                     self.happened.push_back(Event::WorkerUp(id));
                 }
+            }
+        }
+        if generation_is_well {
+            if let Some(generation) = self.generations.get_mut(&id) {
+                generation.make.is_ailing = false;
             }
         }
         if told {
@@ -107,36 +121,6 @@ impl Edge {
                 break;
             }
         }
-    }
-
-    fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return false;
-        };
-        let (generation, pid) = (worker.generation, worker.pid.unwrap_or_default());
-        let Some(settings) = self.generations.get(&generation).map(|g| &g.settings.pool) else {
-            return false;
-        };
-        let Some((lines, stream)) = worker.output.get_mut(index) else {
-            return false;
-        };
-        let look = log_output(
-            &settings.name,
-            pid,
-            stream,
-            settings.decorate_workers_output,
-            lines,
-        );
-        if look == Look::Ended {
-            self.sources.forget(&self.registry, lines.pipe());
-        }
-        look == Look::More
-    }
-
-    pub(super) fn decorates(&self, generation: GenerationId) -> bool {
-        self.generations
-            .get(&generation)
-            .is_none_or(|g| g.settings.pool.decorate_workers_output)
     }
 
     pub(super) fn read_preloader_output(&mut self, id: GenerationId) -> bool {
@@ -219,16 +203,4 @@ impl Edge {
 fn write_message(log: &crate::logs::Log, pool: &str, line: &[u8]) {
     let (level, text) = parse_message(line);
     log.write(level, &format!("[pool {pool}] {text}"));
-}
-
-/// Logs what a worker wrote, in php-fpm's words.
-pub(super) fn log_output(pool: &str, pid: i32, stream: &str, decorate: bool, lines: &mut Lines) -> Look {
-    lines.read(|line| {
-        let text = String::from_utf8_lossy(line);
-        if decorate {
-            log::warn!("[pool {pool}] child {pid} said into {stream}: \"{text}\"");
-        } else {
-            log::warn!("{text}");
-        }
-    })
 }

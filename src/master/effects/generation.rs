@@ -2,6 +2,8 @@
 
 use super::output::Lines;
 use super::preloader::Preloader;
+use super::renewal::Make;
+use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::Notify;
 use crate::master::event::{PoolId, WorkerId};
 use crate::scoreboard::layout::header as word;
@@ -11,6 +13,7 @@ use crate::sys::{Error, clock};
 use crate::worker::{Kit, Settings};
 use nix::sys::socket::SockType;
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A generation as it was configured; its resources come when it first needs a process.
@@ -23,6 +26,12 @@ pub(super) struct Generation {
     pub(super) notify: Notify,
     /// Who sits in which slot.
     pub(super) seats: HashMap<u32, WorkerId>,
+    /// What it was made from.
+    pub(super) make: Make,
+    /// Its access log, open.
+    access: Option<OwnedFd>,
+    /// Where slow requests are written down.
+    pub(super) slow_log: Option<File>,
 }
 
 /// What exists only for a generation that has, or had, a process.
@@ -33,17 +42,22 @@ pub(super) struct Resources {
     pub(super) messages: Lines,
     pub(super) messages_in: OwnedFd,
     pub(super) preloader: Option<Preloader>,
+    /// Where workers find the access log.
+    access: Option<Handout>,
 }
 
 impl Generation {
     /// A generation without resources.
-    pub(super) fn new(pool: PoolId, settings: Settings) -> Generation {
+    pub(super) fn new(pool: PoolId, settings: Settings, access: Option<OwnedFd>) -> Generation {
         Generation {
             pool,
             settings,
             resources: None,
             notify: Notify::default(),
             seats: HashMap::new(),
+            make: Make::default(),
+            access,
+            slow_log: None,
         }
     }
 
@@ -64,8 +78,36 @@ impl Generation {
             messages,
             messages_in,
             preloader: None,
+            access: self.access.as_ref().map(Handout::new).transpose()?,
         });
         self.set_notify(self.notify);
+        Ok(())
+    }
+
+    /// Opens the access log anew, after it was moved away: the workers write to the new one from their next line on.
+    /// Says whether there is an access log.
+    pub(super) fn reopen_access_log(&mut self) -> Result<bool, LogError> {
+        let Some(settings) = &self.settings.pool.access else {
+            return Ok(false);
+        };
+        let file = open_file(&settings.path)?;
+        self.take_access_log(file)?;
+        Ok(true)
+    }
+
+    /// Goes on with another file as its access log, if it has one.
+    pub(super) fn take_access_log(&mut self, file: OwnedFd) -> Result<(), LogError> {
+        let Some(settings) = &self.settings.pool.access else {
+            return Ok(());
+        };
+        if let Some(resources) = &self.resources {
+            if let Some(handout) = &resources.access {
+                let failed = |error: Error| LogError::new(&settings.path, error.errno.into());
+                handout.replace(&file).map_err(failed)?;
+                header::add_logs_opened(resources.board.header());
+            }
+        }
+        self.access = Some(file);
         Ok(())
     }
 
@@ -105,6 +147,11 @@ impl Generation {
             messages: copy(&resources.messages_in)?,
             board_writable: copy(&memory.writable)?,
             board_readable: copy(&memory.readable)?,
+            access: resources
+                .access
+                .as_ref()
+                .map(|handout| copy(handout.shelf()))
+                .transpose()?,
         })
     }
 

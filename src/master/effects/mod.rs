@@ -1,14 +1,22 @@
 //! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
 
 mod births;
+mod control;
 mod deaths;
 mod events;
 mod generation;
 mod output;
 mod pools;
 mod preloader;
+mod reloads;
+mod renewal;
+mod reporter;
+mod said;
 mod say;
+mod slow;
 mod sources;
+mod totals;
+mod warm;
 
 use super::action::{Action, Force};
 use super::event::{Event, GenerationId, PoolId, Row, WorkerId};
@@ -16,7 +24,7 @@ use crate::config::Config;
 use crate::listen::Inherited;
 use crate::logs::Log;
 use crate::scoreboard::{Stage, census, header};
-use crate::sys::{diag, process};
+use crate::sys::{diag, last_word, process};
 use crate::worker::Runtime;
 use generation::Generation;
 use mio::Registry;
@@ -25,9 +33,12 @@ use output::Lines;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 pub use pools::ApplyError;
+pub(super) use renewal::Extent;
 pub(super) use sources::{SIGNALS, Source};
+pub(super) use totals::Totals;
 
 /// Workers' runtimes that live in this process: by pool name.
 pub type Handlers = HashMap<String, Box<dyn Runtime>>;
@@ -44,6 +55,7 @@ pub(super) struct Edge {
     pools: HashMap<PoolId, pools::PoolEdge>,
     generations: HashMap<GenerationId, Generation>,
     workers: HashMap<WorkerId, WorkerEdge>,
+    reporters: HashMap<PoolId, reporter::ReporterEdge>,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
     /// Children that ended before their preloader had said that it made them.
@@ -52,6 +64,11 @@ pub(super) struct Edge {
     deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     last_words: HashMap<GenerationId, VecDeque<String>>,
+    /// Whose preloader was asked which scripts were run most, and for whom.
+    asked: HashMap<GenerationId, GenerationId>,
+    control: control::Control,
+    /// The last reload, as long as it is not done.
+    reload: Option<reloads::Reload>,
     /// The pools' control groups.
     groups: Vec<crate::confine::Group>,
     /// Listening sockets that the daemon was started with.
@@ -73,6 +90,10 @@ struct WorkerEdge {
     output: Vec<(Lines, &'static str)>,
     begun: crate::tick::Tick,
     up: bool,
+    /// A line of its output is not complete.
+    unfinished: bool,
+    /// How what it is busy with can be seen; `None`: it can't.
+    traceable: Option<Rc<slow::Traceable>>,
 }
 
 /// Whose a pid is.
@@ -80,6 +101,9 @@ struct WorkerEdge {
 enum Who {
     Worker(WorkerId),
     Preloader(GenerationId),
+    Reporter(PoolId),
+    /// A process that writes down what the worker with this pid is busy with.
+    Tracer(i32),
 }
 
 impl Edge {
@@ -102,11 +126,15 @@ impl Edge {
             pools: HashMap::new(),
             generations: HashMap::new(),
             workers: HashMap::new(),
+            reporters: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),
             deaths: HashMap::new(),
             last_words: HashMap::new(),
+            asked: HashMap::new(),
+            control: control::Control::default(),
+            reload: None,
             groups: Vec::new(),
             inherited: Inherited::from_environment(),
             next_pool: 0,
@@ -131,6 +159,7 @@ impl Edge {
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
+            Action::TimeUp(worker) => self.time_up(worker),
             Action::Kill(worker, force) => self.kill(worker, force),
             Action::Publish(generation, figures) => {
                 if let Some(resources) = self
@@ -140,8 +169,12 @@ impl Edge {
                 {
                     let counter = crate::scoreboard::layout::header::MAX_CHILDREN_REACHED;
                     header::raise(resources.board.header(), counter, figures.max_children_reached);
+                    let counter = crate::scoreboard::layout::header::SLOW_REQUESTS;
+                    header::raise(resources.board.header(), counter, figures.slow_requests);
                 }
             }
+            Action::Trace(worker) => self.trace(worker),
+            Action::Renew => self.renew(),
             Action::DropGeneration(generation) => self.drop_generation(generation),
             Action::ClosePool(pool) => self.close_pool(pool),
             Action::Say(notice) => self.say(&notice),
@@ -159,7 +192,11 @@ impl Edge {
                 let Some(page) = resources.board.slot(slot as usize) else {
                     continue;
                 };
-                rows.push(row(worker, page));
+                rows.push(row(
+                    worker,
+                    page,
+                    generation.settings.pool.request_terminate_timeout_track_finished,
+                ));
             }
         }
         let queued = self.pools.get(&generation.pool).map(pools::PoolEdge::queued);
@@ -184,23 +221,31 @@ impl Edge {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        let signal = match force {
-            Force::Ask => {
-                worker.retire = None;
-                return;
-            }
-            Force::Terminate => Signal::SIGTERM,
-            Force::Kill => Signal::SIGKILL,
+        worker.retire = None;
+        let Some(pid) = worker.pid else { return };
+        let sent = match force {
+            Force::Ask => Ok(()),
+            Force::Terminate => process::send_signal(pid, Signal::SIGTERM),
+            Force::Kill => process::send_signal(pid, Signal::SIGKILL),
+        };
+        if let Err(error) = sent {
+            log::error!("{error}");
+        }
+    }
+
+    /// The worker answers for its request, and ends.
+    fn time_up(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
         };
         worker.retire = None;
-        if let Some(pid) = worker.pid {
-            if let Err(error) = process::send_signal(pid, signal) {
-                log::error!("{error}");
-            }
+        if let Some(Err(error)) = worker.pid.map(last_word::send_time_up) {
+            log::error!("{error}");
         }
     }
 
     fn drop_generation(&mut self, id: GenerationId) {
+        self.forget_reload_of(id);
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };
@@ -222,18 +267,21 @@ impl Edge {
     }
 }
 
-/// A slot, as far as the core looks at it.
-fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64]) -> Row {
+/// A slot, as far as the core looks at it. `track_finished`: a request that is answered may still be ended.
+fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64], track_finished: bool) -> Row {
     use crate::scoreboard::layout::slot;
     let stage = census::stage(page);
+    let (since, running) = match stage {
+        Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => (slot::SINCE, false),
+        Stage::ReadingHeaders | Stage::Info | Stage::Executing => (slot::TAKEN, true),
+        Stage::End => (slot::TAKEN, track_finished),
+    };
     Row {
         worker,
         idle: stage == Stage::Accepting,
-        since: crate::tick::Tick::from_nanos(census::word(page, slot::SINCE)),
-        running: matches!(
-            stage,
-            Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::End
-        ),
+        since: crate::tick::Tick::from_nanos(census::word(page, since)),
+        running,
+        executing: stage == Stage::Executing,
         kept: u32::try_from(census::word(page, slot::KEPT)).unwrap_or(u32::MAX),
     }
 }

@@ -1,13 +1,17 @@
 //! Pools: their sockets, and turning a configuration into what the core is told.
 
 use super::generation::Generation;
+use super::renewal::{Extent, Reason};
 use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
 use crate::confine::{self, ConfineError, Group};
 use crate::listen::{ListenError, Listener, bind};
-use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::logs::{LogError, open_file};
+use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::runtime;
+use crate::runtime::php::files::Looker;
+use crate::runtime::php::protocol::WARM_PATIENCE;
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
@@ -16,6 +20,7 @@ use nix::sys::socket::SockType;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -30,6 +35,10 @@ pub(super) struct PoolEdge {
     /// The hand-over queue of kept connections: out, in. Made with the pool's first process.
     pub(super) queue: Option<(OwnedFd, OwnedFd)>,
     pub(super) watched: bool,
+    /// The generation that the core was told of last.
+    pub(super) latest: Option<GenerationId>,
+    /// The one that serves, as far as the core has said.
+    pub(super) serving: Option<GenerationId>,
 }
 
 impl PoolEdge {
@@ -42,6 +51,19 @@ impl PoolEdge {
     }
 }
 
+/// What becomes of which pool, by name.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Changes {
+    /// They begin.
+    pub(in crate::master) added: Vec<String>,
+    /// They get new workers, and why.
+    pub(in crate::master) replaced: Vec<(PoolId, GenerationId, String, Reason)>,
+    /// They go on as they are.
+    pub(in crate::master) kept: Vec<String>,
+    /// They end.
+    pub(in crate::master) removed: Vec<String>,
+}
+
 /// Why a configuration can't be applied. What ran before goes on.
 #[derive(Debug)]
 pub enum ApplyError {
@@ -49,12 +71,16 @@ pub enum ApplyError {
     Listen(String, ListenError),
     /// A pool's user or group is unknown.
     Identity(String, Error),
+    /// A pool's log of slow requests can't be opened.
+    SlowLog(String, std::path::PathBuf, std::io::Error),
     /// A pool's application needs a program that is not there.
     Program(String, std::path::PathBuf),
     /// A pool can't be confined as it is to be.
     Confine(String, ConfineError),
     /// A pool's application is a Rust handler that this program does not have.
     Handler(String),
+    /// A pool's access log can't be opened.
+    AccessLog(String, LogError),
 }
 
 impl fmt::Display for ApplyError {
@@ -63,6 +89,14 @@ impl fmt::Display for ApplyError {
             ApplyError::Listen(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
             ApplyError::Confine(pool, error) => write!(f, "[pool {pool}] {error}"),
+            ApplyError::AccessLog(pool, error) => write!(f, "[pool {pool}] access log: {error}"),
+            ApplyError::SlowLog(pool, path, error) => {
+                write!(
+                    f,
+                    "[pool {pool}] Unable to create or open slowlog({}): {error}",
+                    path.display()
+                )
+            }
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -84,6 +118,8 @@ impl std::error::Error for ApplyError {
             ApplyError::Listen(_, error) => Some(error),
             ApplyError::Identity(_, error) => Some(error),
             ApplyError::Confine(_, error) => Some(error),
+            ApplyError::AccessLog(_, error) => Some(error),
+            ApplyError::SlowLog(_, _, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -92,21 +128,31 @@ impl std::error::Error for ApplyError {
 impl Edge {
     /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
     /// told. On an error nothing has changed.
-    pub(in crate::master) fn prepare(&mut self, config: Config) -> Result<Wanted, ApplyError> {
-        let mut opened = Vec::new();
+    pub(in crate::master) fn prepare(
+        &mut self,
+        config: Config,
+        extent: Extent,
+    ) -> Result<(Wanted, Changes), ApplyError> {
+        let mut opened: Vec<(Option<PoolId>, Option<Listener>, Option<Listener>)> = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
         let mut groups = Vec::new();
         for pool in &config.pools {
             let group = confine::check(pool).map_err(|e| ApplyError::Confine(pool.name.clone(), e));
-            match group {
-                Ok(group) => groups.extend(group),
-                Err(error) => {
-                    remove_listeners(&opened);
-                    return Err(error);
-                }
-            }
-            match self.settings(pool, &mut identities) {
+            let own = group.and_then(|group| {
+                groups.extend(group);
+                let access = pool.access.as_ref().map(|access| open_file(&access.path));
+                let access = access
+                    .transpose()
+                    .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
+                let slow = super::slow::open(pool).map_err(|error| {
+                    let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
+                    ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
+                })?;
+                let own = self.settings(pool, config.global.log_limit, &mut identities)?;
+                Ok((own, access, slow))
+            });
+            match own {
                 Ok(own) => settings.push(own),
                 Err(error) => {
                     remove_listeners(&opened);
@@ -114,57 +160,129 @@ impl Edge {
                 }
             }
             let known = self.pool_listening_as(pool);
-            let listener = match known {
-                Some(_) => None,
-                None => Some(
-                    bind(&pool.listen, &mut self.inherited)
-                        .map_err(|e| ApplyError::Listen(pool.name.clone(), e)),
-                ),
-            };
-            match listener.transpose() {
-                Ok(listener) => opened.push((known, listener)),
-                Err(error) => {
-                    remove_listeners(&opened);
-                    return Err(error);
+            let own = Some(&pool.listen).filter(|_| known.is_none());
+            let status = pool.status_listen.as_ref();
+            let status = status.filter(|wanted| self.reporter_at(&pool.name, wanted).is_none());
+            for (listen, place) in [(own, 0), (status, 1)] {
+                let listener = listen.map(|listen| bind(listen, &mut self.inherited)).transpose();
+                match (listener, opened.last_mut()) {
+                    (Ok(listener), Some((.., last))) if place == 1 => *last = listener,
+                    (Ok(listener), _) => opened.push((known, listener, None)),
+                    (Err(error), _) => {
+                        remove_listeners(&opened);
+                        return Err(ApplyError::Listen(pool.name.clone(), error));
+                    }
                 }
             }
         }
+        let mut changes = Changes::default();
+        let mut looker = Looker::default();
         let mut wanted = Vec::new();
-        for ((known, listener), settings) in opened.into_iter().zip(settings) {
-            let pool = match (known, listener) {
+        let before: Vec<PoolId> = self.pools.keys().copied().collect();
+        for ((known, listener, status), (settings, access, slow_log)) in opened.into_iter().zip(settings) {
+            let name = settings.pool.name.clone();
+            let policy = policy(&settings.pool);
+            let (pool, kept) = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
-                    pool
+                    (pool, Some(self.kept(pool, &settings, extent, &mut looker)))
                 }
-                (None, Some(listener)) => self.add_pool(&settings.pool.name, listener),
+                (None, Some(listener)) => (self.add_pool(&name, listener), None),
                 (None, None) => continue,
             };
-            self.next_generation += 1;
-            let generation = GenerationId(self.next_generation);
-            let policy = policy(&settings.pool);
-            self.generations
-                .insert(generation, Generation::new(pool, settings));
+            let status_listen = settings.pool.status_listen.as_ref();
+            self.set_reporter(pool, &name, status_listen, status);
+            let generation = match kept {
+                Some(Ok(kept)) => {
+                    self.go_on(kept, access, slow_log);
+                    changes.kept.push(name);
+                    kept
+                }
+                Some(Err(reason)) => {
+                    let generation = self.add_generation(pool, settings, access, slow_log);
+                    changes.replaced.push((pool, generation, name, reason));
+                    generation
+                }
+                None => {
+                    changes.added.push(name);
+                    let generation = self.add_generation(pool, settings, access, slow_log);
+                    self.serves(pool, generation);
+                    generation
+                }
+            };
+            if let Some(edge) = self.pools.get_mut(&pool) {
+                edge.latest = Some(generation);
+            }
             wanted.push(WantedPool {
                 pool,
                 generation,
                 policy,
             });
         }
+        let gone = before
+            .into_iter()
+            .filter(|id| wanted.iter().all(|pool| pool.pool != *id));
+        changes.removed = gone.map(|id| self.pool_name(id).to_owned()).collect();
         self.take_groups(groups);
         let global = &config.global;
         let wanted = Wanted {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
+            emergency: global.emergency_restart,
             pools: wanted,
         };
         self.config = config;
-        Ok(wanted)
+        Ok((wanted, changes))
+    }
+
+    /// A generation that is kept: only its logs are opened anew, as a reload does.
+    fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        if slow_log.is_some() {
+            generation.slow_log = slow_log;
+        }
+        if let Some(Err(error)) = access.map(|file| generation.take_access_log(file)) {
+            log::error!("[pool {}] {error}", generation.settings.pool.name);
+        }
+    }
+
+    fn add_generation(
+        &mut self,
+        pool: PoolId,
+        settings: Settings,
+        access: Option<OwnedFd>,
+        slow_log: Option<File>,
+    ) -> GenerationId {
+        self.next_generation += 1;
+        let id = GenerationId(self.next_generation);
+        let mut generation = Generation::new(pool, settings, access);
+        generation.slow_log = slow_log;
+        self.generations.insert(id, generation);
+        id
+    }
+
+    /// Notes which generation serves.
+    pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.serving = Some(generation);
+        }
+    }
+
+    /// Makes everything anew with the configuration that is in force.
+    pub(super) fn renew(&mut self) {
+        match self.prepare(self.config.clone(), Extent::All) {
+            Ok((wanted, _)) => self.happened.push_back(Event::Apply(wanted)),
+            Err(error) => log::error!("the old processes stay: {error}"),
+        }
     }
 
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
     fn settings<'p>(
         &self,
         pool: &'p Pool,
+        log_limit: usize,
         identities: &mut HashMap<Option<(&'p str, Option<&'p str>)>, Identity>,
     ) -> Result<Settings, ApplyError> {
         let user = pool.user.as_deref().filter(|_| identity::is_root());
@@ -178,6 +296,12 @@ impl Edge {
                 None => Identity::current(),
             }),
         };
+        if pool.status_listen.is_some() {
+            let program = self.libexec.join(super::reporter::PROGRAM);
+            if !program.exists() {
+                return Err(ApplyError::Program(pool.name.clone(), program));
+            }
+        }
         match &pool.application {
             Application::Php(_) => {
                 let program = self.libexec.join("forkyard-php");
@@ -207,6 +331,7 @@ impl Edge {
             started: Generation::started_now(),
             slots: pool.pm.max_children(),
             descriptor_limit: self.descriptor_limit,
+            log_limit,
         })
     }
 
@@ -244,6 +369,8 @@ impl Edge {
                 listener,
                 queue: None,
                 watched: false,
+                latest: None,
+                serving: None,
             },
         );
         id
@@ -294,6 +421,7 @@ impl Edge {
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.unwatch(id);
+        self.close_reporter(id);
         if let Some(pool) = self.pools.remove(&id) {
             pool.listener.remove_file();
         }
@@ -310,6 +438,22 @@ impl Edge {
         self.groups.extend(left);
     }
 
+    /// Opens the access logs anew. `None`: there are none; else whether all of them could be.
+    pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
+        let mut outcome = None;
+        for generation in self.generations.values_mut() {
+            match generation.reopen_access_log() {
+                Ok(false) => {}
+                Ok(true) => outcome = outcome.or(Some(true)),
+                Err(error) => {
+                    log::error!("[pool {}] {error}", generation.settings.pool.name);
+                    outcome = Some(false);
+                }
+            }
+        }
+        outcome
+    }
+
     /// Removes the files of every socket, and the control groups; at the end.
     pub(in crate::master) fn remove_socket_files(&self) {
         self.pools.values().for_each(|pool| pool.listener.remove_file());
@@ -321,15 +465,19 @@ impl Edge {
     }
 }
 
-fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>)]) {
-    let made = opened.iter().filter_map(|(_, listener)| listener.as_ref());
-    made.for_each(Listener::remove_file);
+fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener>)]) {
+    let made = opened.iter().flat_map(|(_, own, status)| [own, status]);
+    made.flatten().for_each(Listener::remove_file);
 }
 
 fn policy(pool: &Pool) -> Policy {
     let preloader = match &pool.application {
         Application::Php(php) => Some(PreloaderPolicy {
-            start_timeout: php.start_timeout,
+            // It is not late as long as it may warm up.
+            start_timeout: match php.warm_up {
+                0 => php.start_timeout,
+                _ => php.start_timeout + WARM_PATIENCE + php.warm_up_time,
+            },
             idle_timeout: php.preloader_idle_timeout,
         }),
         Application::Wrapped(wrapped) => Some(PreloaderPolicy {
@@ -341,6 +489,7 @@ fn policy(pool: &Pool) -> Policy {
     Policy {
         pm: pool.pm,
         terminate_timeout: pool.request_terminate_timeout,
+        slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         preloader,
     }
 }

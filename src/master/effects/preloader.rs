@@ -1,11 +1,13 @@
 //! The channel to a preloader: JSON lines out, with descriptors, and JSON lines back, which are untrusted.
 
 use super::output::Lines;
+use super::slow::Traceable;
 use crate::runtime::php::protocol::{self, Answer};
-use crate::sys::fd::{receive_with, send_with};
+use crate::sys::fd::{null, receive_with, send_with};
 use crate::worker::Settings;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 
 /// Bytes of one answer; a longer one ends the preloader.
 const ANSWER_BYTES: usize = 64 * 1024;
@@ -21,10 +23,16 @@ pub(super) struct Preloader {
     pub(super) pid: i32,
     pub(super) channel: OwnedFd,
     pub(super) output: Option<Lines>,
+    /// It has said that it is.
+    pub(super) is_ready: bool,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     partial: Vec<u8>,
     /// The last lines it wrote, for the report when it fails.
     pub(super) last_words: VecDeque<String>,
+    /// Its executable, and so its workers': device and inode.
+    pub(super) executable: Option<(u64, u64)>,
+    /// How its workers can be traced, once it has said so.
+    pub(super) traceable: Option<Rc<Traceable>>,
 }
 
 /// What came of reading the channel.
@@ -44,9 +52,12 @@ impl Preloader {
             pid,
             channel,
             output: Some(output),
+            is_ready: false,
             unsent: VecDeque::new(),
             partial: Vec::new(),
             last_words: VecDeque::new(),
+            executable: None,
+            traceable: None,
         }
     }
 
@@ -57,6 +68,14 @@ impl Preloader {
         line.push(b'\n');
         self.unsent.push_back((line, descriptors));
         self.push();
+    }
+
+    /// Sends a command that needs no descriptor. Every line has one, so that it is clear which belong to which.
+    pub(super) fn send_plain(&mut self, command: &Command) {
+        match null() {
+            Ok(null) => self.send(command, vec![null]),
+            Err(error) => log::error!("{error}"),
+        }
     }
 
     /// Sends what could not be sent before.

@@ -19,6 +19,8 @@ pub(super) struct Death {
 impl Edge {
     /// Says something in the log.
     pub(super) fn say(&mut self, notice: &Notice) {
+        self.follow_reload(notice);
+        self.note(notice);
         match notice {
             Notice::MaxChildrenReached(pool, max) => log::warn!(
                 "[pool {}] server reached max_children setting ({max}), consider raising it",
@@ -47,6 +49,19 @@ impl Edge {
                 "[pool {}] seems busy (you may need to increase start_servers, or min/max_spare_servers), spawning \
                  {made} children, there are {idle} idle, and {running} total children",
                 self.pool_name(*pool)
+            ),
+            Notice::RequestSlow(worker, age) => {
+                let (pool, pid) = self.name_worker(*worker);
+                log::warn!(
+                    "[pool {pool}] child {pid}{} executing too slow ({:.6} sec), logging",
+                    self.request_of(*worker),
+                    age.as_secs_f64()
+                );
+            }
+            Notice::EmergencyRestart(rule) => log::warn!(
+                "failed processes threshold ({} in {} sec) is reached, initiating reload",
+                rule.threshold,
+                rule.interval.as_secs_f64()
             ),
             Notice::RequestTimedOut(worker, age, force) => {
                 let (pool, pid) = self.name_worker(*worker);

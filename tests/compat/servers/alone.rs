@@ -1,7 +1,7 @@
 //! forkyard-php alone: this plays the master, so that what the two say to each other can be tested.
 
 use super::{Setup, directory, is_root, wait_for};
-use forkyard::config::{Address, Application, Limits, Listen, Php, Pool, ProcessManager};
+use forkyard::config::{Address, Application, Limits, Listen, Php, Pool, ProcessManager, ReloadWhen};
 use forkyard::runtime::php::protocol::{Answer, Command, SOCKET};
 use forkyard::scoreboard::Board;
 use forkyard::sys::fd::{pipe, send_with, socket_pair};
@@ -70,6 +70,7 @@ impl Alone {
             messages: messages_in,
             board_writable: copy(&board.memory().writable),
             board_readable: copy(&board.memory().readable),
+            access: None,
         };
 
         let (ours, theirs) = UnixStream::pair().expect("descriptors");
@@ -97,9 +98,10 @@ impl Alone {
         };
         let begin = Command::Begin {
             kit: kit.settings.clone(),
+            warms_up: false,
         };
         match server.ask(&begin, &kit.descriptors()) {
-            Answer::Ready { version } if version.starts_with("8.2.") => Ok(server),
+            Answer::Ready { version, .. } if version.starts_with("8.2.") => Ok(server),
             Answer::Error {
                 worker: None,
                 message,
@@ -189,10 +191,11 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         php_admin_value: setup.php_admin_value.clone(),
         preloader_idle_timeout: Duration::from_secs(60),
         start_timeout: Duration::from_secs(60),
+        warm_up: 0,
+        warm_up_time: Duration::ZERO,
     };
     let pool = Pool {
         title: "forkyard".to_owned(),
-        without_effect: vec![],
         name: "www".into(),
         listen: Listen {
             address: Address::Unix(socket.to_owned()),
@@ -211,6 +214,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         },
         max_requests: None,
         request_terminate_timeout: None,
+        request_terminate_timeout_track_finished: false,
+        slow_log: None,
         client_timeout: Duration::from_secs(20),
         keepalive_timeout: Duration::from_secs(20),
         limits: Limits {
@@ -228,10 +233,13 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         no_new_privs: false,
         confine: forkyard::config::Confine::default(),
         status_path: None,
+        status_listen: None,
         ping_path: setup.ping.then(|| "/ping".to_owned()),
         ping_response: "pong".into(),
         catch_workers_output: false,
         decorate_workers_output: true,
+        reload: ReloadWhen::Changed,
+        access: None,
         application: Application::Php(php),
     };
     let identity = if is_root() {
@@ -245,5 +253,6 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         started: 0,
         slots: setup.workers,
         descriptor_limit: None,
+        log_limit: 1024,
     }
 }

@@ -117,7 +117,9 @@ static char *param(const char *name, size_t length)
 #include "module.c"
 #include "settings.c"
 #include "report.c"
+#include "warm.c"
 #include "heap.c"
+#include "stack.c"
 
 /* --- what the preloader calls --- */
 

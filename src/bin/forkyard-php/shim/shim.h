@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 3
+#define FORKYARD_SHIM_VERSION 4
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -69,6 +69,36 @@ uint32_t forkyard_shim_version(void);
 int forkyard_shim_start(const struct forkyard_shim_start *start);
 /* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. */
 int forkyard_shim_set_ini(const char *name, const char *value, int mode);
+
+/* Where the engine keeps the calls that it is in. Offsets, but for the first; the bits are of words there. */
+struct forkyard_shim_stack {
+    uint64_t current_call; /* the address of the pointer to the innermost call, in this process and all forked of it */
+    uint32_t call_opline;
+    uint32_t call_function;
+    uint32_t call_info;
+    uint32_t call_previous;
+    uint32_t function_type;
+    uint32_t function_name;
+    uint32_t function_file;
+    uint32_t opline_line;
+    uint32_t string_length;
+    uint32_t string_text;
+    uint32_t info_code;     /* in a call's information: a file or eval */
+    uint32_t info_top;      /* in a call's information: not called by PHP code */
+    uint32_t type_internal; /* in a function's type: not PHP code */
+};
+/* In the preloader, once it has started. */
+void forkyard_shim_stack(struct forkyard_shim_stack *stack);
+/* After the start: an ini value, which lives until it is changed; NULL: there is no such entry. */
+const char *forkyard_shim_ini(const char *name);
+
+/* Instead of serving, in a process of its own: a request that says nothing. 0, or -1. The two functions after it are
+ * for such a process. */
+int forkyard_shim_begin_quiet(void);
+/* Names the scripts that OPcache holds. `each` must return. */
+void forkyard_shim_scripts(void (*each)(void *context, const char *path, size_t length, int64_t hits), void *context);
+/* Compiles a script and does not run it. 0, or -1 when it can't be compiled. */
+int forkyard_shim_compile(const char *path);
 
 /* What PHP can be asked about itself. */
 enum forkyard_shim_report {
