@@ -5,6 +5,7 @@
 //! call; `run` turns the world into events and `effects` turns actions into system calls. The core knows no
 //! request, no protocol and no runtime.
 
+mod adoption;
 mod backoff;
 mod census;
 mod children;

@@ -118,7 +118,7 @@ impl World {
             return false;
         };
         let max = generation.policy.pm.max_children() as usize;
-        let full = generation.slots.len() >= max;
+        let full = generation.slots.len() + generation.lost.len() >= max;
         let capped = self
             .scenario
             .process_max

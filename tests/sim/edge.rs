@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    pub(crate) fn tell(&mut self, event: Event) {
         self.tally.events += 1;
         self.note(|| format!("    tell {event:?}"));
         self.last_census = None;

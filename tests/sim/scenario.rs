@@ -95,6 +95,8 @@ pub(crate) struct Scenario {
     pub(crate) preloaders: bool,
     pub(crate) timeouts: bool,
     pub(crate) mutant: Option<Mutant>,
+    /// Now and then the master dies and another takes over.
+    pub(crate) masters_die: bool,
 }
 
 impl Scenario {
@@ -116,6 +118,7 @@ impl Scenario {
             preloaders: random.percent(40),
             timeouts: random.percent(40),
             mutant,
+            masters_die: false,
         }
     }
 

@@ -101,6 +101,8 @@ pub(crate) struct Generation {
     pub(crate) requests: VecDeque<(WorkerId, SlotIndex)>,
     pub(crate) forks: u32,
     pub(crate) initial: u32,
+    /// Slots that a master that is gone may have given away.
+    pub(crate) lost: BTreeSet<SlotIndex>,
 }
 
 #[derive(Debug, Default)]
@@ -163,6 +165,8 @@ pub(crate) struct World {
     pub(crate) fired: Option<Tick>,
     pub(crate) last_census: Option<(GenerationId, u32, Option<u32>)>,
     pub(crate) tally: Tally,
+    /// How often another master took over.
+    pub(crate) successions: u32,
     pub(crate) journal: Option<Vec<String>>,
     pub(crate) failure: Option<String>,
 }
@@ -190,6 +194,7 @@ impl World {
             fired: None,
             last_census: None,
             tally: Tally::default(),
+            successions: 0,
             journal: verbose.then(Vec::new),
             failure: None,
         }
@@ -350,6 +355,10 @@ impl World {
 
     /// Something from outside.
     fn happen(&mut self) {
+        if self.scenario.masters_die && self.random.percent(8) {
+            self.successions += 1;
+            return self.succeed();
+        }
         if self.scenario.reloads && self.random.percent(12) {
             return self.reload();
         }
@@ -412,7 +421,7 @@ impl World {
         self.apply(&pools);
     }
 
-    fn apply(&mut self, pools: &[PoolId]) {
+    pub(crate) fn apply(&mut self, pools: &[PoolId]) {
         let mut pairs = Vec::new();
         for pool in pools {
             let known = self.pools.get(pool).and_then(|pool| pool.wanted);
@@ -443,6 +452,7 @@ impl World {
                     requests: VecDeque::new(),
                     forks: 0,
                     initial: start(pool.policy.pm),
+                    lost: BTreeSet::new(),
                 });
         }
         self.tally.happenings += 10;
