@@ -5,6 +5,7 @@
 //!
 //! * [`cli`]: the command line.
 //! * [`config`]: what the operator wrote, turned into what it means.
+//! * [`estate`]: what a master leaves to the next one.
 //! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
 //! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
 //! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
@@ -22,6 +23,7 @@
 pub mod abi;
 pub mod cli;
 pub mod config;
+pub mod estate;
 pub mod fastcgi;
 pub mod listen;
 pub mod logs;

@@ -3,11 +3,12 @@
 mod arguments;
 mod usage;
 
-use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start};
+use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start, takeover};
 use crate::config::fpm::{self, Journal, Line, Options};
 use crate::config::{Config, Host, LogLevel, LogTarget};
 use crate::logs::Log;
 use crate::master::Persona;
+use crate::sys::invocation;
 use arguments::Met;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -32,7 +33,9 @@ enum Task {
 
 /// Runs `forkyard-fpm` with the arguments of this process.
 pub fn main() -> ExitCode {
-    let mut arguments = std::env::args_os();
+    invocation::remember();
+    let (arguments, rehearsal) = takeover::arguments();
+    let mut arguments = arguments.into_iter();
     let program = program_name(arguments.next());
     let (task, options) = read(arguments::parse(arguments));
     match task {
@@ -46,7 +49,10 @@ pub fn main() -> ExitCode {
             tell(&journal, true);
             ExitCode::from(if is_fine { 0 } else { EXIT_CONFIG })
         }
-        Task::Run => run(options),
+        Task::Run => match rehearsal {
+            None => run(options),
+            Some(document) => takeover::rehearse(document, || load_for_rehearsal(&options)),
+        },
     }
 }
 
@@ -121,9 +127,10 @@ fn define(text: &str) -> Option<(String, String)> {
 }
 
 fn run(options: Options) -> ExitCode {
+    let heritage = crate::estate::collect();
     let (config, journal) = fpm::load(&options, &Host::default());
     tell(&journal, true);
-    let Some(config) = config else {
+    let Some(config) = takeover::or_before(config, &heritage) else {
         return ExitCode::from(EXIT_CONFIG);
     };
     let background = config.global.daemonize;
@@ -132,7 +139,13 @@ fn run(options: Options) -> ExitCode {
         title: "php-fpm",
         reload: Box::new(move || reload(&options)),
     };
-    start(config, persona, background)
+    start(config, persona, background, heritage)
+}
+
+fn load_for_rehearsal(options: &Options) -> Result<Config, String> {
+    let (config, journal) = fpm::load(options, &Host::default());
+    write(&journal.lines, Log::install(), false);
+    config.ok_or_else(|| "the configuration can't be used".to_owned())
 }
 
 fn reload(options: &Options) -> Option<Config> {

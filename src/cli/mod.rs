@@ -1,11 +1,13 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
 pub mod fpm;
+mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
+use crate::estate::Heritage;
 use crate::logs::Log;
 use crate::master::{self, Handlers, Persona};
-use crate::sys::{process, title};
+use crate::sys::{invocation, process, title};
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -57,7 +59,9 @@ enum Command {
 
 /// Runs `forkyard` with the arguments of this process.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    invocation::remember();
+    let (arguments, rehearsal) = takeover::arguments();
+    let arguments = Arguments::parse_from(arguments);
     title::prepare();
     match arguments.command {
         Command::Check { config } => {
@@ -74,29 +78,43 @@ pub fn main() -> ExitCode {
                 (false, true) => Some(false),
                 (false, false) => None,
             };
-            run(&config, background)
+            match rehearsal {
+                None => run(&config, background),
+                Some(document) => takeover::rehearse(document, || {
+                    config::load(&config)
+                        .map(|loaded| loaded.config)
+                        .map_err(|errors| errors.to_string())
+                }),
+            }
         }
     }
 }
 
 fn run(path: &Path, background: Option<bool>) -> ExitCode {
     Log::install();
-    let loaded = match config::load(path) {
-        Ok(loaded) => loaded,
+    let heritage = crate::estate::collect();
+    let config = match config::load(path) {
+        Ok(loaded) => {
+            master::say_findings(&loaded.warnings);
+            Some(loaded.config)
+        }
         Err(errors) => {
             eprintln!("{errors}");
-            return ExitCode::from(EXIT_CONFIG);
+            None
         }
     };
-    master::say_findings(&loaded.warnings);
+    let Some(config) = takeover::or_before(config, &heritage) else {
+        return ExitCode::from(EXIT_CONFIG);
+    };
     let persona = Persona::forkyard(path.to_owned());
-    let background = background.unwrap_or(loaded.config.global.daemonize);
-    start(loaded.config, persona, background)
+    let background = background.unwrap_or(config.global.daemonize);
+    start(config, persona, background, heritage)
 }
 
 /// Becomes the daemon.
-fn start(config: Config, persona: Persona, background: bool) -> ExitCode {
-    let launcher = if background {
+fn start(config: Config, persona: Persona, background: bool, heritage: Heritage) -> ExitCode {
+    // Whoever takes over is the daemon already.
+    let launcher = if background && heritage.document.is_none() && heritage.problem.is_none() {
         match process::daemonize(i32::from(EXIT_SOFTWARE)) {
             Ok(launcher) => Some(launcher),
             Err(error) => {
@@ -113,7 +131,8 @@ fn start(config: Config, persona: Persona, background: bool) -> ExitCode {
         }
     };
     let is_seen = background || config.global.error_log == LogTarget::Stderr;
-    match master::run(config, Handlers::new(), persona, &program_directory(), ready) {
+    let handlers = Handlers::new();
+    match master::run_with(config, handlers, persona, &program_directory(), heritage, ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error!("{error}");

@@ -1,7 +1,6 @@
 //! Listening sockets that a service manager opened for the daemon (socket activation).
 
 use crate::config::Address;
-use crate::sys::fd;
 use crate::sys::socket::{self, Bound};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,8 +11,8 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Takes over what the environment names.
-    pub fn from_environment() -> Inherited {
+    /// Takes over listening sockets that this process was started with.
+    pub fn new(sockets: Vec<OwnedFd>) -> Inherited {
         let with_address = |socket: OwnedFd| {
             let address = match socket::local_address(socket.as_fd())? {
                 Bound::Path(path) => Address::Unix(path),
@@ -22,10 +21,7 @@ impl Inherited {
             Some((address, socket))
         };
         Inherited {
-            sockets: fd::passed_listeners()
-                .into_iter()
-                .filter_map(with_address)
-                .collect(),
+            sockets: sockets.into_iter().filter_map(with_address).collect(),
         }
     }
 

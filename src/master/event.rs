@@ -1,5 +1,6 @@
 //! What can happen to the master's core. One value per happening; nothing here has an effect.
 
+pub use crate::estate::document::Told;
 use crate::tick::Tick;
 use std::fmt;
 use std::time::Duration;
@@ -144,18 +145,6 @@ pub struct AdoptedWorker {
     pub up: bool,
     /// What it was told, and when.
     pub told: Option<(Told, Tick)>,
-}
-
-/// How a worker was told to go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Told {
-    /// To finish.
-    Retire,
-    /// SIGTERM.
-    Terminate,
-    /// SIGKILL.
-    Kill,
 }
 
 /// A configuration, as far as the core needs it.

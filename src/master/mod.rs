@@ -38,6 +38,7 @@ pub mod event;
 mod run;
 
 pub use effects::{ApplyError, Handlers};
+pub(crate) use effects::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
 pub use manager::{Headcount, Manager};
-pub(crate) use run::say_findings;
 pub use run::{Persona, RunError, run};
+pub(crate) use run::{run_with, say_findings};

@@ -1,12 +1,15 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source};
-use super::event::Event;
+use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source, UpgradeError};
+use super::event::{Event, Wanted};
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
+use crate::estate::document::Stopping;
+use crate::estate::{self, Heritage};
 use crate::logs::Log;
+use crate::sys::invocation::Invocation;
 use crate::sys::notify::{self, Notifier};
-use crate::sys::{self, clock, fd, process, title};
+use crate::sys::{self, clock, fd, invocation, process, title};
 use crate::tick::Tick;
 use mio::{Events, Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -116,6 +119,18 @@ pub fn run(
     libexec: &Path,
     ready: impl FnOnce(),
 ) -> Result<(), RunError> {
+    run_with(config, handlers, persona, libexec, estate::collect(), ready)
+}
+
+/// As [`run`], with what the master before this one has left.
+pub(crate) fn run_with(
+    config: Config,
+    handlers: Handlers,
+    persona: Persona,
+    libexec: &Path,
+    heritage: Heritage,
+    ready: impl FnOnce(),
+) -> Result<(), RunError> {
     title::prepare();
     let log = Log::install();
     log.direct(&config.global.error_log, config.global.log_level)
@@ -128,6 +143,8 @@ pub fn run(
     let poll = Poll::new().map_err(system("epoll_create1"))?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGHUP])
         .map_err(system("sigaction"))?;
+    // The program that this one replaced has blocked them, so that none came before there was a handler.
+    sys::signal::restore(&nix::sys::signal::SigSet::empty());
     poll.registry()
         .register(&mut signals, SIGNALS, Interest::READABLE)
         .map_err(system("epoll_ctl"))?;
@@ -136,9 +153,30 @@ pub fn run(
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
     // What was said to this process is not said to those that it starts.
+    let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);
-    process::forget_variables(&fd::LISTEN_VARIABLES);
-    let wanted = edge.prepare(config).map_err(RunError::Apply)?;
+    let (before, stored) = (heritage.config.clone(), heritage.stored.clone());
+    let stopping = heritage.document.as_ref().and_then(|document| document.stopping);
+    let adopted = edge.adopt(heritage, &config);
+    let mut manager = Manager::default();
+    if let Some(adopted) = &adopted {
+        let mut actions = Vec::new();
+        manager.handle(Event::Adopt(adopted.clone()), clock::now(), &mut actions);
+        edge.todo.extend(actions);
+    }
+    if let Some(store) = store {
+        edge.open_store(store, &stored, &manager);
+    }
+    let wanted = match edge.prepare(config) {
+        Ok(wanted) => wanted,
+        Err(error) => match before.filter(|_| adopted.is_some()) {
+            Some(before) => {
+                log::error!("the configuration can't be applied, the one before it stays in force: {error}");
+                edge.prepare(before).map_err(RunError::Apply)?
+            }
+            None => return Err(RunError::Apply(error)),
+        },
+    };
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
     }
@@ -148,7 +186,7 @@ pub fn run(
         poll,
         signals,
         edge,
-        manager: Manager::default(),
+        manager,
         watchdog: notifier
             .as_ref()
             .and_then(|notifier| notifier.watchdog)
@@ -156,13 +194,15 @@ pub fn run(
         notifier,
         reload: persona.reload,
         actions: Vec::new(),
+        stopping,
     };
-    master.tell(Event::Apply(wanted));
+    master.begin(wanted);
     log::info!("ready to handle connections");
     ready();
     master.tell_ready();
     let outcome = master.serve();
     master.edge.remove_socket_files();
+    master.edge.clear_store();
     if let Some(path) = &pid_file {
         let _ = std::fs::remove_file(path);
     }
@@ -237,9 +277,25 @@ struct Master {
     watchdog: Option<Watchdog>,
     reload: Box<dyn FnMut() -> Option<Config>>,
     actions: Vec<super::action::Action>,
+    /// The daemon is ending.
+    stopping: Option<Stopping>,
 }
 
 impl Master {
+    /// Performs what follows from what was taken over, then applies the configuration; or goes on ending.
+    fn begin(&mut self, wanted: Wanted) {
+        for action in std::mem::take(&mut self.edge.todo) {
+            self.edge.perform(action);
+        }
+        self.settle();
+        match self.stopping {
+            None => {}
+            Some(Stopping::Finish) => self.tell(Event::Finish),
+            Some(Stopping::Terminate) => self.tell(Event::Terminate),
+        }
+        self.tell(Event::Apply(wanted));
+    }
+
     fn serve(&mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS);
         let mut again: Vec<Source> = Vec::new();
@@ -253,6 +309,8 @@ impl Master {
                     super::action::Outcome::NoWorkerAtStart => Err(RunError::NoWorker),
                 };
             }
+            self.continue_upgrade();
+            self.edge.save(&self.manager, self.stopping);
             let timeout = if again.is_empty() {
                 self.timeout()
             } else {
@@ -316,7 +374,8 @@ impl Master {
 
     fn timeout(&self) -> Option<Duration> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
-        let deadline = [self.manager.next_deadline(), watchdog]
+        let upgrade = self.edge.upgrade_deadline();
+        let deadline = [self.manager.next_deadline(), watchdog, upgrade]
             .into_iter()
             .flatten()
             .min()?;
@@ -350,11 +409,13 @@ impl Master {
                 SIGTERM | SIGINT => {
                     log::info!("Terminating ...");
                     self.tell_stopping();
+                    self.stopping = Some(Stopping::Terminate);
                     self.tell(Event::Terminate);
                 }
                 SIGQUIT => {
                     log::info!("Finishing ...");
                     self.tell_stopping();
+                    self.stopping.get_or_insert(Stopping::Finish);
                     self.tell(Event::Finish);
                 }
                 SIGUSR1 => match Log::install().reopen() {
@@ -365,8 +426,12 @@ impl Master {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();
                     }
-                    self.reload();
-                    self.tell_ready();
+                    if invocation::get().is_some_and(Invocation::is_replaced) {
+                        self.upgrade();
+                    } else {
+                        self.reload();
+                        self.tell_ready();
+                    }
                 }
                 SIGCHLD => {
                     self.edge.reap();
@@ -376,6 +441,41 @@ impl Master {
                 _ => log::info!("SIGHUP is ignored; SIGUSR2 reloads"),
             }
         }
+    }
+
+    /// Lets the program that is on disk now take this one's place, if it can: it tries first. The reload that goes with
+    /// it happens either way, in the new program or in this one.
+    pub(crate) fn upgrade(&mut self) {
+        if self.stopping.is_some() {
+            return log::info!("the daemon is ending, there is no upgrade");
+        }
+        if self.edge.rehearsal.is_some() {
+            return log::info!("an upgrade is under way");
+        }
+        log::info!("the program was replaced, trying whether the new one can take over");
+        if let Err(error) = self.edge.rehearse(&self.manager, self.stopping) {
+            self.upgrade_failed(&error);
+        }
+    }
+
+    fn continue_upgrade(&mut self) {
+        let error = match self.edge.continue_upgrade() {
+            None => return,
+            Some(Err(error)) => error,
+            Some(Ok(())) => {
+                log::info!("the new program takes over");
+                self.edge.save(&self.manager, self.stopping);
+                let variables = self.notifier.as_ref().map_or(&[][..], Notifier::variables);
+                self.edge.hand_over(&self.manager, self.stopping, variables)
+            }
+        };
+        self.upgrade_failed(&error);
+    }
+
+    fn upgrade_failed(&mut self, error: &UpgradeError) {
+        log::error!("the new program can't take over, this one goes on: {error}");
+        self.reload();
+        self.tell_ready();
     }
 
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on.

@@ -184,39 +184,3 @@ pub fn replace_standard_streams(
     place(output.map_or(null.as_raw_fd(), |(out, _)| out.as_raw_fd()), 1)?;
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
 }
-
-/// The variables of socket activation, which are meant for this process alone.
-pub const LISTEN_VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
-/// First descriptor that a service manager passes (sd_listen_fds(3), SD_LISTEN_FDS_START).
-const FIRST_PASSED: RawFd = 3;
-/// Descriptors that are taken from a service manager; more are left alone.
-const MOST_PASSED: RawFd = 4096;
-
-/// The listening sockets that this process was started with, as LISTEN_PID and LISTEN_FDS say (sd_listen_fds(3)):
-/// close-on-exec and non-blocking. Descriptors among them that are no listening sockets are left alone. Only the first
-/// call finds any.
-pub fn passed_listeners() -> Vec<OwnedFd> {
-    static TAKEN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-    let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
-    let is_for_us = number("LISTEN_PID") == RawFd::try_from(std::process::id()).ok();
-    let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MOST_PASSED);
-    if !is_for_us || TAKEN.swap(true, std::sync::atomic::Ordering::SeqCst) {
-        return Vec::new();
-    }
-    (FIRST_PASSED..FIRST_PASSED + count)
-        .filter_map(adopt_listener)
-        .collect()
-}
-
-fn adopt_listener(fd: RawFd) -> Option<OwnedFd> {
-    // SAFETY: only borrowed for two calls, both of which fail for a descriptor that is not open.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let listens = nix::sys::socket::getsockopt(&borrowed, nix::sys::socket::sockopt::AcceptConn);
-    if !listens.is_ok_and(|listens| listens) {
-        return None;
-    }
-    set_close_on_exec(borrowed, true).ok()?;
-    set_nonblocking(borrowed, true).ok()?;
-    // SAFETY: it is open, was passed to this process for its own use, and is taken once.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
-}

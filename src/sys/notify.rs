@@ -1,7 +1,12 @@
 //! Notifications to systemd, or to whoever stands in its place (sd_notify(3)).
 
 use super::clock;
+use super::error::{Error, Result};
+use super::fd::send_with;
+use super::socket::{self, Readiness};
+use nix::errno::Errno;
 use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -11,13 +16,16 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
-    address: SocketAddr,
+    /// The variables as they were, for the same program started again.
+    variables: Vec<(&'static str, OsString)>,
     /// How often the service manager wants to hear from us, at least.
     pub watchdog: Option<Duration>,
 }
 
 /// The variables that are meant for this process alone.
-pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+pub const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "FDSTORE"];
+/// How long a service manager may take to make room for a message. It is trusted, and reads at once.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Notifier {
     /// The notifier that the environment names; `None`: nobody wants to know, or can't be reached.
@@ -30,17 +38,61 @@ impl Notifier {
         };
         let socket = UnixDatagram::unbound().ok()?;
         socket.set_nonblocking(true).ok()?;
+        socket.connect_addr(&address).ok()?;
         Some(Notifier {
             socket,
-            address,
+            variables: VARIABLES
+                .iter()
+                .filter_map(|name| Some((*name, std::env::var_os(name)?)))
+                .collect(),
             watchdog: watchdog(),
         })
     }
 
     /// Says something; that nobody listens is no error.
     pub fn tell(&self, text: &str) {
-        if let Err(error) = self.socket.send_to_addr(text.as_bytes(), &self.address) {
+        if let Err(error) = self.send(text, &[]) {
             log::debug!("the service manager can't be told: {error}");
+        }
+    }
+
+    /// The variables of [`VARIABLES`] that this process was started with.
+    pub fn variables(&self) -> &[(&'static str, OsString)] {
+        &self.variables
+    }
+
+    /// Whether descriptors may be left with the service manager: systemd says so from version 254 on; one that says
+    /// nothing is tried.
+    pub fn keeps_descriptors(&self) -> bool {
+        let most = self.variables.iter().find(|(name, _)| *name == "FDSTORE");
+        most.is_none_or(|(_, most)| most != "0")
+    }
+
+    /// Leaves a copy of a descriptor with the service manager, which passes it to the next process
+    /// (sd_pid_notify_with_fds(3)).
+    pub fn keep(&self, name: &str, fd: BorrowedFd<'_>) -> Result<()> {
+        self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[fd])
+    }
+
+    /// Takes back what was left under a name.
+    pub fn forget(&self, name: &str) -> Result<()> {
+        self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[])
+    }
+
+    /// Sends a message, and waits a moment where there is no room: the kernel lets few of them queue up.
+    fn send(&self, text: &str, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+        let raw: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+        loop {
+            match send_with(self.socket.as_fd(), text.as_bytes(), &raw) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.errno == Errno::EINTR => {}
+                Err(error) if error.errno == Errno::EAGAIN => {
+                    if !socket::wait(self.socket.as_fd(), Readiness::Writable, PATIENCE)? {
+                        return Err(Error::new("sendmsg", "the service manager", Errno::EAGAIN));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -42,6 +42,7 @@ impl Edge {
             for (lines, _) in &edge.output {
                 self.sources.forget(&self.registry, lines.pipe());
             }
+            self.unkeep_worker(worker, &edge);
         }
         self.happened.push_back(Event::ForkFailed(worker));
     }
@@ -61,6 +62,9 @@ impl Edge {
             output: Vec::new(),
             begun: clock::now(),
             up: false,
+            told: None,
+            foreign: None,
+            start_time: std::cell::Cell::default(),
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -70,6 +74,7 @@ impl Edge {
         } else {
             None
         };
+        self.keep_worker(worker);
         let seat = Seat {
             slot,
             retire: retire_out,
@@ -177,6 +182,7 @@ impl Edge {
                 .watch(&self.registry, resources.messages.pipe(), Source::Messages(id))?;
         }
         let pool = generation.pool;
+        self.keep_generation(id);
         self.open_queue(pool)
     }
 

@@ -31,6 +31,11 @@ impl Edge {
             Source::Output(worker, index) => self.read_output(worker, index),
             Source::Preloader(generation) => self.hear_preloader(generation),
             Source::PreloaderOutput(generation) => self.read_preloader_output(generation),
+            Source::Foreign(worker) => {
+                self.foreign_gone(worker);
+                false
+            }
+            Source::Rehearsal => self.hear_rehearsal(),
         }
     }
 
@@ -75,6 +80,9 @@ impl Edge {
                 // A worker of a preloader may be up before its birth was announced.
                 if !worker.up {
                     worker.up = true;
+                    if let Some(store) = &mut self.store {
+                        store.is_stale = true;
+                    }
                     self.happened.push_back(Event::WorkerUp(id));
                 }
             }

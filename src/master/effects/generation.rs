@@ -35,6 +35,19 @@ pub(super) struct Resources {
     pub(super) preloader: Option<Preloader>,
 }
 
+impl Resources {
+    /// What a next master needs, in the order of `estate::names::of_generation`.
+    pub(super) fn descriptors(&self) -> [&OwnedFd; 5] {
+        [
+            &self.board.memory().writable,
+            &self.child_accept.0,
+            &self.child_accept.1,
+            self.messages.pipe(),
+            &self.messages_in,
+        ]
+    }
+}
+
 impl Generation {
     /// A generation without resources.
     pub(super) fn new(pool: PoolId, settings: Settings) -> Generation {

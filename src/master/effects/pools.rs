@@ -4,6 +4,7 @@ use super::generation::Generation;
 use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
+use crate::estate::names;
 use crate::listen::{ListenError, Listener, bind};
 use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::sys::fd::socket_pair;
@@ -136,11 +137,12 @@ impl Edge {
             pools: wanted,
         };
         self.config = config;
+        self.keep_config();
         Ok(wanted)
     }
 
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
-    fn settings<'p>(
+    pub(super) fn settings<'p>(
         &self,
         pool: &'p Pool,
         identities: &mut HashMap<Option<(&'p str, Option<&'p str>)>, Identity>,
@@ -214,6 +216,7 @@ impl Edge {
                 watched: false,
             },
         );
+        self.keep_pool(id);
         id
     }
 
@@ -230,6 +233,7 @@ impl Edge {
             self.sources.watch(&self.registry, &queue.0, Source::Work(id))?;
         }
         pool.queue = Some(queue);
+        self.keep_pool(id);
         Ok(())
     }
 
@@ -264,6 +268,7 @@ impl Edge {
         self.unwatch(id);
         if let Some(pool) = self.pools.remove(&id) {
             pool.listener.remove_file();
+            self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
         }
     }
 
@@ -273,7 +278,7 @@ impl Edge {
     }
 }
 
-fn policy(pool: &Pool) -> Policy {
+pub(super) fn policy(pool: &Pool) -> Policy {
     let preloader = match &pool.application {
         Application::Php(php) => Some(PreloaderPolicy {
             start_timeout: php.start_timeout,
