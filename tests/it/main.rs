@@ -15,3 +15,4 @@ mod service_manager;
 mod signals;
 mod support;
 mod syscalls;
+mod upgrade;
