@@ -11,6 +11,7 @@
 //! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
 //! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
 //! * [`runtime`]: how a request is answered.
+//! * [`keeper`]: holds a master's descriptors and starts it again.
 //! * [`listen`]: listening sockets.
 //! * [`status`]: a snapshot of a pool, rendered.
 //! * [`logs`]: the daemon's own log.
@@ -25,6 +26,7 @@ pub mod cli;
 pub mod config;
 pub mod estate;
 pub mod fastcgi;
+pub mod keeper;
 pub mod listen;
 pub mod logs;
 pub mod master;

@@ -43,6 +43,9 @@ enum Command {
         /// Stay in the foreground, whatever `daemonize` says
         #[arg(short = 'F', long, overrides_with = "daemonize")]
         nodaemonize: bool,
+        /// Stay above the daemon, hold its descriptors, and start it again if it is killed
+        #[arg(long)]
+        keeper: bool,
     },
     /// Check a configuration without starting anything
     Check {
@@ -72,6 +75,7 @@ pub fn main() -> ExitCode {
             config,
             daemonize,
             nodaemonize,
+            keeper,
         } => {
             let background = match (daemonize, nodaemonize) {
                 (true, _) => Some(true),
@@ -79,6 +83,7 @@ pub fn main() -> ExitCode {
                 (false, false) => None,
             };
             match rehearsal {
+                None if keeper => takeover::keep(&config, background.unwrap_or(false)),
                 None => run(&config, background),
                 Some(document) => takeover::rehearse(document, || {
                     config::load(&config)

@@ -3,9 +3,13 @@
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory};
 use crate::config::{Application, Config};
 use crate::estate::{self, Heritage};
+use crate::keeper::{self, Orders};
+use crate::logs::Log;
 use crate::master::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
+use crate::sys::{invocation, process};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The arguments of this process without the one by which a master asks whether this program could take over, and the
@@ -45,6 +49,41 @@ pub(super) fn rehearse(document: RawFd, load: impl FnOnce() -> Result<Config, St
     }
     println!("{REHEARSAL_ANSWER}");
     ExitCode::SUCCESS
+}
+
+/// Becomes the keeper of a daemon with this configuration.
+pub(super) fn keep(config: &Path, background: bool) -> ExitCode {
+    Log::install();
+    let Some(invocation) = invocation::get() else {
+        log::error!("it is not known where the program is");
+        return ExitCode::from(EXIT_SOFTWARE);
+    };
+    let failed = |error: &crate::sys::Error| {
+        log::error!("the keeper can't go on: {error}");
+        ExitCode::from(EXIT_SOFTWARE)
+    };
+    let launcher = match background
+        .then(|| process::daemonize(i32::from(EXIT_SOFTWARE)))
+        .transpose()
+    {
+        Ok(launcher) => launcher,
+        Err(error) => return failed(&error),
+    };
+    let orders = Orders {
+        program: invocation.path.clone(),
+        arguments: vec![
+            invocation.path.clone().into(),
+            "run".into(),
+            "-c".into(),
+            config.into(),
+            "-F".into(),
+        ],
+        launcher,
+    };
+    match keeper::run(orders) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => failed(&error),
+    }
 }
 
 /// The configuration, or the one that was in force before: a daemon that is running does not end because of a mistake in

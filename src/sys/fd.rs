@@ -77,7 +77,16 @@ pub struct Received {
 
 /// Receives bytes and descriptors. `wait`: block until something comes.
 pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Result<Received> {
-    let mut control = nix::cmsg_space!([RawFd; MAX_PASSED]);
+    receive(socket, buffer, wait).map(|(received, _)| received)
+}
+
+/// Receives a message, its descriptors and, where the socket asks for that (SO_PASSCRED), its sender's pid. Never blocks.
+pub(super) fn receive_letter(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(Received, Option<i32>)> {
+    receive(socket, buffer, false)
+}
+
+fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Result<(Received, Option<i32>)> {
+    let mut control = nix::cmsg_space!([RawFd; MAX_PASSED], nix::sys::socket::UnixCredentials);
     let mut slices = [IoSliceMut::new(buffer)];
     let mut flags = MsgFlags::MSG_CMSG_CLOEXEC;
     if !wait {
@@ -89,18 +98,21 @@ pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Re
         bytes: message.bytes,
         descriptors: Vec::new(),
     };
+    let mut sender = None;
     let control = message
         .cmsgs()
         .map_err(|errno| Error::new("recvmsg", "control data", errno))?;
     for part in control {
-        if let ControlMessageOwned::ScmRights(raw) = part {
+        match part {
             // SAFETY: the kernel has just installed these descriptors for us; nobody else owns them.
-            received
+            ControlMessageOwned::ScmRights(raw) => received
                 .descriptors
-                .extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+                .extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })),
+            ControlMessageOwned::ScmCredentials(credentials) => sender = Some(credentials.pid()),
+            _ => {}
         }
     }
-    Ok(received)
+    Ok((received, sender))
 }
 
 /// Closes every descriptor from 3 up that is not in `keep` (close_range(2)). For a child after fork: it allocates

@@ -1,14 +1,15 @@
 //! Notifications to systemd, or to whoever stands in its place (sd_notify(3)).
 
 use super::clock;
-use super::error::{Error, Result};
-use super::fd::send_with;
-use super::socket::{self, Readiness};
+use super::error::{Error, Named, Result};
+use super::fd::{receive_letter, send_with};
+use super::socket::{self as waiting, Readiness};
 use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, setsockopt, socket, sockopt};
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ impl Notifier {
                 Ok(_) => return Ok(()),
                 Err(error) if error.errno == Errno::EINTR => {}
                 Err(error) if error.errno == Errno::EAGAIN => {
-                    if !socket::wait(self.socket.as_fd(), Readiness::Writable, PATIENCE)? {
+                    if !waiting::wait(self.socket.as_fd(), Readiness::Writable, PATIENCE)? {
                         return Err(Error::new("sendmsg", "the service manager", Errno::EAGAIN));
                     }
                 }
@@ -102,6 +103,78 @@ impl Notifier {
         self.tell(&format!(
             "RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=Reloading\n"
         ));
+    }
+}
+
+/// Where notifications come in, for whoever stands in a service manager's place.
+#[derive(Debug)]
+pub struct Receiver {
+    socket: UnixDatagram,
+    address: OsString,
+}
+
+/// One notification.
+#[derive(Debug)]
+pub struct Letter {
+    /// Who sent it, as the kernel says (SCM_CREDENTIALS, unix(7)).
+    pub sender: Option<i32>,
+    /// What it says.
+    pub text: String,
+    /// The descriptors that came with it, close-on-exec.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+impl Receiver {
+    /// A socket at an address that the kernel chooses, without a file.
+    pub fn open() -> Result<Receiver> {
+        let failed = |call| move |e: std::io::Error| Error::from_io(call, "", &e);
+        let fd = socket(
+            AddressFamily::Unix,
+            SockType::Datagram,
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+            None,
+        )
+        .named("socket", "")?;
+        setsockopt(&fd, sockopt::PassCred, &true).named("setsockopt SO_PASSCRED", "")?;
+        // An unnamed address asks for one (unix(7), autobind).
+        bind(fd.as_raw_fd(), &UnixAddr::new_unnamed()).named("bind", "")?;
+        let socket = UnixDatagram::from(fd);
+        let bound = socket.local_addr().map_err(failed("getsockname"))?;
+        let mut address = b"@".to_vec();
+        address.extend(bound.as_abstract_name().unwrap_or_default());
+        Ok(Receiver {
+            socket,
+            address: OsString::from_vec(address),
+        })
+    }
+
+    /// For `NOTIFY_SOCKET`.
+    pub fn address(&self) -> OsString {
+        self.address.clone()
+    }
+
+    /// The next notification, if there is one.
+    pub fn receive(&self) -> Option<Letter> {
+        let mut buffer = [0; 4096];
+        loop {
+            match receive_letter(self.socket.as_fd(), &mut buffer) {
+                Ok((received, sender)) => {
+                    return Some(Letter {
+                        sender,
+                        text: String::from_utf8_lossy(&buffer[..received.bytes]).into_owned(),
+                        descriptors: received.descriptors,
+                    });
+                }
+                Err(error) if error.errno == Errno::EINTR => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

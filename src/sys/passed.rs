@@ -9,7 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The variables of socket activation, which are meant for this process alone.
-pub const VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
+pub const VARIABLES: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", KEEPER];
+/// In place of LISTEN_PID, which a parent can't know before the fork: its own number.
+pub const KEEPER: &str = "FORKYARD_KEEPER";
 /// First descriptor that a service manager passes (sd_listen_fds(3), SD_LISTEN_FDS_START).
 pub const FIRST: RawFd = 3;
 /// Descriptors that are taken from a service manager; more are left alone.
@@ -77,7 +79,9 @@ fn socket_kind(fd: BorrowedFd<'_>) -> Kind {
 pub fn from_service_manager(wants: impl Fn(&str, Kind) -> bool) -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
-    let is_for_us = number("LISTEN_PID") == RawFd::try_from(std::process::id()).ok();
+    let parent = nix::unistd::getppid().as_raw();
+    let is_for_us =
+        number("LISTEN_PID") == RawFd::try_from(std::process::id()).ok() || number(KEEPER) == Some(parent);
     let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MOST);
     if !is_for_us || TAKEN.swap(true, Ordering::SeqCst) {
         return Vec::new();

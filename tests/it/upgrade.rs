@@ -50,7 +50,9 @@ impl Installed {
         let before = self.daemon.wait_for_workers("www", 3);
         let mut held = self.hold();
         self.daemon.signal(Signal::SIGUSR2);
-        let line = self.daemon.wait_for("the new program can't take over, this one goes on");
+        let line = self
+            .daemon
+            .wait_for("the new program can't take over, this one goes on");
         assert!(line.contains(text), "{line}");
         self.daemon.wait_for("the new workers serve");
         assert_eq!(process::title(self.daemon.pid()), self.title());
@@ -101,18 +103,28 @@ fn another_program_takes_over_with_workers_and_requests() {
     assert!(kept.request(&params, b"").expect("answer").ended);
     let inode = |pid: u32| {
         use std::os::unix::fs::MetadataExt;
-        fs::metadata(format!("/proc/{pid}/exe")).expect("executable").ino()
+        fs::metadata(format!("/proc/{pid}/exe"))
+            .expect("executable")
+            .ino()
     };
     let old_inode = inode(daemon.pid());
     install(&daemon.dir);
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for("1 pools and 3 workers go on");
     daemon.wait_for("the new workers serve");
-    assert_ne!(inode(daemon.pid()), old_inode, "the same process runs another program");
+    assert_ne!(
+        inode(daemon.pid()),
+        old_inode,
+        "the same process runs another program"
+    );
     assert_eq!(process::title(daemon.pid()), installed.title());
     assert!(kept.request(&params, b"").expect("answer").ended);
     until("the idle old workers to leave", || {
-        let left = daemon.workers("www").iter().filter(|pid| before.contains(pid)).count();
+        let left = daemon
+            .workers("www")
+            .iter()
+            .filter(|pid| before.contains(pid))
+            .count();
         (left == 1).then_some(())
     });
     fs::write(daemon.dir.join("go"), "").expect("go");
@@ -136,13 +148,19 @@ fn signals_reach_the_program_that_took_over() {
     installed.daemon.wait_for("the new workers serve");
     installed.daemon.signal(Signal::SIGQUIT);
     assert!(installed.daemon.wait().success());
-    assert!(!installed.daemon.socket("www").exists(), "it knows which socket it is to remove");
+    assert!(
+        !installed.daemon.socket("www").exists(),
+        "it knows which socket it is to remove"
+    );
 }
 
 #[test]
 fn a_program_that_fails_changes_nothing() {
     let installed = Installed::start(STATIC);
-    replace(&program(&installed.daemon.dir), b"#!/bin/sh\necho broken >&2\nexit 1\n");
+    replace(
+        &program(&installed.daemon.dir),
+        b"#!/bin/sh\necho broken >&2\nexit 1\n",
+    );
     installed.assert_refused("ended with code 1, having said \"broken\"");
 }
 
