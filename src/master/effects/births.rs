@@ -157,6 +157,9 @@ impl Edge {
     pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
         if let Some(edge) = self.workers.get_mut(&worker) {
             edge.pid = Some(pid);
+            if let Some(store) = &mut self.store {
+                store.is_stale = true;
+            }
             self.pids.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
                 let generation = edge.generation;
