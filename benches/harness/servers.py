@@ -29,6 +29,7 @@ class Pool:
     min_spare_servers: int = 0
     max_spare_servers: int = 0
     max_requests: int = 0
+    application: str = f'{{ runtime = "php", version = "{PHP_VERSION}" }}'
 
     def settings(self):
         names = ["max_children", "max_requests"]
@@ -126,7 +127,7 @@ class Forkyard(Server):
             text += f'[pool.{pool.name}]\nlisten = {{ address = "{self.socket(pool.name)}", mode = "0666" }}\n{user}'
             text += f'pm = "{pool.pm}"\n'
             text += "".join(f"{name} = {value}\n" for name, value in pool.settings().items())
-            text += f'application = {{ runtime = "php", version = "{PHP_VERSION}" }}\n\n'
+            text += f"application = {pool.application}\n\n"
         path = self.directory / "forkyard.toml"
         path.write_text(text)
         return [PROGRAMS / "forkyard", "run", "-c", path]
@@ -145,6 +146,21 @@ class PhpFpm(Server):
         path = self.directory / "php-fpm.conf"
         path.write_text(text)
         return [PHP_FPM, "-F", "-y", path]
+
+
+class Fcgiwrap(Server):
+    """Its workers wait in accept(2) on a socket that it listens on as soon as it runs; it logs nothing."""
+
+    name = "fcgiwrap"
+
+    def configure(self):
+        pool = self.pools[0]
+        self._ready_at = time.monotonic()
+        self._ready.set()
+        return ["fcgiwrap", "-c", str(pool.max_children), "-s", f"unix:{self.socket()}"]
+
+    def workers(self):
+        return self.processes()[1:]
 
 
 SERVERS = [Forkyard, PhpFpm]

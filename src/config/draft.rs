@@ -121,6 +121,28 @@ draft! {
     }
 }
 
+draft! {
+    /// `[pool.NAME.application]` with `runtime = "cgi"`.
+    CgiDraft {
+        keys {
+            script: Text = "application.script",
+            root: Text = "application.root",
+            search_arguments: Flag = "application.search_arguments",
+        }
+        tables {}
+    }
+}
+
+draft! {
+    /// `[pool.NAME.application]` with `runtime = "http"`.
+    HttpDraft {
+        keys {
+            address: Text = "application.address",
+        }
+        tables {}
+    }
+}
+
 /// What a pool runs, by `runtime`.
 #[derive(Debug)]
 pub(super) enum ApplicationDraft {
@@ -130,6 +152,10 @@ pub(super) enum ApplicationDraft {
     Wrong,
     /// PHP.
     Php(Box<PhpDraft>),
+    /// CGI programs.
+    Cgi(Box<CgiDraft>),
+    /// An HTTP program.
+    Http(Box<HttpDraft>),
     /// A handler of the embedding program; has no keys.
     Rust,
 }

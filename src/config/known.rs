@@ -1,7 +1,7 @@
 //! What was probably meant by a key that doesn't exist: the nearest one, the section it belongs in, or what a
 //! php-fpm setting is called here.
 
-use super::draft::{GlobalDraft, PhpDraft, PoolDraft};
+use super::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft};
 
 /// Keys less alike than this are not suggested.
 const LEAST_LIKENESS: f64 = 0.7;
@@ -200,7 +200,10 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
         })
     };
     let in_application = path.strip_prefix("application.");
-    let php = |leaf: &str| is(PhpDraft::KEYS, &format!("application.{leaf}")) || leaf == "runtime";
+    let php = |leaf: &str| {
+        let key = format!("application.{leaf}");
+        is(PhpDraft::KEYS, &key) || is(CgiDraft::KEYS, &key) || is(HttpDraft::KEYS, &key) || leaf == "runtime"
+    };
     let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
     let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);
     let place = match (section, in_application) {

@@ -159,6 +159,16 @@ pub enum Address {
     TcpAny(u16),
 }
 
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Unix(path) => path.display().fmt(f),
+            Address::Tcp(address) => address.fmt(f),
+            Address::TcpAny(port) => port.fmt(f),
+        }
+    }
+}
+
 /// How many workers a pool has and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessManager {
@@ -226,8 +236,30 @@ pub struct Limits {
 pub enum Application {
     /// PHP, in process, through libphp.
     Php(Php),
+    /// A CGI program for each request.
+    Cgi(Cgi),
+    /// A program that speaks HTTP and is there already.
+    Http(Http),
     /// A Rust handler that the embedding program registered under the pool's name.
     Rust,
+}
+
+/// Settings of a CGI application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgi {
+    /// The program that answers every request; `None`: the one that the web server names.
+    pub script: Option<PathBuf>,
+    /// What the web server names must lie below this directory.
+    pub root: Option<PathBuf>,
+    /// Give a query without `=` to the program as arguments (RFC 3875 section 4.4).
+    pub search_arguments: bool,
+}
+
+/// Settings of an HTTP application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Http {
+    /// Where the program listens.
+    pub address: Address,
 }
 
 /// Settings of a PHP application.

@@ -114,6 +114,14 @@ impl Output {
         }
     }
 
+    /// Ends the answer and forgets what is pending: nobody is there to read it, and it must not reach anybody else.
+    pub fn abandon(&mut self) {
+        self.buffer.clear();
+        self.sent = 0;
+        self.open = None;
+        self.answer = Stage::Ended;
+    }
+
     /// Nothing is to be written.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod diag;
 pub mod error;
 pub mod fd;
+pub mod foreign;
 pub mod identity;
 pub mod invocation;
 pub mod memfile;

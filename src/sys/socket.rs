@@ -99,6 +99,10 @@ pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<
     }
 }
 
+/// For poll(2): the other end has closed the connection, or its half of it (`POLLRDHUP`). nix has no name for it, and
+/// [`PollFd::revents`] can't tell it.
+pub const PEER_CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
+
 /// Says that nothing more will be written.
 pub fn shutdown_write(socket: BorrowedFd<'_>) {
     // Fails only where the peer is gone already.

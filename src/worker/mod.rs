@@ -11,12 +11,14 @@ mod held;
 mod kit;
 mod lobby;
 mod minder;
+mod relay;
 mod request;
 mod run;
 mod service;
 mod settle;
 
 pub use kit::{Kit, KitError, Seat, Settings};
+pub use relay::{Peer, Sink, Stop, relay};
 pub use request::{ClientGone, Request};
 pub use run::run;
 pub use settle::{environment, settle, settle_environment, settle_output};

@@ -6,6 +6,8 @@ use crate::fastcgi::Params;
 use crate::scoreboard::Stage;
 use crate::scoreboard::stamp::Description;
 use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// The client closed the connection, or was silent or deaf for longer than `client_timeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +109,30 @@ impl<'w> Request<'w> {
         self.service.read_body(buffer)
     }
 
+    /// Reads the next bytes of the body if they are there; 0 at its end, `None` where they have yet to come.
+    pub(super) fn body_now(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ClientGone> {
+        self.service.body_now(buffer)
+    }
+
+    /// The connection, to wait for what comes on it.
+    pub(super) fn connection(&self) -> Option<BorrowedFd<'_>> {
+        self.service.current().map(|connection| connection.socket())
+    }
+
+    pub(super) fn client_timeout(&self) -> Duration {
+        self.service.settings.pool.client_timeout
+    }
+
+    /// The pool's name, for the log.
+    pub fn pool(&self) -> &str {
+        &self.service.settings.pool.name
+    }
+
+    /// Whether what an application writes to its standard error is logged (`catch_workers_output`).
+    pub(crate) fn catches_output(&self) -> bool {
+        self.service.settings.pool.catch_workers_output
+    }
+
     /// Writes output: the CGI response's headers, an empty line, the body. Buffered.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         self.service.write(bytes)
@@ -120,6 +146,11 @@ impl<'w> Request<'w> {
     /// Sends what is buffered.
     pub fn flush(&mut self) -> Result<(), ClientGone> {
         self.service.flush()
+    }
+
+    /// Closes the connection in the middle of the answer: the rest can't be had, and the web server has to see that.
+    pub fn break_off(&mut self) {
+        self.service.break_off();
     }
 
     /// Ends the answer now, while the runtime goes on working. Not needed at the end of an answer.

@@ -141,6 +141,8 @@ impl Service {
     /// Makes `connection` the current one, its first bytes still to be read.
     pub(super) fn attach(&mut self, connection: Box<Connection>) {
         (self.start, self.end) = (0, 0);
+        // Whatever became of the connection before, nothing that was meant for it goes out on this one.
+        self.output.abandon();
         self.current = Some(connection);
     }
 
@@ -311,6 +313,21 @@ impl Service {
         }
     }
 
+    /// As [`Service::read_body`], without waiting: `None` where nothing has come yet.
+    pub(super) fn body_now(&mut self, to: &mut [u8]) -> Result<Option<usize>, ClientGone> {
+        let is_here = |service: &Service| service.body.0 < service.body.1 || service.body_ended;
+        while !is_here(self) && !self.finished && !self.client_gone {
+            if !self.look_at_body() {
+                match self.fill(Duration::ZERO) {
+                    Ok(()) => {}
+                    Err(NoRequest::Silent) => return Ok(None),
+                    Err(_) => self.client_gone = true,
+                }
+            }
+        }
+        self.read_body(to).map(Some)
+    }
+
     /// Output of the application.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         if self.finished || self.client_gone {
@@ -432,6 +449,12 @@ impl Service {
         Ok(())
     }
 
+    /// Sends what is buffered, and closes the connection without an end of the answer.
+    pub(super) fn break_off(&mut self) {
+        let _ = self.flush();
+        self.client_gone = true;
+    }
+
     /// Ends the answer: closes its streams, sends what is buffered, and keeps or closes the connection.
     pub(super) fn finish(&mut self) -> Result<(), ClientGone> {
         if self.finished {
@@ -441,6 +464,9 @@ impl Service {
             self.output.end(0, ProtocolStatus::RequestComplete);
             let result = self.drain_output();
             self.client_gone = result.is_err();
+        }
+        if self.client_gone {
+            self.output.abandon();
         }
         self.finished = true;
         let Some(connection) = self.current.as_deref_mut() else {

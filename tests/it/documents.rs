@@ -3,8 +3,8 @@
 //! A block marked `toml` is a whole configuration; `toml fragment` is lines of a pool's table; `nginx` is for nginx's http
 //! block; `sh` are commands; `rust` is a part of a file in `examples/`. Any other block is text.
 
-mod blocks;
-mod served;
+pub(crate) mod blocks;
+pub(crate) mod served;
 
 use crate::support::daemon::{Daemon, directory, php_pool};
 use blocks::{Block, documents, root};

@@ -1,6 +1,7 @@
 //! Scripts that misbehave hurt their own request only.
 
 use crate::support::daemon::{Daemon, php_pool};
+use crate::support::fcgi::Params;
 use crate::support::until;
 use std::fs::File;
 use std::io::Write;
@@ -176,4 +177,34 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     assert!(written > 100_000, "{written} bytes are no flood");
     assert_eq!(daemon.get("hostile", "ok.php").body(), "fine");
     assert!(daemon.workers("hostile").len() <= 3 && daemon.workers("quiet").len() <= 3);
+}
+
+/// What one client has not read must never be told to the next.
+#[test]
+fn an_answer_that_nobody_reads_is_nobody_elses() {
+    let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 1\n", ""));
+    daemon.write("ok.php", "<?php echo 'fine';");
+    let secret = "<?php file_put_contents('begun', ''); while (!file_exists('gone')) { usleep(1000); clearstatcache(); }
+        ignore_user_abort(true); echo str_repeat('secret', 5000);";
+    daemon.write("secret.php", secret);
+    crate::support::daemon::make_writable(&daemon.dir);
+    for keep in [false, true] {
+        let _ = (
+            std::fs::remove_file(daemon.dir.join("begun")),
+            std::fs::remove_file(daemon.dir.join("gone")),
+        );
+        let mut client = daemon.client("www");
+        client.keep = keep;
+        client
+            .send(&Params::get(&daemon.dir, "secret.php", ""), b"")
+            .expect("send");
+        until("the request's begin", || {
+            daemon.dir.join("begun").exists().then_some(())
+        });
+        drop(client);
+        daemon.write("gone", "");
+        let answer = daemon.get("www", "ok.php");
+        assert!(!answer.text().contains("secret"), "{}", answer.text());
+        assert_eq!(answer.body(), "fine");
+    }
 }

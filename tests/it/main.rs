@@ -11,6 +11,7 @@ mod kept;
 mod processes;
 mod protocol;
 mod reload;
+mod runtimes;
 mod scoreboard;
 mod service_manager;
 mod signals;

@@ -95,7 +95,11 @@ fn owner(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) ->
 }
 
 /// As in php-fpm, a colon makes it TCP, digits alone are a port, and the rest is a unix socket.
-fn address(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<Address> {
+pub(super) fn address(
+    written: &Written<Text>,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Address> {
     let text = written.value.0.as_str();
     if text.starts_with('/') {
         return unix(written, world, report);

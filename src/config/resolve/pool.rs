@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::global::{priority, rlimit_files};
 use super::{application, listen, manager};
 use crate::config::World;
-use crate::config::draft::{ApplicationDraft, PhpDraft, PoolDraft, PoolText};
+use crate::config::draft::{ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText};
 use crate::config::error::{Kind, Place};
 use crate::config::known::Section;
 use crate::config::leaves::{Field, Leaves, Written};
@@ -32,6 +32,8 @@ pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &
     let mut keys = PoolDraft::KEYS.to_vec();
     match application {
         ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
+        ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
+        ApplicationDraft::Http(_) => keys.extend(HttpDraft::KEYS),
         // What runs is not known, so neither are its keys; one error is enough.
         ApplicationDraft::Wrong => leaves.discard("application"),
         ApplicationDraft::Absent | ApplicationDraft::Rust => {}

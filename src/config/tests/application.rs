@@ -26,11 +26,11 @@ fn rules_of_the_application() {
         ),
         (
             "runtime = \"wsgi\"",
-            "9:1: error: [pool www] application.runtime: this version can't run \"wsgi\"; it can run \"php\" and \"rust\"",
+            "9:1: error: [pool www] application.runtime: this version can't run \"wsgi\"; it can run \"php\", \"cgi\", \"http\" and \"rust\"",
         ),
         (
             "runtime = \"pph\"",
-            "9:1: error: [pool www] application.runtime: \"pph\" is no known runtime; it can be \"php\" or \"rust\"",
+            "9:1: error: [pool www] application.runtime: \"pph\" is no known runtime; it can be \"php\", \"cgi\", \"http\" or \"rust\"",
         ),
         (
             "runtime = \"noed\"",
@@ -47,9 +47,9 @@ fn rules_of_the_application() {
     ] {
         one(&with(line), &ROOT, expected);
     }
-    for name in ["wsgi", "asgi", "rack", "node", "fastcgi", "http", "cgi"] {
+    for name in ["wsgi", "asgi", "rack", "node", "fastcgi"] {
         let expected = format!(
-            "9:1: error: [pool www] application.runtime: this version can't run \"{name}\"; it can run \"php\" and \"rust\""
+            "9:1: error: [pool www] application.runtime: this version can't run \"{name}\"; it can run \"php\", \"cgi\", \"http\" and \"rust\""
         );
         one(&with(&format!("runtime = \"{name}\"")), &ROOT, &expected);
     }

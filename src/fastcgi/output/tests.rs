@@ -174,3 +174,23 @@ fn answers_may_queue() {
         .collect();
     assert_eq!(ends, [1, 2, 3]);
 }
+
+#[test]
+fn an_abandoned_answer_leaves_nothing_behind() {
+    let mut output = Output::new();
+    output.begin(1);
+    output.stdout(b"secret");
+    output.stderr(b"secret");
+    output.abandon();
+    assert!(output.is_empty());
+    assert_eq!(output.stdout(b"more"), 4, "taken and dropped");
+    output.begin(2);
+    output.stdout(b"fine");
+    output.end(0, ProtocolStatus::RequestComplete);
+    let whole = output.pending().to_vec();
+    let mut fresh = Output::new();
+    fresh.begin(2);
+    fresh.stdout(b"fine");
+    fresh.end(0, ProtocolStatus::RequestComplete);
+    assert_eq!(whole, fresh.pending());
+}

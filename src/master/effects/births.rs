@@ -6,8 +6,10 @@ use super::preloader::{Command, Preloader};
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
 use crate::config::Application;
+use crate::logs::Log;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::runtime;
 use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
 use crate::sys::process::{self, Program, Side, exit_now};
 use crate::sys::{Error, clock, signal, title};
@@ -82,7 +84,9 @@ impl Edge {
         };
         match application {
             Application::Php(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust => self.fork_directly(worker, id, seat),
+            Application::Rust | Application::Cgi(_) | Application::Http(_) => {
+                self.fork_directly(worker, id, seat)
+            }
         }
     }
 
@@ -129,7 +133,8 @@ impl Edge {
     fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
-        if !self.handlers.contains_key(&name) {
+        let mut own = runtime::within_worker(&kit.settings.pool.application);
+        if own.is_none() && !self.handlers.contains_key(&name) {
             return Err(Error::new(
                 "fork",
                 format!("no Rust handler named {name}"),
@@ -145,8 +150,8 @@ impl Edge {
             }
             Side::Child => {
                 signal::reset_in_child();
-                match self.handlers.get_mut(&name) {
-                    Some(handler) => exit_now(be_worker(kit, seat, handler.as_mut())),
+                match own.as_mut().or_else(|| self.handlers.get_mut(&name)) {
+                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut())),
                     None => exit_now(EXIT_SOFTWARE),
                 }
             }
@@ -303,6 +308,8 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
         kit.settings.pool.title, kit.settings.pool.name
     ));
     let result = null().and_then(|null| {
+        let messages = kit.messages.try_clone();
+        Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
         worker::settle(&kit.settings)?;
         worker::settle_output(&seat, null.as_fd())
     });

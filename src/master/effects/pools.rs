@@ -165,6 +165,8 @@ impl Edge {
                     return Err(ApplyError::Program(pool.name.clone(), program));
                 }
             }
+            // Their programs are looked for when they are asked for.
+            Application::Cgi(_) | Application::Http(_) => {}
             Application::Rust => {
                 if !self.handlers.contains_key(&pool.name) {
                     return Err(ApplyError::Handler(pool.name.clone()));
@@ -284,7 +286,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
             start_timeout: php.start_timeout,
             idle_timeout: php.preloader_idle_timeout,
         }),
-        Application::Rust => None,
+        Application::Cgi(_) | Application::Http(_) | Application::Rust => None,
     };
     Policy {
         pm: pool.pm,

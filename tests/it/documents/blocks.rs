@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The project's folder.
-pub(super) fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Every document.
-pub(super) fn documents() -> Vec<PathBuf> {
+pub(crate) fn documents() -> Vec<PathBuf> {
     let docs = fs::read_dir(root().join("docs"))
         .expect("docs")
         .map_while(Result::ok)
@@ -26,10 +26,10 @@ pub(super) fn documents() -> Vec<PathBuf> {
 
 /// A fenced block.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// What stands behind the fence.
-    pub(super) kind: String,
-    pub(super) text: String,
+    pub(crate) kind: String,
+    pub(crate) text: String,
     path: PathBuf,
     line: usize,
 }
@@ -41,7 +41,7 @@ impl fmt::Display for Block {
 }
 
 /// The fenced blocks of a document.
-pub(super) fn read(path: &Path) -> Vec<Block> {
+pub(crate) fn read(path: &Path) -> Vec<Block> {
     let text = fs::read_to_string(path).expect("document");
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
@@ -75,7 +75,7 @@ fn prose(text: &str) -> String {
 }
 
 /// The targets of a document's links.
-pub(super) fn links(text: &str) -> Vec<String> {
+pub(crate) fn links(text: &str) -> Vec<String> {
     let prose = prose(text);
     let ends = prose.split("](").skip(1);
     ends.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
@@ -83,7 +83,7 @@ pub(super) fn links(text: &str) -> Vec<String> {
 }
 
 /// What `#…` can name: the headings, as GitHub writes them.
-pub(super) fn anchors(text: &str) -> BTreeSet<String> {
+pub(crate) fn anchors(text: &str) -> BTreeSet<String> {
     let prose = prose(text);
     let headings = prose
         .lines()
@@ -96,4 +96,14 @@ pub(super) fn anchors(text: &str) -> BTreeSet<String> {
         kept.collect::<String>().to_lowercase().replace(' ', "-")
     };
     headings.map(anchor).collect()
+}
+
+/// The block of this kind that has this text, in a file of the project.
+pub(crate) fn find(file: &str, kind: &str, text: &str) -> String {
+    let found = read(&root().join(file))
+        .into_iter()
+        .find(|block| block.kind == kind && block.text.contains(text));
+    found
+        .unwrap_or_else(|| panic!("no {kind} block of {file} has {text}"))
+        .text
 }

@@ -1,7 +1,7 @@
 //! The documents' sites are really served.
 
 use super::blocks;
-use super::blocks::{Block, read, root};
+use super::blocks::root;
 use crate::support::daemon::{Daemon, directory};
 use crate::support::fcgi::{Client, Params};
 use crate::support::is_root;
@@ -12,16 +12,11 @@ use std::process::Command;
 
 /// The README's block of this kind that has this text.
 fn readme(kind: &str, text: &str) -> String {
-    let found = read(&root().join("README.md"))
-        .into_iter()
-        .find(|b: &Block| b.kind == kind && b.text.contains(text));
-    found
-        .unwrap_or_else(|| panic!("no {kind} block of the README has {text}"))
-        .text
+    blocks::find("README.md", kind, text)
 }
 
 /// A configuration for this directory and this user.
-fn settle_toml(text: &str, dir: &Path) -> String {
+pub(crate) fn settle_toml(text: &str, dir: &Path) -> String {
     let text = text.replace("/run/", &format!("{}/", dir.display()));
     if is_root() {
         return text;
@@ -36,7 +31,7 @@ fn settle_toml(text: &str, dir: &Path) -> String {
 }
 
 /// A site of nginx for this directory and this port.
-fn settle_nginx(text: &str, dir: &Path, port: u16) -> String {
+pub(crate) fn settle_nginx(text: &str, dir: &Path, port: u16) -> String {
     let text = text
         .replace("/run/", &format!("{}/", dir.display()))
         .replace("/var/www/html", &dir.join("html").display().to_string())

@@ -92,17 +92,26 @@ impl Answer {
 
 trait Stream: Read + Write + Send {
     fn shut(&self);
+    fn again(&self) -> io::Result<Box<dyn Stream>>;
 }
 
 impl Stream for UnixStream {
     fn shut(&self) {
         let _ = self.shutdown(std::net::Shutdown::Write);
     }
+
+    fn again(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(self.try_clone()?))
+    }
 }
 
 impl Stream for TcpStream {
     fn shut(&self) {
         let _ = self.shutdown(std::net::Shutdown::Write);
+    }
+
+    fn again(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(self.try_clone()?))
     }
 }
 
@@ -144,6 +153,18 @@ impl Client {
     pub fn kept(mut self) -> Client {
         self.keep = true;
         self
+    }
+
+    /// One half to read answers and one to send requests, for two threads.
+    pub fn split(self) -> (Client, Client) {
+        let stream = self.stream.again().expect("dup");
+        let sender = Client {
+            stream,
+            wire: Wire::new(),
+            input: Vec::new(),
+            keep: self.keep,
+        };
+        (self, sender)
     }
 
     /// Sends a request and reads its answer.

@@ -1,0 +1,217 @@
+//! The header of a CGI program's answer (RFC 3875 sections 5 and 6), read as it comes.
+
+use std::fmt;
+
+/// A header may have this many bytes.
+const MOST_BYTES: usize = 64 * 1024;
+/// What a message shows of a line that is wrong.
+const SHOWN_BYTES: usize = 120;
+
+/// What concerns one connection only and is not a program's to say (RFC 3875 section 6.3.4, RFC 9110 section 7.6.1).
+const HOP_BY_HOP: &[&str] = &[
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "upgrade",
+    "trailer",
+];
+
+/// What is wrong with a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Malformed {
+    /// The output ended before the empty line.
+    Ended(usize),
+    /// It goes on and on.
+    TooLong,
+    /// A line is not `Name: value`.
+    Line(String),
+    /// There is none of Content-Type, Location and Status.
+    NoField,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Malformed::Ended(0) => f.write_str("it wrote nothing; a header and an empty line were expected"),
+            Malformed::Ended(_) => {
+                f.write_str("its output ended within the header: no empty line follows it")
+            }
+            Malformed::TooLong => write!(f, "its header is longer than {MOST_BYTES} bytes"),
+            Malformed::Line(line) => write!(f, "a line of its header is not \"Name: value\": {line:?}"),
+            Malformed::NoField => {
+                f.write_str("its header has none of Content-Type, Location and Status; one of them is needed")
+            }
+        }
+    }
+}
+
+/// A whole header, as a FastCGI answer begins, and the bytes behind it.
+pub(super) type Whole<'b> = (Vec<u8>, &'b [u8]);
+
+/// Reads a header.
+#[derive(Debug)]
+pub(super) struct Head {
+    read: Vec<u8>,
+    /// The program speaks HTTP itself ("non-parsed header").
+    is_http: bool,
+}
+
+impl Head {
+    pub(super) fn new(is_http: bool) -> Head {
+        Head {
+            read: Vec::new(),
+            is_http,
+        }
+    }
+
+    /// Takes the next bytes. Once the header is whole: it, and what of `bytes` follows it.
+    pub(super) fn take<'b>(&mut self, bytes: &'b [u8]) -> Result<Option<Whole<'b>>, Malformed> {
+        let before = self.read.len();
+        self.read.extend_from_slice(bytes);
+        // The end of the empty line may have begun in an earlier piece.
+        let Some(end) = end_of_header(&self.read, before.saturating_sub(3)) else {
+            if self.read.len() > MOST_BYTES {
+                return Err(Malformed::TooLong);
+            }
+            return Ok(None);
+        };
+        let header = self.rewrite(&self.read[..end])?;
+        Ok(Some((header, &bytes[end - before..])))
+    }
+
+    /// The output has ended.
+    pub(super) fn ended(&self) -> Malformed {
+        Malformed::Ended(self.read.len())
+    }
+
+    fn rewrite(&self, header: &[u8]) -> Result<Vec<u8>, Malformed> {
+        let mut rewritten = Vec::with_capacity(header.len() + 16);
+        let mut has_field = false;
+        let lines = header
+            .split(|byte| *byte == b'\n')
+            .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        for (number, line) in lines.filter(|line| !line.is_empty()).enumerate() {
+            if number == 0 && self.is_http {
+                let status = http_status(line).ok_or_else(|| wrong(line))?;
+                rewritten.extend_from_slice(b"Status: ");
+                rewritten.extend_from_slice(status);
+                rewritten.extend_from_slice(b"\r\n");
+                has_field = true;
+                continue;
+            }
+            let name = field_name(line).ok_or_else(|| wrong(line))?;
+            let is = |other: &&str| name.eq_ignore_ascii_case(other.as_bytes());
+            if self.is_http && HOP_BY_HOP.iter().any(is) {
+                continue;
+            }
+            has_field |= ["content-type", "location", "status"].iter().any(is);
+            rewritten.extend_from_slice(line);
+            rewritten.extend_from_slice(b"\r\n");
+        }
+        if !has_field {
+            return Err(Malformed::NoField);
+        }
+        rewritten.extend_from_slice(b"\r\n");
+        Ok(rewritten)
+    }
+}
+
+/// Where the body begins: behind the first empty line, ended by LF or CR LF.
+fn end_of_header(bytes: &[u8], from: usize) -> Option<usize> {
+    // An answer may begin with the empty line: a header without a field.
+    if bytes.first() == Some(&b'\n') {
+        return Some(1);
+    }
+    if bytes.starts_with(b"\r\n") {
+        return Some(2);
+    }
+    (from..bytes.len())
+        .filter(|at| bytes[*at] == b'\n')
+        .find_map(|at| match bytes.get(at + 1) {
+            Some(b'\n') => Some(at + 2),
+            Some(b'\r') if bytes.get(at + 2) == Some(&b'\n') => Some(at + 3),
+            _ => None,
+        })
+}
+
+/// A field's name: a token before a colon (RFC 9110 section 5.6.2).
+fn field_name(line: &[u8]) -> Option<&[u8]> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let name = &line[..colon];
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let is_clean = !line.contains(&0) && !line.contains(&b'\r');
+    (!name.is_empty() && name.iter().all(is_token) && is_clean).then_some(name)
+}
+
+/// Code and reason of a status line (RFC 9112 section 4).
+fn http_status(line: &[u8]) -> Option<&[u8]> {
+    let rest = line.strip_prefix(b"HTTP/")?;
+    let space = rest.iter().position(|byte| *byte == b' ')?;
+    let status = rest[space + 1..].trim_ascii();
+    let is_code = status.len() >= 3 && status[..3].iter().all(u8::is_ascii_digit);
+    (is_code && !status.contains(&b'\r')).then_some(status)
+}
+
+fn wrong(line: &[u8]) -> Malformed {
+    Malformed::Line(String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header and the body that follows it, from pieces.
+    fn read(is_http: bool, pieces: &[&str]) -> Result<(String, String), Malformed> {
+        let mut head = Head::new(is_http);
+        for (number, piece) in pieces.iter().enumerate() {
+            if let Some((header, rest)) = head.take(piece.as_bytes())? {
+                let body = [rest, pieces[number + 1..].concat().as_bytes()].concat();
+                let text = |bytes| String::from_utf8(bytes).unwrap();
+                return Ok((text(header), text(body)));
+            }
+        }
+        Err(head.ended())
+    }
+
+    #[test]
+    fn a_header_is_read_from_any_pieces() {
+        let answer = "Content-Type: text/plain\nX-A: b\r\n\r\nbody\n\nmore";
+        let wanted = (
+            "Content-Type: text/plain\r\nX-A: b\r\n\r\n".to_owned(),
+            "body\n\nmore".to_owned(),
+        );
+        assert_eq!(read(false, &[answer]), Ok(wanted.clone()));
+        for cut in 1..answer.len() {
+            let (a, b) = answer.split_at(cut);
+            assert_eq!(read(false, &[a, b]), Ok(wanted.clone()), "cut at {cut}");
+        }
+        let letters: Vec<&str> = answer.split("").collect();
+        assert_eq!(read(false, &letters), Ok(wanted));
+    }
+
+    #[test]
+    fn what_is_no_header_is_told() {
+        assert_eq!(read(false, &[]), Err(Malformed::Ended(0)));
+        assert_eq!(read(false, &["Status: 200\n"]), Err(Malformed::Ended(12)));
+        assert_eq!(read(false, &["hello\n\n"]), Err(Malformed::Line("hello".into())));
+        assert_eq!(
+            read(false, &["a b: c\n\n"]),
+            Err(Malformed::Line("a b: c".into()))
+        );
+        assert_eq!(read(false, &["X-A: b\n\n"]), Err(Malformed::NoField));
+        assert_eq!(read(false, &["\nbody"]), Err(Malformed::NoField));
+        let long = "a".repeat(MOST_BYTES + 1);
+        assert_eq!(read(false, &[&long]), Err(Malformed::TooLong));
+    }
+
+    #[test]
+    fn a_program_that_speaks_http_is_put_into_cgis_words() {
+        let answer = "HTTP/1.0 404 Not here\r\nConnection: close\r\nContent-Type: text/html\r\n\r\n<p>";
+        let header = "Status: 404 Not here\r\nContent-Type: text/html\r\n\r\n";
+        assert_eq!(read(true, &[answer]), Ok((header.into(), "<p>".into())));
+        assert!(matches!(
+            read(true, &["Status: 200\n\n"]),
+            Err(Malformed::Line(_))
+        ));
+    }
+}

@@ -1,0 +1,257 @@
+//! Passes bytes both ways between a request and a program: the body in, what the program writes out, at the same time.
+
+use super::request::{ClientGone, Request};
+use crate::sys::socket::PEER_CLOSED;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// Bytes moved at once.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// A program's end, all non-blocking.
+#[derive(Debug)]
+pub struct Peer {
+    /// Goes in before the body.
+    pub head: Vec<u8>,
+    /// Put each piece of the body into a chunk (RFC 9112 section 7.1).
+    pub chunked: bool,
+    /// Takes head and body, and is closed after them.
+    pub input: Option<OwnedFd>,
+    /// What the program answers, up to its end of file.
+    pub output: OwnedFd,
+    /// What it complains of.
+    pub errors: Option<OwnedFd>,
+}
+
+/// What becomes of what a program writes.
+pub trait Sink {
+    /// Bytes of its answer.
+    ///
+    /// # Errors
+    /// Ends the relay: there is no use for more.
+    fn output(&mut self, request: &mut Request<'_>, bytes: &[u8]) -> Result<(), Stop>;
+
+    /// Bytes of its complaints.
+    fn errors(&mut self, request: &mut Request<'_>, bytes: &[u8]);
+}
+
+/// Why a relay stops before the program's output ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Nobody is there to read the answer.
+    ClientGone,
+    /// The client said nothing for `client_timeout` while its body was waited for.
+    ClientSilent,
+    /// The sink wants no more.
+    Enough,
+    /// Waiting failed.
+    Failed(Errno),
+}
+
+impl From<ClientGone> for Stop {
+    fn from(ClientGone: ClientGone) -> Stop {
+        Stop::ClientGone
+    }
+}
+
+/// What is ready.
+#[derive(Debug, Default, Clone, Copy)]
+struct Ready {
+    client: bool,
+    input: bool,
+    output: bool,
+    errors: bool,
+}
+
+/// Passes bytes until the program's output ends.
+///
+/// A client that closes its connection meanwhile is noticed although nothing is written to it.
+pub fn relay(request: &mut Request<'_>, mut peer: Peer, sink: &mut dyn Sink) -> Result<(), Stop> {
+    let mut body = Body::new(std::mem::take(&mut peer.head), peer.chunked);
+    let mut buffer = vec![0; PIECE_BYTES];
+    loop {
+        if peer.input.is_some() {
+            body.fetch(request)?;
+            if body.is_sent() {
+                peer.input = None;
+            }
+        }
+        let ready = wait(request, &peer, &body)?;
+        if ready.input {
+            if let Some(input) = &peer.input {
+                // The program does not want the rest: it is told nothing, and reads no more.
+                if body.send(input).is_err() {
+                    peer.input = None;
+                }
+            }
+        }
+        if ready.errors {
+            if let Some(errors) = &peer.errors {
+                match take(errors, &mut buffer) {
+                    Some(0) => peer.errors = None,
+                    Some(count) => sink.errors(request, &buffer[..count]),
+                    None => {}
+                }
+            }
+        }
+        if ready.output {
+            match take(&peer.output, &mut buffer) {
+                Some(0) => break,
+                Some(count) => {
+                    sink.output(request, &buffer[..count])?;
+                    // A full piece most likely has another one behind it.
+                    if count < PIECE_BYTES {
+                        request.flush()?;
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+    if let Some(errors) = &peer.errors {
+        while let Some(count @ 1..) = take(errors, &mut buffer) {
+            sink.errors(request, &buffer[..count]);
+        }
+    }
+    Ok(())
+}
+
+fn wait(request: &Request<'_>, peer: &Peer, body: &Body) -> Result<Ready, Stop> {
+    let wants_body = peer.input.is_some() && body.wants_more();
+    let mut about = vec![PollFd::new(peer.output.as_fd(), PollFlags::POLLIN)];
+    let mut place = |fd| {
+        about.push(fd);
+        about.len() - 1
+    };
+    let client = request.connection().map(|client| {
+        let flags = if wants_body {
+            PollFlags::POLLIN
+        } else {
+            PEER_CLOSED
+        };
+        place(PollFd::new(client, flags))
+    });
+    let input = peer.input.as_ref().filter(|_| body.has_more());
+    let input = input.map(|fd| place(PollFd::new(fd.as_fd(), PollFlags::POLLOUT)));
+    let errors = peer.errors.as_ref();
+    let errors = errors.map(|fd| place(PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
+    let limit = if wants_body {
+        Some(request.client_timeout())
+    } else {
+        None
+    };
+    let count = loop {
+        match poll(&mut about, limit.map_or(PollTimeout::NONE, timeout)) {
+            Ok(count) => break count,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Stop::Failed(errno)),
+        }
+    };
+    if count == 0 {
+        return Err(Stop::ClientSilent);
+    }
+    // What nix has no name for is ready, too.
+    let is = |index: usize| about[index].any().unwrap_or(true);
+    let ready = Ready {
+        client: client.is_some_and(is),
+        input: input.is_some_and(is),
+        output: is(0),
+        errors: errors.is_some_and(is),
+    };
+    if ready.client && !wants_body {
+        return Err(Stop::ClientGone);
+    }
+    Ok(ready)
+}
+
+fn timeout(limit: Duration) -> PollTimeout {
+    PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
+}
+
+/// Reads what is there; 0 at the end of file or when reading fails.
+fn take(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {
+    loop {
+        match nix::unistd::read(fd, buffer) {
+            Ok(count) => return Some(count),
+            Err(Errno::EINTR) => {}
+            Err(Errno::EAGAIN) => return None,
+            Err(_) => return Some(0),
+        }
+    }
+}
+
+/// The request's body on its way.
+struct Body {
+    piece: Vec<u8>,
+    sent: usize,
+    chunked: bool,
+    ended: bool,
+}
+
+/// Behind the last chunk: no trailer.
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// Before each chunk: its size in eight digits.
+const CHUNK_HEAD_BYTES: usize = 10;
+
+impl Body {
+    fn new(head: Vec<u8>, chunked: bool) -> Body {
+        Body {
+            piece: head,
+            sent: 0,
+            chunked,
+            ended: false,
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        self.sent < self.piece.len()
+    }
+
+    fn wants_more(&self) -> bool {
+        !self.has_more() && !self.ended
+    }
+
+    fn is_sent(&self) -> bool {
+        !self.has_more() && self.ended
+    }
+
+    /// Takes the next piece from the client, if it is there.
+    fn fetch(&mut self, request: &mut Request<'_>) -> Result<(), Stop> {
+        if !self.wants_more() {
+            return Ok(());
+        }
+        let before = if self.chunked { CHUNK_HEAD_BYTES } else { 0 };
+        self.piece.resize(before + PIECE_BYTES, 0);
+        let fetched = request.body_now(&mut self.piece[before..]);
+        self.sent = 0;
+        self.piece.truncate(match fetched {
+            Ok(Some(count @ 1..)) => before + count,
+            _ => 0,
+        });
+        match fetched? {
+            Some(0) => {
+                self.ended = true;
+                if self.chunked {
+                    self.piece.extend_from_slice(LAST_CHUNK);
+                }
+            }
+            Some(count) if self.chunked => {
+                self.piece[..before].copy_from_slice(format!("{count:08x}\r\n").as_bytes());
+                self.piece.extend_from_slice(b"\r\n");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, input: &OwnedFd) -> Result<(), Errno> {
+        match nix::unistd::write(input, &self.piece[self.sent..]) {
+            Ok(count) => self.sent += count,
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(())
+    }
+}

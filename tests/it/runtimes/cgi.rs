@@ -1,0 +1,212 @@
+//! CGI programs: their environment, bodies both ways, and what goes wrong with them.
+
+use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::fcgi::{Answer, Params};
+use crate::support::{process, until};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+fn start(settings: &str) -> Daemon {
+    Daemon::start(|dir| {
+        make_writable(dir);
+        let settings = format!("pm = \"static\"\nmax_children = 2\ncatch_workers_output = true\n{settings}");
+        let application = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        pool(dir, "www", &settings, &application)
+    })
+}
+
+fn program(daemon: &Daemon, name: &str, text: &str) {
+    let path = daemon.write(name, text);
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("chmod");
+}
+
+fn status(answer: &Answer) -> String {
+    let text = answer.text();
+    let line = text.lines().find_map(|line| line.strip_prefix("Status: "));
+    line.unwrap_or("200").trim().to_owned()
+}
+
+/// Waits until a program has written its pid; says it.
+fn pid_in(daemon: &Daemon, name: &str) -> u32 {
+    let path = daemon.dir.join(name);
+    until(name, || fs::read_to_string(&path).ok()?.trim().parse().ok())
+}
+
+fn wait_for_end(pid: u32) {
+    until(&format!("the end of {pid}"), || {
+        (!process::runs(pid)).then_some(())
+    });
+}
+
+#[test]
+fn a_program_finds_what_cgi_promises() {
+    let daemon = start("");
+    program(
+        &daemon,
+        "run.cgi",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nenv\necho cwd=$PWD args=$#\nls -l /proc/self/fd | grep -c -- '->'\n",
+    );
+    let params = Params::get(&daemon.dir, "run.cgi/some/path", "a=b")
+        .with("HTTP_PROXY", "http://evil")
+        .with("HTTP_X_OWN", "value");
+    let answer = daemon.client("www").request(&params, b"").expect("answer");
+    let body = answer.body();
+    let dir = daemon.dir.display();
+    for line in [
+        "GATEWAY_INTERFACE=CGI/1.1".to_owned(),
+        "QUERY_STRING=a=b".to_owned(),
+        "SCRIPT_NAME=/run.cgi".to_owned(),
+        format!("SCRIPT_FILENAME={dir}/run.cgi"),
+        "PATH_INFO=/some/path".to_owned(),
+        format!("PATH_TRANSLATED={dir}/some/path"),
+        "HTTP_X_OWN=value".to_owned(),
+        format!("cwd={dir} args=0"),
+        // Standard input, output and error, and the directory that ls reads.
+        "4".to_owned(),
+    ] {
+        assert!(body.lines().any(|seen| seen == line), "{line} in\n{body}");
+    }
+    assert!(
+        !body.contains("HTTP_PROXY") && !body.contains("CONTENT_"),
+        "{body}"
+    );
+}
+
+/// The program writes while it reads, more than any buffer between them holds.
+#[test]
+fn bodies_stream_both_ways() {
+    let daemon = start("");
+    program(
+        &daemon,
+        "cat.cgi",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\n'\nexec cat\n",
+    );
+    let body: Vec<u8> = (0..20_000_000u32).map(|n| (n / 7) as u8).collect();
+    let params = Params::get(&daemon.dir, "cat.cgi", "")
+        .with("REQUEST_METHOD", "POST")
+        .with("CONTENT_LENGTH", &body.len().to_string());
+    let (mut reader, mut writer) = daemon.client("www").split();
+    let sent = std::thread::spawn({
+        let body = body.clone();
+        move || writer.send(&params, &body)
+    });
+    let answer = reader.answer().expect("answer");
+    sent.join().expect("the sender").expect("send");
+    let head = b"Content-Type: text/plain\r\n\r\n".len();
+    assert!(
+        answer.stdout[head..] == body,
+        "{} bytes came back",
+        answer.stdout.len() - head
+    );
+    assert!(answer.ended);
+}
+
+#[test]
+fn what_goes_wrong_is_told() {
+    let daemon = start("");
+    daemon.write("plain.txt", "text");
+    for (name, text) in [
+        ("mute.cgi", "#!/bin/sh\nexit 3\n"),
+        ("bare.cgi", "#!/bin/sh\necho hello; echo\n"),
+        ("lost.cgi", "#!/no/such/interpreter\n"),
+        ("noise.cgi", "no program at all\n"),
+    ] {
+        program(&daemon, name, text);
+    }
+    for (name, wanted, line) in [
+        ("none.cgi", "404 Not Found", "none.cgi does not exist"),
+        (
+            "plain.txt",
+            "403 Forbidden",
+            "plain.txt is not an executable file: chmod +x it",
+        ),
+        (
+            "mute.cgi",
+            "500 Internal Server Error",
+            "mute.cgi: it wrote nothing",
+        ),
+        (
+            "bare.cgi",
+            "500 Internal Server Error",
+            "bare.cgi: a line of its header is not \"Name: value\": \"hello\"",
+        ),
+        (
+            "lost.cgi",
+            "500 Internal Server Error",
+            "its interpreter, the one behind #!, does not exist",
+        ),
+        ("noise.cgi", "500 Internal Server Error", "it is no program"),
+    ] {
+        let answer = daemon.get("www", name);
+        assert_eq!(status(&answer), wanted, "{name}");
+        daemon.wait_for(line);
+        assert!(answer.ended, "{name}");
+    }
+    daemon.wait_for("mute.cgi exited with code 3");
+    let outside = Params::get(&daemon.dir, "x", "").with("SCRIPT_FILENAME", "/bin/ls");
+    let answer = daemon.client("www").request(&outside, b"").expect("answer");
+    assert_eq!(status(&answer), "403 Forbidden");
+    daemon.wait_for("/bin/ls lies outside application.root");
+}
+
+#[test]
+fn standard_error_reaches_the_web_server_and_the_log() {
+    let daemon = start("");
+    program(
+        &daemon,
+        "moan.cgi",
+        "#!/bin/sh\necho oh dear >&2\nprintf 'Status: 204\\n\\n'\n",
+    );
+    let answer = daemon.get("www", "moan.cgi");
+    assert_eq!(status(&answer), "204");
+    assert_eq!(answer.error_text(), "oh dear\n");
+    daemon.wait_for("moan.cgi said into stderr: \"oh dear\"");
+}
+
+#[test]
+fn a_program_may_speak_http_itself() {
+    let daemon = start("");
+    program(
+        &daemon,
+        "nph-x.cgi",
+        "#!/bin/sh\nprintf 'HTTP/1.0 418 Teapot\\r\\nConnection: close\\r\\nX-A: b\\r\\n\\r\\nshort'\n",
+    );
+    let answer = daemon.get("www", "nph-x.cgi");
+    assert_eq!(answer.text(), "Status: 418 Teapot\r\nX-A: b\r\n\r\nshort");
+}
+
+/// Neither the program nor what it has started outlives a client that has left.
+#[test]
+fn a_client_that_leaves_takes_its_program_along() {
+    let daemon = start("");
+    let sleeper = "#!/bin/sh\nsleep 1000 & echo $! >child; echo $$ >leader\nprintf 'Content-Type: text/plain\\n\\n'\nwait\n";
+    program(&daemon, "sleep.cgi", sleeper);
+    let mut client = daemon.client("www");
+    client
+        .send(&Params::get(&daemon.dir, "sleep.cgi", ""), b"")
+        .expect("send");
+    let pids = [pid_in(&daemon, "child"), pid_in(&daemon, "leader")];
+    drop(client);
+    pids.into_iter().for_each(wait_for_end);
+    daemon.wait_for("sleep.cgi was killed: the client left");
+    assert_eq!(
+        status(&daemon.get("www", "none.cgi")),
+        "404 Not Found",
+        "the worker serves on"
+    );
+}
+
+#[test]
+fn a_worker_that_is_ended_takes_its_program_along() {
+    let daemon = start("request_terminate_timeout = \"1s\"\n");
+    program(
+        &daemon,
+        "sleep.cgi",
+        "#!/bin/sh\necho $$ >leader\nexec sleep 1000\n",
+    );
+    let mut client = daemon.client("www");
+    client
+        .send(&Params::get(&daemon.dir, "sleep.cgi", ""), b"")
+        .expect("send");
+    wait_for_end(pid_in(&daemon, "leader"));
+}

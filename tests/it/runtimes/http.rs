@@ -1,0 +1,224 @@
+//! A program that speaks HTTP, behind FastCGI: Python's own server.
+
+use crate::support::daemon::{Daemon, pool};
+use crate::support::fcgi::{Answer, Params};
+use crate::support::nginx::{Nginx, curl, free_port};
+use crate::support::until;
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+const PROGRAM: &str = r#"
+import hashlib, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def body(self):
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            parts = []
+            while True:
+                size = int(self.rfile.readline(), 16)
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+                if size == 0:
+                    return b"".join(parts)
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def say(self, text, status=200):
+        data = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def do_GET(self):
+        path = self.path.split("?")[0]
+        if path == "/headers":
+            self.say(self.requestline + "\n" + str(self.headers))
+        elif path == "/port":
+            self.say(str(self.client_address[1]))
+        elif path == "/chunks":
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for n in range(1000):
+                self.wfile.write(b"5\r\nline\n\r\n")
+            self.wfile.write(b"0\r\n\r\n")
+        elif path == "/open":
+            self.send_response(200)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(b"until the end")
+            self.close_connection = True
+        elif path == "/short":
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            self.wfile.write(b"short")
+            self.close_connection = True
+        elif path == "/silent":
+            self.close_connection = True
+        elif path == "/noise":
+            self.wfile.write(b"this is no HTTP\r\n\r\n")
+            self.close_connection = True
+        elif path == "/large":
+            self.say("x" * 20_000_000)
+        elif path == "/gone":
+            # As a server that closes a kept connection after a time.
+            self.say("gone")
+            self.close_connection = True
+        else:
+            self.say("nothing here", 404)
+
+    do_HEAD = do_GET
+
+    def do_POST(self):
+        data = self.body()
+        self.say(f"{len(data)} {hashlib.md5(data).hexdigest()}")
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"#;
+
+struct Site {
+    daemon: Daemon,
+    program: Child,
+    _dir: tempfile::TempDir,
+}
+
+impl Site {
+    fn start() -> Site {
+        let dir = crate::support::daemon::directory();
+        let file = dir.path().join("program.py");
+        std::fs::write(&file, PROGRAM).expect("write");
+        let port = free_port();
+        let program = Command::new("python3")
+            .arg(file)
+            .arg(port.to_string())
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python3");
+        until("the program to listen", || {
+            TcpStream::connect(("127.0.0.1", port)).ok()
+        });
+        let daemon = Daemon::start(|dir| {
+            let application = format!("runtime = \"http\"\naddress = \"127.0.0.1:{port}\"\n");
+            pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application)
+        });
+        Site {
+            daemon,
+            program,
+            _dir: dir,
+        }
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.daemon.get("www", path)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+#[test]
+fn every_form_of_answer_is_passed_on() {
+    let site = Site::start();
+    assert_eq!(site.get("chunks").body(), "line\n".repeat(1000));
+    assert!(!site.get("chunks").text().contains("Transfer-Encoding"));
+    assert_eq!(site.get("open").body(), "until the end");
+    assert_eq!(site.get("large").body().len(), 20_000_000);
+    assert!(site.get("none").text().starts_with("Status: 404 Not Found\r\n"));
+    let params = Params::get(&site.daemon.dir, "large", "").with("REQUEST_METHOD", "HEAD");
+    let head = site.daemon.client("www").request(&params, b"").expect("answer");
+    assert!(head.text().contains("Content-Length: 20000000\r\n") && head.body().is_empty());
+    let headers = site.get("headers?a=b").body();
+    for line in [
+        "GET /headers?a=b HTTP/1.1",
+        "Host: localhost",
+        "X-Forwarded-For: 127.0.0.1",
+        "X-Forwarded-Proto: http",
+    ] {
+        assert!(headers.lines().any(|seen| seen == line), "{line} in {headers}");
+    }
+}
+
+#[test]
+fn the_connection_is_kept_and_replaced_when_the_program_closes_it() {
+    let site = Site::start();
+    let port = site.get("port").body();
+    for _ in 0..5 {
+        assert_eq!(site.get("port").body(), port);
+    }
+    assert_eq!(site.get("gone").body(), "gone");
+    let next = site.get("port").body();
+    assert_ne!(next, port);
+    assert_eq!(site.get("port").body(), next);
+}
+
+#[test]
+fn what_is_no_answer_is_told() {
+    let mut site = Site::start();
+    for (path, line) in [
+        ("silent", "it closed the connection without an answer"),
+        ("noise", "it is not HTTP/1.1"),
+    ] {
+        let answer = site.get(path);
+        assert!(
+            answer.text().starts_with("Status: 502 Bad Gateway"),
+            "{}",
+            answer.text()
+        );
+        assert!(answer.ended);
+        site.daemon.wait_for(line);
+    }
+    let cut = site.get("short");
+    assert_eq!(cut.body(), "short");
+    assert!(!cut.ended, "the web server has to see that something is missing");
+    site.daemon.wait_for("an answer of the application is cut short");
+    assert_eq!(site.get("none").body(), "nothing here", "the worker serves on");
+    site.program.kill().expect("kill");
+    site.program.wait().expect("wait");
+    assert!(site.get("none").text().starts_with("Status: 502"));
+    site.daemon.wait_for("the application can't be reached");
+}
+
+#[test]
+fn bodies_pass_through_nginx_with_and_without_a_length() {
+    let site = Site::start();
+    let nginx = Nginx::start(
+        &format!(
+            "location / {{ include /etc/nginx/fastcgi_params; fastcgi_request_buffering off; fastcgi_pass unix:{}; }}",
+            site.daemon.socket("www").display()
+        ),
+        "",
+    );
+    let body: Vec<u8> = (0..3_000_000u32).map(|n| (n / 3) as u8).collect();
+    let file = site.daemon.dir.join("body");
+    std::fs::write(&file, &body).expect("write");
+    let data = format!("@{}", file.display());
+    let whole = curl(&["--data-binary", &data, &nginx.url("/")]);
+    assert!(whole.starts_with("3000000 "), "{whole}");
+    let chunked = curl(&[
+        "--data-binary",
+        &data,
+        "-H",
+        "Transfer-Encoding: chunked",
+        "-H",
+        "Content-Length:",
+        &nginx.url("/"),
+    ]);
+    assert_eq!(chunked, whole);
+    assert_eq!(
+        curl(&["--data-binary", "", &nginx.url("/")]),
+        "0 d41d8cd98f00b204e9800998ecf8427e"
+    );
+}

@@ -1,0 +1,5 @@
+//! Every runtime, with applications that were written without forkyard in mind.
+
+mod cgi;
+mod git;
+mod http;
