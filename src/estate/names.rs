@@ -1,4 +1,5 @@
 //! What descriptors are called: in the document, and as FDNAME in a descriptor store (sd_pid_notify_with_fds(3)).
+//! They are short because all of them go into one variable, for which the kernel has 128 KiB (execve(2)).
 
 /// One of the two copies of the document.
 pub const COPIES: [&str; 2] = ["estate-a", "estate-b"];
@@ -7,43 +8,37 @@ pub const CONFIG: &str = "estate-config";
 
 /// A pool's listening socket.
 pub fn listener(pool: u32) -> String {
-    format!("p{pool}.listen")
+    format!("p{pool}.l")
 }
 
 /// The two ends of a pool's hand-over queue, out first.
 pub fn queue(pool: u32) -> [String; 2] {
-    [format!("p{pool}.queue-out"), format!("p{pool}.queue-in")]
+    [format!("p{pool}.qo"), format!("p{pool}.qi")]
 }
 
 /// A generation's scoreboard.
 pub fn board(generation: u32) -> String {
-    format!("g{generation}.board")
+    format!("g{generation}.b")
 }
 
 /// The two ends of a generation's child_accept pipe, out first.
 pub fn child_accept(generation: u32) -> [String; 2] {
-    [
-        format!("g{generation}.accept-out"),
-        format!("g{generation}.accept-in"),
-    ]
+    [format!("g{generation}.ao"), format!("g{generation}.ai")]
 }
 
 /// The two ends of a generation's messages, out first.
 pub fn messages(generation: u32) -> [String; 2] {
-    [
-        format!("g{generation}.messages-out"),
-        format!("g{generation}.messages-in"),
-    ]
+    [format!("g{generation}.mo"), format!("g{generation}.mi")]
 }
 
 /// The end of a worker's retire channel that is the master's.
 pub fn retire(worker: u64) -> String {
-    format!("w{worker}.retire")
+    format!("w{worker}.r")
 }
 
 /// Where a worker's standard output and error come out.
 pub fn output(worker: u64) -> [String; 2] {
-    [format!("w{worker}.stdout"), format!("w{worker}.stderr")]
+    [format!("w{worker}.o"), format!("w{worker}.e")]
 }
 
 /// Everything that belongs to a generation that has its resources.

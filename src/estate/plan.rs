@@ -255,7 +255,7 @@ mod tests {
                     Some(kind) => facts.kinds.insert(name.clone(), kind),
                 };
                 let plan = plan(&document, &facts);
-                let is_pool = name == "p1.listen";
+                let is_pool = name == "p1.l";
                 let is_generation = name.starts_with("g4");
                 assert_eq!(plan.pools.len(), usize::from(!is_pool), "{name}");
                 assert_eq!(plan.generations.len(), usize::from(!is_generation), "{name}");
@@ -264,7 +264,7 @@ mod tests {
                     usize::from(is_pool || is_generation),
                     "{name}"
                 );
-                if name.starts_with("p1.queue") {
+                if name.starts_with("p1.q") {
                     assert!(!plan.pools[0].has_queue);
                 }
                 if name.starts_with('w') {

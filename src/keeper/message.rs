@@ -49,9 +49,9 @@ mod tests {
 
     #[test]
     fn descriptors_are_kept_and_the_rest_is_passed_on() {
-        let kept = Message::parse("FDSTORE=1\nFDNAME=p1.listen\n");
+        let kept = Message::parse("FDSTORE=1\nFDNAME=p1.l\n");
         assert!(kept.keeps && !kept.forgets && kept.rest.is_empty());
-        assert_eq!(kept.name.as_deref(), Some("p1.listen"));
+        assert_eq!(kept.name.as_deref(), Some("p1.l"));
         let ready = Message::parse("READY=1\nSTATUS=up\nMAINPID=5\n");
         assert!(ready.is_ready);
         assert_eq!(ready.rest, "READY=1\nSTATUS=up\n");

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 const SIGNALS: Token = Token(0);
 const MESSAGES: Token = Token(1);
+/// Room for the names of descriptors in one variable: the kernel allows 128 KiB (execve(2), MAX_ARG_STRLEN).
+const NAMES_BYTES: usize = 120 << 10;
 
 /// What a keeper is to do.
 #[derive(Debug)]
@@ -221,7 +223,13 @@ impl Keeper {
             descriptors.extend(copy(stream).ok().map(|stream| (stream, number)));
         }
         let mut names = Vec::new();
+        let mut room = NAMES_BYTES;
         for ((name, fd), number) in self.shelf.iter().zip(passed::FIRST..) {
+            let Some(left) = room.checked_sub(name.len() + 1) else {
+                log::warn!("there is no room for the names of all descriptors: some are not passed on");
+                break;
+            };
+            room = left;
             descriptors.push((copy(fd.as_fd())?, number as RawFd));
             names.push(name);
         }

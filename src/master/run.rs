@@ -287,6 +287,8 @@ impl Master {
         for action in std::mem::take(&mut self.edge.todo) {
             self.edge.perform(action);
         }
+        // Whoever ended while one program took the other's place was announced to neither.
+        self.edge.reap();
         self.settle();
         match self.stopping {
             None => {}
@@ -463,10 +465,18 @@ impl Master {
             None => return,
             Some(Err(error)) => error,
             Some(Ok(())) => {
+                // A signal that this program has taken, and not acted upon, would be lost with it.
+                let mask = sys::signal::block_all();
+                self.take_signals();
+                if self.stopping.is_some() {
+                    return sys::signal::restore(&mask);
+                }
                 log::info!("the new program takes over");
                 self.edge.save(&self.manager, self.stopping);
                 let variables = self.notifier.as_ref().map_or(&[][..], Notifier::variables);
-                self.edge.hand_over(&self.manager, self.stopping, variables)
+                let error = self.edge.hand_over(&self.manager, self.stopping, variables);
+                sys::signal::restore(&mask);
+                error
             }
         };
         self.upgrade_failed(&error);

@@ -147,6 +147,8 @@ fn workers_serve_while_there_is_no_master_at_all() {
     }
     let dead = kept.workers()[0];
     process::signal(dead, Signal::SIGKILL);
+    // A dying worker may be woken for a connection, of which the others know nothing then.
+    until("its end", || (!process::runs(dead)).then_some(()));
     for _ in 0..20 {
         assert!(kept.daemon.get("www", "pid.php").ended);
     }
@@ -211,6 +213,35 @@ fn a_reload_after_a_kill_and_a_kill_during_a_reload() {
     assert!(kept.daemon.get("www", "pid.php").ended);
     kept.release(held);
     kept.wait_for_new_workers(&before);
+}
+
+/// Each of these masters is killed while it makes workers: some are not in its books yet, some are nowhere at all.
+#[test]
+fn masters_killed_while_they_make_workers_leave_none_behind() {
+    let kept = Kept::start("pm = \"static\"\nmax_children = 12\n");
+    for round in 2..=10 {
+        until("a worker of this master", || {
+            let now = process::children(kept.master());
+            now.iter()
+                .any(|pid| process::title(*pid) == "forkyard: pool www")
+                .then_some(())
+        });
+        process::signal(kept.master(), Signal::SIGKILL);
+        kept.daemon.wait_for_count("ready to handle connections", round);
+        assert!(kept.daemon.get("www", "pid.php").ended);
+    }
+    kept.wait_until_known(12);
+    until("twelve workers, all of them the master's own", || {
+        let now = process::children(kept.master());
+        let own = now
+            .iter()
+            .filter(|pid| process::title(**pid) == "forkyard: pool www")
+            .count();
+        (own == 12 && kept.workers().len() == 12).then_some(())
+    });
+    for _ in 0..20 {
+        assert!(kept.daemon.get("www", "pid.php").ended);
+    }
 }
 
 #[test]

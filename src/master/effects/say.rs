@@ -115,7 +115,7 @@ fn say_death(death: &Death, exit: Exit, expected: bool) {
 fn how(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("with code {code}"),
-        Exit::Unknown => "with a code that another process knows".to_owned(),
+        Exit::Unknown => "with a code that only its parent knows".to_owned(),
         Exit::Signal { signal, core } => {
             let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
             let core = if core { " - core dumped" } else { "" };
