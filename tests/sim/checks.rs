@@ -275,6 +275,7 @@ impl World {
                     .slots
                     .get(&slot)
                     .is_some_and(|slot| slot.worker != worker);
+                let in_use = in_use || generation.lost.contains(&slot);
                 if in_use || slot.0 >= generation.policy.pm.max_children() {
                     self.fail(format!("{slot:?} of {id:?} is not free"));
                 }

@@ -36,6 +36,17 @@
 //! | to watch again when a worker relied upon ends (patience makes up for it, a second later) | 8189 |
 //! | to replace a worker that died with a wake-up | 11541 |
 //!
+//! In another run, now and then the master dies and another takes over what is left (`succession`). What noticed that a
+//! master that takes over forgets
+//!
+//! | to close a coming generation | 5 |
+//! | --- | --- |
+//! | to watch the sources of work | 8 |
+//! | which numbers workers have had | 1 |
+//! | how long those who were told to go have | 80 |
+//! | to look what runs already | 170 |
+//! | slots of workers that nobody knows | 584 |
+//!
 //! Not noticed, since it costs nothing lasting: counting upon an idle worker that was just told to go. Its end is an event.
 
 mod checks;
