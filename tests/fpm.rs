@@ -4,7 +4,22 @@
 mod both;
 #[path = "fpm/commands.rs"]
 mod commands;
+#[path = "fpm/dropin.rs"]
+mod dropin;
 #[path = "fpm/files.rs"]
 mod files;
+#[path = "fpm/import.rs"]
+mod import;
 #[path = "fpm/service.rs"]
 mod service;
+#[path = "fpm/start.rs"]
+mod start;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "shared with other tests, which use all of it"
+)]
+#[path = "it/support/mod.rs"]
+mod support;
+#[path = "fpm/takeover.rs"]
+mod takeover;

@@ -84,6 +84,46 @@ struct forkyard_api {
 /* The table; never NULL, valid for the life of the process. */
 const struct forkyard_api *forkyard_api_v1(void);
 
+/*
+ * A preloader: a process that loads an application once and forks workers from it. The master starts it with a socket as
+ * descriptor 3. In this order:
+ *
+ *   p = forkyard_preloader_begin();           NULL: end the process
+ *   forkyard_preloader_settle(p);             before any code of the application runs
+ *   ... load the application ...
+ *   forkyard_preloader_ready(p, ...);         or forkyard_preloader_failed(p, ...), and end
+ *   while (forkyard_preloader_wait(p))
+ *       if (forkyard_preloader_fork(p) == 0)
+ *           _exit(forkyard_worker_run(p, answer, data));
+ *
+ * All of it from one thread, and there must be no other when it forks.
+ */
+typedef struct forkyard_preloader forkyard_preloader;
+
+/* Answers one request. Must not unwind or jump out. */
+typedef void (*forkyard_answer)(forkyard_request *request, void *data);
+
+/* Takes the master's first line. NULL: the master is gone or is none; end the process. Once in a process. */
+forkyard_preloader *forkyard_preloader_begin(void);
+/* The pool's application as JSON, as forkyard.toml has it. Valid as long as the preloader. */
+struct forkyard_text forkyard_preloader_application(forkyard_preloader *preloader);
+/* Takes on the pool's limits, directories, user and environment. 0, or -1: the master has been told; end the process. */
+int forkyard_preloader_settle(forkyard_preloader *preloader);
+/* The application is loaded; the version is its runtime's. */
+void forkyard_preloader_ready(forkyard_preloader *preloader, const char *version, size_t length);
+/* The application can't be loaded; the master logs why. */
+void forkyard_preloader_failed(forkyard_preloader *preloader, const char *message, size_t length);
+/* Waits until a worker is wanted: 1. 0: end the process. */
+int forkyard_preloader_wait(forkyard_preloader *preloader);
+/* Makes the worker, as a child of the master: 0 in the worker, its pid in the preloader, -1 if that failed. No fork handlers
+ * run (pthread_atfork(3)). */
+int forkyard_preloader_fork(forkyard_preloader *preloader);
+/* Instead, for a runtime that has to fork by itself: the worker, an orphan that the master inherits, has this pid; below 1:
+ * it could not be made. In the preloader only. */
+void forkyard_preloader_forked(forkyard_preloader *preloader, int pid);
+/* In the worker: serves until it has to end; the exit code. The preloader is gone then. */
+int forkyard_worker_run(forkyard_preloader *preloader, forkyard_answer answer, void *data);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,9 @@
 //! The worker contract as a C ABI: `forkyard.h` beside this file.
 //!
 //! A table of functions over [`Request`], so that a runtime that is not written in Rust is served by the same loop,
-//! codec and scoreboard writer. Every function takes pointers from C and trusts them as the header says.
+//! codec and scoreboard writer, and functions by which a process in another language is a preloader. Every function takes pointers from C and trusts them as the header says.
+
+pub mod preloader;
 
 use crate::scoreboard::Stage;
 use crate::scoreboard::stamp::Description;

@@ -1,6 +1,7 @@
 //! The command line of `forkyard-fpm`, which is php-fpm's.
 
 mod arguments;
+mod failure;
 mod usage;
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start, takeover};
@@ -43,9 +44,10 @@ pub fn main() -> ExitCode {
             print!("{}", usage::text(&program, fpm::PREFIX));
             ExitCode::from(if task == Task::Help { 0 } else { EXIT_USAGE })
         }
-        Task::Report(what) => report(what, &options),
+        Task::Report(what) => report(what, &fpm::complete(options, &Host::default())),
         Task::Test { shows } => {
-            let (is_fine, journal) = fpm::test(&options, shows, &Host::default());
+            let host = Host::default();
+            let (is_fine, journal) = fpm::test(&fpm::complete(options, &host), shows, &host);
             tell(&journal, true);
             ExitCode::from(if is_fine { 0 } else { EXIT_CONFIG })
         }
@@ -79,9 +81,7 @@ fn read(met: Vec<Met>) -> (Task, Options) {
             Met::Flag('i') => is_info = true,
             Met::Flag('t') => tests += 1,
             Met::Flag('n') => options.no_php_ini = true,
-            Met::Flag('e') => {
-                eprintln!("-e has no effect yet");
-            }
+            Met::Flag('e') => options.extended_info = true,
             Met::Flag('R') => options.allow_root = true,
             Met::Flag('D') => options.daemonize = Some(true),
             Met::Flag('F') => options.daemonize = Some(false),
@@ -128,10 +128,11 @@ fn define(text: &str) -> Option<(String, String)> {
 
 fn run(options: Options) -> ExitCode {
     let heritage = crate::estate::collect();
-    let (config, journal) = fpm::load(&options, &Host::default());
+    let (config, journal) = load(&options);
     tell(&journal, true);
     let Some(config) = takeover::or_before(config, &heritage) else {
-        return ExitCode::from(EXIT_CONFIG);
+        let is_launched = journal.is_in_background;
+        return ExitCode::from(if is_launched { EXIT_SOFTWARE } else { EXIT_CONFIG });
     };
     let background = config.global.daemonize;
     let persona = Persona {
@@ -139,17 +140,22 @@ fn run(options: Options) -> ExitCode {
         title: "php-fpm",
         reload: Box::new(move || reload(&options)),
     };
-    start(config, persona, background, heritage)
+    start(config, persona, background, heritage, failure::lines)
 }
 
 fn load_for_rehearsal(options: &Options) -> Result<Config, String> {
-    let (config, journal) = fpm::load(options, &Host::default());
+    let (config, journal) = load(options);
     write(&journal.lines, Log::install(), false);
     config.ok_or_else(|| "the configuration can't be used".to_owned())
 }
 
+fn load(options: &Options) -> (Option<Config>, Journal) {
+    let host = Host::default();
+    fpm::load(&fpm::complete(options.clone(), &host), &host)
+}
+
 fn reload(options: &Options) -> Option<Config> {
-    let (config, journal) = fpm::load(options, &Host::default());
+    let (config, journal) = load(options);
     tell(&journal, false);
     config
 }
@@ -201,6 +207,9 @@ fn report(what: &str, options: &Options) -> ExitCode {
     }
     for (name, value) in &options.defines {
         command.arg("-d").arg(format!("{name}={value}"));
+    }
+    if let Some(directories) = &options.scan_dir {
+        command.arg("--scan").arg(directories);
     }
     match command.status() {
         Ok(status) => ExitCode::from(

@@ -1,14 +1,17 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
 pub mod fpm;
+mod import;
+mod settings;
 mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::estate::Heritage;
 use crate::logs::Log;
-use crate::master::{self, Handlers, Persona};
-use crate::sys::{invocation, process, title};
+use crate::master::{self, Handlers, Persona, RunError};
+use crate::sys::{self, fd, invocation, process, title};
 use clap::{Parser, Subcommand};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -47,6 +50,14 @@ enum Command {
         #[arg(long)]
         keeper: bool,
     },
+    /// Turn a php-fpm configuration into forkyard's own
+    Import(import::Import),
+    /// Show the documentation's table of a section
+    #[command(hide = true)]
+    Settings {
+        /// Which
+        section: settings::Shown,
+    },
     /// Check a configuration without starting anything
     Check {
         /// Configuration file (TOML)
@@ -67,6 +78,11 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse_from(arguments);
     title::prepare();
     match arguments.command {
+        Command::Import(arguments) => import::run(&arguments),
+        Command::Settings { section } => {
+            print!("{}", settings::table(section));
+            ExitCode::SUCCESS
+        }
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
@@ -113,11 +129,19 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
     };
     let persona = Persona::forkyard(path.to_owned());
     let background = background.unwrap_or(config.global.daemonize);
-    start(config, persona, background, heritage)
+    start(config, persona, background, heritage, |error| {
+        vec![error.to_string()]
+    })
 }
 
-/// Becomes the daemon.
-fn start(config: Config, persona: Persona, background: bool, heritage: Heritage) -> ExitCode {
+/// Becomes the daemon. `words`: what is to be said of an error, a line each.
+fn start(
+    config: Config,
+    persona: Persona,
+    background: bool,
+    heritage: Heritage,
+    words: impl Fn(&RunError) -> Vec<String>,
+) -> ExitCode {
     // Whoever takes over is the daemon already.
     let launcher = if background && heritage.document.is_none() && heritage.problem.is_none() {
         match process::daemonize(i32::from(EXIT_SOFTWARE)) {
@@ -130,25 +154,42 @@ fn start(config: Config, persona: Persona, background: bool, heritage: Heritage)
     } else {
         None
     };
+    let is_seen = config.global.error_log == LogTarget::Stderr;
     let ready = move || {
         if let Some(launcher) = launcher {
             launcher.report(0);
+            // Whoever started it may wait for the end of these.
+            if let Err(error) = leave_streams(is_seen) {
+                log::error!("the standard streams stay open: {error}");
+            }
         }
     };
-    let is_seen = background || config.global.error_log == LogTarget::Stderr;
     let handlers = Handlers::new();
     match master::run_with(config, handlers, persona, &program_directory(), heritage, ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log::error!("{error}");
+            let lines = words(&error);
+            lines.iter().for_each(|line| log::error!("{line}"));
             if !is_seen {
                 // Whoever started it looks here first. Nothing is opened for it, so nothing can fail.
                 let _ = Log::install().direct(&LogTarget::Stderr, LogLevel::Notice);
-                log::error!("{error}");
+                lines.iter().for_each(|line| log::error!("{line}"));
             }
             ExitCode::from(EXIT_CONFIG)
         }
     }
+}
+
+/// Lets go of the standard streams of whoever started the daemon; of standard error only if nothing is logged there.
+fn leave_streams(logs_to_stderr: bool) -> sys::Result<()> {
+    let null = fd::null()?;
+    let stderr = std::io::stderr();
+    let error = if logs_to_stderr {
+        stderr.as_fd()
+    } else {
+        null.as_fd()
+    };
+    fd::replace_standard_streams(null.as_fd(), Some((null.as_fd(), error)))
 }
 
 /// Where this program's executable is, and those that it starts.

@@ -2,6 +2,7 @@
 
 use super::error::Place;
 use super::leaves::{Entries, Field, Leaves};
+use super::model::Interface;
 use super::report::Report;
 use super::units::{Core, Flag, IniValue, Level, Manager, Mode, Size, Text, Texts, Time, Whole};
 
@@ -143,6 +144,20 @@ draft! {
     }
 }
 
+draft! {
+    /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`.
+    WrappedDraft {
+        keys {
+            root: Text = "application.root",
+            entry: Text = "application.entry",
+            interpreter: Text = "application.interpreter",
+            preloader_idle_timeout: Time = "application.preloader_idle_timeout",
+            start_timeout: Time = "application.start_timeout",
+        }
+        tables {}
+    }
+}
+
 /// What a pool runs, by `runtime`.
 #[derive(Debug)]
 pub(super) enum ApplicationDraft {
@@ -156,6 +171,8 @@ pub(super) enum ApplicationDraft {
     Cgi(Box<CgiDraft>),
     /// An HTTP program.
     Http(Box<HttpDraft>),
+    /// An application that a wrapper loads.
+    Wrapped(Interface, Box<WrappedDraft>),
     /// A handler of the embedding program; has no keys.
     Rust,
 }

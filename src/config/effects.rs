@@ -83,11 +83,14 @@ impl World for Host {
         std::env::var(name).ok()
     }
 
-    fn resolve(&self, host: &str, port: u16) -> Vec<SocketAddr> {
-        (host, port)
-            .to_socket_addrs()
-            .map(Iterator::collect)
-            .unwrap_or_default()
+    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        let found = (host, port).to_socket_addrs();
+        found.map(Iterator::collect).map_err(|error| {
+            let text = error.to_string();
+            // std puts a sentence of its own before what getaddrinfo(3) says.
+            text.rsplit_once(": ")
+                .map_or(text.clone(), |(_, reason)| reason.to_owned())
+        })
     }
 
     fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {

@@ -1,7 +1,8 @@
 //! What was probably meant by a key that doesn't exist: the nearest one, the section it belongs in, or what a
 //! php-fpm setting is called here.
 
-use super::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft};
+use super::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
+use super::settings::{self, SETTINGS, Setting};
 
 /// Keys less alike than this are not suggested.
 const LEAST_LIKENESS: f64 = 0.7;
@@ -14,109 +15,11 @@ pub(super) enum Section {
     Pool,
 }
 
-/// php-fpm settings that have another name or another place here, or none.
-const PHP_FPM: &[(&str, &str)] = &[
-    (
-        "pm.max_children",
-        "php-fpm's pm.max_children is written max_children",
-    ),
-    (
-        "pm.start_servers",
-        "php-fpm's pm.start_servers is written start_servers",
-    ),
-    (
-        "pm.min_spare_servers",
-        "php-fpm's pm.min_spare_servers is written min_spare_servers",
-    ),
-    (
-        "pm.max_spare_servers",
-        "php-fpm's pm.max_spare_servers is written max_spare_servers",
-    ),
-    (
-        "pm.max_spawn_rate",
-        "php-fpm's pm.max_spawn_rate is written max_spawn_rate",
-    ),
-    (
-        "pm.process_idle_timeout",
-        "php-fpm's pm.process_idle_timeout is written process_idle_timeout",
-    ),
-    (
-        "pm.max_requests",
-        "php-fpm's pm.max_requests is written max_requests",
-    ),
-    (
-        "pm.status_path",
-        "php-fpm's pm.status_path is written status_path",
-    ),
-    (
-        "pm.status_listen",
-        "a separate status listener is not available; use status_path",
-    ),
-    (
-        "security.limit_extensions",
-        "write limit_extensions in [pool.NAME.application]",
-    ),
-    (
-        "request_terminate_timeout_track_finished",
-        "leave it out: request_terminate_timeout always counts until the worker is done with the request",
-    ),
-    ("prefix", "leave it out: paths are written in full"),
-    (
-        "listen.acl_users",
-        "socket ACLs are not available; use owner, group and mode",
-    ),
-    (
-        "listen.acl_groups",
-        "socket ACLs are not available; use owner, group and mode",
-    ),
-    ("listen.setfib", "it exists on FreeBSD only; leave it out"),
+/// Names that are neither php-fpm's nor ours and yet plain to understand.
+const ALIASES: &[(&str, &str)] = &[
     ("process_max", "write process.max"),
     ("process_priority", "write process.priority"),
-    (
-        "access.log",
-        "an access log is not available; use the web server's",
-    ),
-    (
-        "access.format",
-        "an access log is not available; use the web server's",
-    ),
-    (
-        "access.suppress_path",
-        "an access log is not available; use the web server's",
-    ),
-    ("slowlog", "a slow log is not available; leave it out"),
-    (
-        "request_slowlog_timeout",
-        "a slow log is not available; leave it out",
-    ),
-    (
-        "request_slowlog_trace_depth",
-        "a slow log is not available; leave it out",
-    ),
-    ("apparmor_hat", "AppArmor hats are not available; leave it out"),
-    (
-        "syslog.ident",
-        "logging to syslog is not available; use error_log",
-    ),
-    (
-        "syslog.facility",
-        "logging to syslog is not available; use error_log",
-    ),
-    (
-        "log_buffering",
-        "leave it out: a log line is always written at once",
-    ),
-    ("log_limit", "leave it out"),
-    (
-        "emergency_restart_threshold",
-        "leave it out: the master never restarts itself",
-    ),
-    (
-        "emergency_restart_interval",
-        "leave it out: the master never restarts itself",
-    ),
-    ("events.mechanism", "leave it out: epoll is always used"),
-    ("systemd_interval", "leave it out"),
+    ("listen.setfib", "it exists on FreeBSD only; leave it out"),
 ];
 
 /// What to do about an unknown key. `keys` are those that are valid in its place.
@@ -182,11 +85,22 @@ pub(super) fn nearest_word<'k>(word: &str, words: &[&'k str]) -> Option<&'k str>
     (likeness(best) >= LEAST_LIKENESS).then_some(best)
 }
 
+/// What a php-fpm setting is called here, if that is not its own name.
 fn php_fpm(path: &str) -> Option<String> {
-    PHP_FPM
+    let renamed = SETTINGS
         .iter()
-        .find(|(name, _)| *name == path)
-        .map(|(_, advice)| (*advice).to_owned())
+        .find(|setting| setting.directive == path && setting.key != path);
+    if let Some(Setting { section, key, .. }) = renamed {
+        return Some(match section {
+            settings::Section::Application => format!("write {key} in {}", section.title()),
+            _ => format!("php-fpm's {path} is written {key}"),
+        });
+    }
+    let absent = settings::absence(path).map(|absent| absent.advice);
+    let alias = || ALIASES.iter().find(|(name, _)| *name == path);
+    absent
+        .or_else(|| alias().map(|(_, advice)| *advice))
+        .map(str::to_owned)
 }
 
 /// The section in which this very key would be right.
@@ -202,7 +116,11 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
     let in_application = path.strip_prefix("application.");
     let php = |leaf: &str| {
         let key = format!("application.{leaf}");
-        is(PhpDraft::KEYS, &key) || is(CgiDraft::KEYS, &key) || is(HttpDraft::KEYS, &key) || leaf == "runtime"
+        is(PhpDraft::KEYS, &key)
+            || is(CgiDraft::KEYS, &key)
+            || is(HttpDraft::KEYS, &key)
+            || is(WrappedDraft::KEYS, &key)
+            || leaf == "runtime"
     };
     let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
     let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);

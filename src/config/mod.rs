@@ -11,11 +11,13 @@ mod effects;
 mod error;
 pub mod fpm;
 mod glob;
+pub mod import;
 mod known;
 mod leaves;
 mod model;
 mod report;
 mod resolve;
+pub mod settings;
 mod source;
 #[cfg(test)]
 mod tests;

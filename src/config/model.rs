@@ -240,6 +240,8 @@ pub enum Application {
     Cgi(Cgi),
     /// A program that speaks HTTP and is there already.
     Http(Http),
+    /// An application in another language, loaded by a wrapper that forks workers from itself.
+    Wrapped(Wrapped),
     /// A Rust handler that the embedding program registered under the pool's name.
     Rust,
 }
@@ -262,6 +264,35 @@ pub struct Http {
     pub address: Address,
 }
 
+/// What a wrapper loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interface {
+    /// Python's WSGI (PEP 3333).
+    Wsgi,
+    /// Python's ASGI.
+    Asgi,
+    /// Ruby's Rack.
+    Rack,
+}
+
+/// Settings of an application that a wrapper loads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrapped {
+    /// What the application speaks.
+    pub interface: Interface,
+    /// The application's directory, where it is loaded.
+    pub root: PathBuf,
+    /// What is loaded: `module:callable`, or the path of a file; `None`: the usual file in `root`.
+    pub entry: Option<String>,
+    /// The language's interpreter.
+    pub interpreter: PathBuf,
+    /// How long loading may take.
+    pub start_timeout: Duration,
+    /// A preloader whose pool has had no worker for this long is stopped.
+    pub preloader_idle_timeout: Duration,
+}
+
 /// Settings of a PHP application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Php {
@@ -273,6 +304,10 @@ pub struct Php {
     pub php_ini: Option<PathBuf>,
     /// Start without php.ini and the files that are read after it.
     pub no_php_ini: bool,
+    /// Where the files are that are read after php.ini, as `PHP_INI_SCAN_DIR` says it; `None`: the usual place.
+    pub scan_dir: Option<String>,
+    /// Compile scripts with the information that debuggers and profilers want.
+    pub extended_info: bool,
     /// php.ini settings that stand over those of php.ini; a value is written as in php.ini.
     pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.

@@ -28,8 +28,8 @@ pub trait World {
     fn group(&self, name: &str) -> Option<u32>;
     /// A variable of this process's environment.
     fn env(&self, name: &str) -> Option<String>;
-    /// The addresses of a host.
-    fn resolve(&self, host: &str, port: u16) -> Vec<SocketAddr>;
+    /// The addresses of a host; or why there are none, in getaddrinfo(3)'s words.
+    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String>;
     /// The files, not directories, that a pattern matches, sorted.
     fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String>;
     /// A file's content.

@@ -92,15 +92,18 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
         address: listen.address.clone(),
         file,
     };
-    if let Some(socket) = inherited.take(&listen.address) {
-        // Whoever made its file removes it, too.
-        return Ok(listener(socket, None));
+    if let Some((socket, is_ours)) = inherited.take(&listen.address) {
+        // Whoever made its file removes it, too, unless it is gone.
+        let file = match &listen.address {
+            Address::Unix(path) if is_ours => identity_of(path),
+            _ => None,
+        };
+        return Ok(listener(socket, file));
     }
     match &listen.address {
         Address::Unix(path) => {
             let socket = bind_unix(path, listen)?;
-            let file = std::fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()));
-            Ok(listener(socket, file))
+            Ok(listener(socket, identity_of(path)))
         }
         Address::Tcp(address) => Ok(listener(bind_tcp(*address, listen.backlog, true)?, None)),
         Address::TcpAny(port) => {
@@ -159,12 +162,19 @@ impl Listener {
     /// Removes the socket's file, if it is still the one that was made for it.
     pub fn remove_file(&self) {
         if let Address::Unix(path) = &self.address {
-            let now = std::fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()));
+            let now = identity_of(path);
             if now.is_some() && now == self.file {
                 let _ = std::fs::remove_file(path);
             }
         }
     }
+}
+
+/// A file's device and inode.
+fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path)
+        .ok()
+        .map(|data| (data.dev(), data.ino()))
 }
 
 fn bind_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd, ListenError> {

@@ -4,7 +4,8 @@
 //! never closes one that goes on being served.
 
 mod effects;
+mod fpm_sockets;
 mod inherited;
 
 pub use effects::{ListenError, Listener, bind};
-pub use inherited::Inherited;
+pub use inherited::{Inherited, fpm_variables};

@@ -98,6 +98,8 @@ impl Manager {
         };
         let generation = worker.generation;
         self.timers.clear(Timer::Answer(generation));
+        // It may have said that it was up before its preloader, which is gone, could say that it was made.
+        self.timers.clear(Timer::Worker(id));
         self.give_back(generation, worker.slot);
         if worker.going == Going::Staying {
             self.failed(generation, backoff::LONGEST, step);

@@ -143,11 +143,11 @@ pub(crate) fn run_with(
     let poll = Poll::new().map_err(system("epoll_create1"))?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGHUP])
         .map_err(system("sigaction"))?;
-    // The program that this one replaced has blocked them, so that none came before there was a handler.
-    sys::signal::restore(&nix::sys::signal::SigSet::empty());
     poll.registry()
         .register(&mut signals, SIGNALS, Interest::READABLE)
         .map_err(system("epoll_ctl"))?;
+    // php-fpm blocks some before it executes its successor, and we all of them: none came before there was a handler.
+    sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
     let title = format!("{}: master process ({})", persona.title, config.path.display());
@@ -155,9 +155,11 @@ pub(crate) fn run_with(
     // What was said to this process is not said to those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);
+    let names = crate::listen::fpm_variables();
     let (before, stored) = (heritage.config.clone(), heritage.stored.clone());
     let stopping = heritage.document.as_ref().and_then(|document| document.stopping);
     let adopted = edge.adopt(heritage, &config);
+    process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut manager = Manager::default();
     if let Some(adopted) = &adopted {
         let mut actions = Vec::new();
@@ -177,6 +179,7 @@ pub(crate) fn run_with(
             None => return Err(RunError::Apply(error)),
         },
     };
+    edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
     }

@@ -342,6 +342,21 @@ fn a_start_at_which_nothing_can_be_made_ends_the_daemon() {
 }
 
 #[test]
+fn a_worker_that_was_up_may_still_turn_out_not_to_be_known() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let worker = forks(&actions)[0];
+    world.tell(Event::WorkerUp(worker));
+    assert!(
+        world
+            .tell(Event::Terminate)
+            .contains(&Action::Kill(worker, Force::Terminate))
+    );
+    let actions = world.tell(Event::ForkFailed(worker));
+    assert_eq!(actions.last(), Some(&Action::Exit(Outcome::Stopped)));
+    assert_eq!(world.next_in(), None);
+}
+
+#[test]
 fn finishing_waits_terminates_and_kills() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
     let worker = world.bring_up(&actions)[0];

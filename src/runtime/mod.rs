@@ -3,15 +3,55 @@
 pub mod cgi;
 pub mod http;
 pub mod php;
+pub mod preloader;
+pub mod wrapped;
 
 use crate::config::Application;
+use crate::sys::Error;
 use crate::worker::Runtime;
+use nix::errno::Errno;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+/// The descriptor on which a preloader finds its script, if it is one.
+pub const SCRIPT: RawFd = 4;
+
+/// How an application's preloader is started.
+#[derive(Debug)]
+pub struct Launch {
+    /// The executable.
+    pub path: PathBuf,
+    /// Its arguments, without its name.
+    pub arguments: Vec<String>,
+    /// A script, to be its descriptor [`SCRIPT`].
+    pub script: Option<OwnedFd>,
+}
+
+/// How the preloader of an application is started; `libexec` has the daemon's own programs.
+///
+/// # Errors
+/// The application has no preloader, or there is no memory for its script.
+pub fn launch(application: &Application, libexec: &Path) -> Result<Launch, Error> {
+    match application {
+        Application::Php(_) => Ok(Launch {
+            path: libexec.join("forkyard-php"),
+            arguments: Vec::new(),
+            script: None,
+        }),
+        Application::Wrapped(wrapped) => wrapped::launch(wrapped, libexec),
+        Application::Cgi(_) | Application::Http(_) | Application::Rust => Err(Error::new(
+            "launch",
+            "the application has no preloader",
+            Errno::EINVAL,
+        )),
+    }
+}
 
 /// The runtime of an application that needs nothing but a worker of the master's own; `None`: it is made elsewhere.
 pub fn within_worker(application: &Application) -> Option<Box<dyn Runtime>> {
     match application {
         Application::Cgi(cgi) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
         Application::Http(http) => Some(Box::new(http::Http::new(http.clone()))),
-        Application::Php(_) | Application::Rust => None,
+        Application::Php(_) | Application::Wrapped(_) | Application::Rust => None,
     }
 }

@@ -196,3 +196,27 @@ pub fn replace_standard_streams(
     place(output.map_or(null.as_raw_fd(), |(out, _)| out.as_raw_fd()), 1)?;
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
 }
+
+/// First descriptor that may have been passed: below are the standard streams.
+const FIRST_PASSED: RawFd = 3;
+
+/// A listening socket that this process was started with, close-on-exec and non-blocking; `None` if the descriptor is no
+/// such thing, is a standard stream, or was asked for before.
+pub fn passed_listener(fd: RawFd) -> Option<OwnedFd> {
+    static TAKEN: std::sync::Mutex<Vec<RawFd>> = std::sync::Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().ok()?;
+    if fd < FIRST_PASSED || taken.contains(&fd) {
+        return None;
+    }
+    // SAFETY: only borrowed for two calls, both of which fail for a descriptor that is not open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let listens = nix::sys::socket::getsockopt(&borrowed, nix::sys::socket::sockopt::AcceptConn);
+    if !listens.is_ok_and(|listens| listens) {
+        return None;
+    }
+    set_close_on_exec(borrowed, true).ok()?;
+    set_nonblocking(borrowed, true).ok()?;
+    taken.push(fd);
+    // SAFETY: it is open, was passed to this process for its own use, and is taken once.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}

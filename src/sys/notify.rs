@@ -62,11 +62,11 @@ impl Notifier {
         &self.variables
     }
 
-    /// Whether descriptors may be left with the service manager: systemd says so from version 254 on; one that says
-    /// nothing is tried.
+    /// Whether descriptors may be left with the service manager. systemd says so from version 254 on, and the keeper does;
+    /// one that says nothing would warn of each descriptor that it does not want.
     pub fn keeps_descriptors(&self) -> bool {
         let most = self.variables.iter().find(|(name, _)| *name == "FDSTORE");
-        most.is_none_or(|(_, most)| most != "0")
+        most.is_some_and(|(_, most)| most != "0")
     }
 
     /// Leaves a copy of a descriptor with the service manager, which passes it to the next process

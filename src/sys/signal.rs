@@ -15,6 +15,11 @@ pub fn restore(mask: &SigSet) {
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(mask), None);
 }
 
+/// Blocks no signal.
+pub fn unblock() {
+    restore(&SigSet::empty());
+}
+
 /// For a child after fork, before it unblocks: every handler back to its default, SIGPIPE ignored, Rust's own
 /// stack-overflow handlers and alternate stack gone, nothing blocked. Async-signal-safe.
 pub fn reset_in_child() {

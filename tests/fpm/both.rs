@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_forkyard-fpm");
-const STOCK: &str = "/usr/sbin/php-fpm8.2";
+pub(crate) const STOCK: &str = "/usr/sbin/php-fpm8.2";
 
 /// Whether there is something to compare with.
 pub(crate) fn is_stock_there() -> bool {
@@ -25,7 +25,7 @@ fn run(program: &str, arguments: &[&str]) -> Output {
 }
 
 /// What a program said on standard error, without the time of day, and its exit code.
-fn said(program: &str, arguments: &[&str]) -> (String, Option<i32>) {
+pub(crate) fn said(program: &str, arguments: &[&str]) -> (String, Option<i32>) {
     let output = run(program, arguments);
     let text = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = text.lines().map(without_time).collect();
@@ -69,4 +69,13 @@ pub(crate) fn codes_and_first_lines(arguments: &[&str]) -> [(Option<i32>, String
             text.lines().next().unwrap_or_default().to_owned(),
         )
     })
+}
+
+/// An ordinary user can't become a pool's.
+pub(crate) fn is_root() -> bool {
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: needs root");
+    }
+    is_root
 }

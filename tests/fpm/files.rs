@@ -6,7 +6,7 @@ use std::path::Path;
 const POOL: &str = "[www]\nlisten=/run/forkyard-test.sock\npm=static\npm.max_children=1\n";
 
 /// Files that are wrong or nearly so. `{POOL}` is a pool that is right, `{DIR}` a directory.
-const CASES: &[&str] = &[
+pub(crate) const CASES: &[&str] = &[
     "",
     "  \n\t\n;x\n",
     "#x\n",
@@ -115,7 +115,7 @@ const CASES: &[&str] = &[
     "[global]\nlog_level=WARN\n{POOL}",
 ];
 
-fn write(directory: &Path, name: &str, text: &str) -> String {
+pub(crate) fn write(directory: &Path, name: &str, text: &str) -> String {
     let path = directory.join(name);
     let directory = directory.to_string_lossy();
     // Without a log of its own a file would be tested with the system's.
@@ -129,7 +129,7 @@ fn write(directory: &Path, name: &str, text: &str) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn prepare(directory: &Path) {
+pub(crate) fn prepare(directory: &Path) {
     write(directory, "wrong.conf", "foo = 1\n");
     let own = directory.join("self.conf");
     let text = format!("include = {}\n", own.display());
@@ -180,9 +180,9 @@ fn files_and_prefixes_that_are_not_there() {
 }
 
 /// Lines whose values go through the INI language.
-const VALUES: &str = include_str!("values.conf");
+pub(crate) const VALUES: &str = include_str!("values.conf");
 /// Everything set.
-const FULL: &str = include_str!("full.conf");
+pub(crate) const FULL: &str = include_str!("full.conf");
 
 #[test]
 fn the_dump_is_the_same_to_the_byte() {

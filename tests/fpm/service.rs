@@ -1,15 +1,7 @@
 //! The daemon at work, with Debian's pool file.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "shared with other tests, which use all of it"
-)]
-#[path = "../it/support/fcgi.rs"]
-mod fcgi;
-
-use crate::both::{OURS, without_time};
-use fcgi::{Client, Params};
+use crate::both::{OURS, is_root, without_time};
+use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
@@ -20,15 +12,15 @@ use std::time::Duration;
 
 const DEBIANS_POOL: &str = "/etc/php/8.2/fpm/pool.d/www.conf";
 /// How long a line of the log may take: a loaded machine is slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory with a configuration and a script.
-struct Site {
-    directory: tempfile::TempDir,
+pub(crate) struct Site {
+    pub(crate) directory: tempfile::TempDir,
 }
 
 impl Site {
-    fn new() -> Option<Site> {
+    pub(crate) fn new() -> Option<Site> {
         use std::os::unix::fs::PermissionsExt;
         let pool = std::fs::read_to_string(DEBIANS_POOL).ok()?;
         let directory = tempfile::tempdir().expect("there is room");
@@ -54,22 +46,22 @@ impl Site {
         Some(site)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).expect("writable");
         std::fs::write(path, text).expect("writable");
     }
 
-    fn append(&self, text: &str) {
+    pub(crate) fn append(&self, text: &str) {
         let pool = std::fs::read_to_string(self.path("pool.d/www.conf")).expect("it was written");
         self.write("pool.d/www.conf", &format!("{pool}\n{text}"));
     }
 
-    fn ask(&self) -> String {
+    pub(crate) fn ask(&self) -> String {
         let mut client = Client::connect(&self.path("fpm.sock")).expect("it listens");
         let params = Params::get(self.directory.path(), "a.php", "");
         client.request(&params, b"").expect("it answers").body()
@@ -77,8 +69,8 @@ impl Site {
 }
 
 /// The daemon; killed with all its children when the test is over.
-struct Daemon {
-    child: Child,
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
     lines: Receiver<String>,
 }
 
@@ -88,9 +80,13 @@ impl Daemon {
     }
 
     fn start_program(site: &Site, program: &Path) -> Daemon {
-        let mut child = Command::new(program)
-            .args(["-F", "-O", "-y"])
-            .arg(site.path("php-fpm.conf"))
+        let file = site.path("php-fpm.conf");
+        Daemon::run(Command::new(program).args(["-F", "-O", "-y"]).arg(file))
+    }
+
+    /// Starts what is told to stay in the foreground and to log there.
+    pub(crate) fn run(command: &mut Command) -> Daemon {
+        let mut child = command
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -100,7 +96,7 @@ impl Daemon {
     }
 
     /// Reads up to a line that holds this.
-    fn expect(&self, text: &str) -> Vec<String> {
+    pub(crate) fn expect(&self, text: &str) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -113,15 +109,15 @@ impl Daemon {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).expect("it runs");
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    fn children(&self) -> Vec<i32> {
+    pub(crate) fn children(&self) -> Vec<i32> {
         let path = format!("/proc/{0}/task/{0}/children", self.child.id());
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.split_whitespace()
@@ -153,15 +149,10 @@ fn lines_of(stream: ChildStderr) -> Receiver<String> {
     receiver
 }
 
-fn title(pid: i32) -> String {
+pub(crate) fn title(pid: i32) -> String {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     text.trim_end_matches(['\0', ' ']).to_owned()
-}
-
-/// An ordinary user can't become the pool's.
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
 }
 
 #[test]

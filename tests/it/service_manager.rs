@@ -107,7 +107,9 @@ fn descriptors_are_left_with_the_service_manager() {
         .expect("timeout");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    command.env("NOTIFY_SOCKET", path.join("notify"));
+    command
+        .env("NOTIFY_SOCKET", path.join("notify"))
+        .env("FDSTORE", "64");
     let mut daemon = Daemon::launch(path, command);
     let mut kept = std::collections::BTreeSet::new();
     let mut names = |text: &str| {
@@ -145,9 +147,15 @@ fn descriptors_are_left_with_the_service_manager() {
     assert!(daemon.wait().success());
 }
 
-/// systemd says when it keeps nothing.
+/// systemd says when it keeps something.
 #[test]
 fn nothing_is_left_where_nothing_is_kept() {
+    for most in [None, Some("0")] {
+        assert_first_word_is_ready(most);
+    }
+}
+
+fn assert_first_word_is_ready(most: Option<&str>) {
     let dir = directory();
     let path = dir.path();
     std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
@@ -157,9 +165,8 @@ fn nothing_is_left_where_nothing_is_kept() {
         .expect("timeout");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    command
-        .env("NOTIFY_SOCKET", path.join("notify"))
-        .env("FDSTORE", "0");
+    command.env("NOTIFY_SOCKET", path.join("notify"));
+    command.envs(most.map(|most| ("FDSTORE", most)));
     let daemon = Daemon::launch(path, command);
     daemon.wait_for("ready to handle connections");
     let mut buffer = [0; 4096];

@@ -20,7 +20,7 @@ pub(crate) struct Shim {
 include!(concat!(env!("OUT_DIR"), "/shims.rs"));
 
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 2;
+const SHIM_VERSION: u32 = 3;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -34,6 +34,7 @@ pub(crate) struct Start {
     pub(crate) ini_entries: *const c_char,
     pub(crate) executable: *const c_char,
     pub(crate) no_php_ini: u8,
+    pub(crate) extended_info: u8,
 }
 
 /// struct forkyard_shim_facts.
@@ -203,12 +204,14 @@ impl Php {
         ini_entries: Option<&CStr>,
         executable: &CStr,
         no_php_ini: bool,
+        extended_info: bool,
     ) -> bool {
         let start = Start {
             php_ini: php_ini.map_or(std::ptr::null(), CStr::as_ptr),
             ini_entries: ini_entries.map_or(std::ptr::null(), CStr::as_ptr),
             executable: executable.as_ptr(),
             no_php_ini: u8::from(no_php_ini),
+            extended_info: u8::from(extended_info),
         };
         // SAFETY: the strings live longer than the call, which copies them.
         unsafe { (self.start)(&raw const start) == 0 }

@@ -9,7 +9,6 @@ mod ffi;
 mod preloader;
 mod report;
 mod sapi;
-mod socket;
 
 use std::process::ExitCode;
 

@@ -3,19 +3,20 @@
 use crate::ffi;
 use crate::ffi::{Php, SYSTEM, USER};
 use crate::sapi::PhpRuntime;
-use crate::socket::{Message, Socket, last_words};
 use forkyard::config::{self, Application};
 use forkyard::logs::Log;
-use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED};
+use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use forkyard::runtime::php::settings;
+use forkyard::runtime::preloader::{Message, Socket};
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
 use forkyard::sys::{self, program, signal, title};
 use forkyard::worker::{self, Kit, KitError, Seat, Settings};
 use std::error::Error as StdError;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -70,7 +71,8 @@ impl From<sys::Error> for Error {
 
 /// Serves the master until it closes the socket.
 pub(crate) fn run() -> ExitCode {
-    let mut socket = match Socket::adopt() {
+    // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
+    let mut socket = match Socket::new(unsafe { sys::fd::adopt(SOCKET) }) {
         Ok(socket) => socket,
         Err(error) => {
             last_words(&format!(
@@ -110,6 +112,11 @@ pub(crate) fn run() -> ExitCode {
             Err(error) => return lost(&error),
         }
     }
+}
+
+/// Says something that must not be lost before there is a log.
+fn last_words(text: &str) {
+    let _ = writeln!(std::io::stderr(), "forkyard-php: {text}");
 }
 
 fn lost(error: &sys::Error) -> ExitCode {
@@ -225,10 +232,11 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
 
     // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
-    let scanned = find_conf_d(config).filter(|_| std::env::var_os("PHP_INI_SCAN_DIR").is_none());
-    if let Some(path) = &scanned {
+    let before = std::env::var_os("PHP_INI_SCAN_DIR");
+    let scanned = scanned_directories(config, before.as_deref());
+    if let Some(list) = &scanned {
         // SAFETY: the process has one thread.
-        unsafe { std::env::set_var("PHP_INI_SCAN_DIR", path) };
+        unsafe { std::env::set_var("PHP_INI_SCAN_DIR", list) };
     }
     let php_ini = php_ini
         .map(|path| c_string("php_ini", path.as_os_str()))
@@ -240,10 +248,14 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
         lines.as_deref(),
         &executable,
         config.no_php_ini,
+        config.extended_info,
     );
-    if scanned.is_some() {
-        // SAFETY: the process has one thread.
-        unsafe { std::env::remove_var("PHP_INI_SCAN_DIR") };
+    // SAFETY: the process has one thread.
+    unsafe {
+        match &before {
+            Some(list) => std::env::set_var("PHP_INI_SCAN_DIR", list),
+            None => std::env::remove_var("PHP_INI_SCAN_DIR"),
+        }
     }
     if !is_started {
         return Err(Error::Start);
@@ -299,6 +311,22 @@ fn find_conf_d(config: &config::Php) -> Option<PathBuf> {
     candidates
         .map(|directory| directory.join("conf.d"))
         .find(|path| path.is_dir())
+}
+
+/// The list of directories whose files are read after php.ini: the operator's, in which an empty part stands for the
+/// usual one, or that one.
+fn scanned_directories(config: &config::Php, variable: Option<&OsStr>) -> Option<OsString> {
+    let usual = find_conf_d(config).map(PathBuf::into_os_string);
+    let wanted = config.scan_dir.as_deref().map(OsStr::new).or(variable);
+    let Some(list) = wanted else { return usual };
+    let (Some(usual), false) = (usual, list.is_empty()) else {
+        return Some(list.to_owned());
+    };
+    let parts = list
+        .as_bytes()
+        .split(|byte| *byte == b':')
+        .map(|part| if part.is_empty() { usual.as_bytes() } else { part });
+    Some(OsString::from_vec(parts.collect::<Vec<_>>().join(&b':')))
 }
 
 fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {

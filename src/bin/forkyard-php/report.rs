@@ -43,10 +43,6 @@ pub(crate) fn answer(question: Question) -> ExitCode {
 
 fn try_answer(question: Question) -> Result<bool, Error> {
     let php = start_php(&settings(std::env::args().skip(2)))?;
-    if question == Question::Version {
-        println!("PHP {} (fpm-fcgi) (built: by the distribution)", php.version);
-        println!("Copyright (c) The PHP Group");
-    }
     Ok(php.report(question as i32))
 }
 
@@ -57,6 +53,8 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         library: None,
         php_ini: None,
         no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
         defines: Vec::new(),
         limit_extensions: Vec::new(),
         php_value: Vec::new(),
@@ -68,6 +66,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         match option.as_str() {
             "-n" => php.no_php_ini = true,
             "-c" => php.php_ini = arguments.next().map(PathBuf::from),
+            "--scan" => php.scan_dir = arguments.next(),
             "-d" => {
                 let define = arguments.next().unwrap_or_default();
                 if let Some((name, value)) = define.split_once('=') {

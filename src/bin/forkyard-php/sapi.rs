@@ -41,7 +41,7 @@ impl<'p> PhpRuntime<'p> {
         });
         let limit_extensions = match &pool.application {
             Application::Php(php) => php.limit_extensions.clone(),
-            Application::Cgi(_) | Application::Http(_) | Application::Rust => Vec::new(),
+            _ => Vec::new(),
         };
         let paths = [&pool.status_path, &pool.ping_path];
         PhpRuntime {

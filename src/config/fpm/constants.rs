@@ -6,8 +6,18 @@ pub(super) fn value(name: &str) -> Option<&'static str> {
     found.map(|(_, value)| *value)
 }
 
-/// The version that is said where only PHP itself knows it.
-pub(super) const PHP_VERSION: &str = "8.2.35";
+/// The value of a constant that depends on PHP's version, such as `8.2.35`.
+pub(super) fn of_version(name: &str, version: &str) -> Option<String> {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut part = || parts.next().unwrap_or(0);
+    let (major, minor, release) = (part(), part(), part());
+    match name {
+        "PHP_VERSION" => Some(version.to_owned()),
+        "PHP_VERSION_ID" => Some((major * 10_000 + minor * 100 + release).to_string()),
+        "PHP_RELEASE_VERSION" => Some(release.to_string()),
+        _ => None,
+    }
+}
 
 const CONSTANTS: &[(&str, &str)] = &[
     ("E_ERROR", "1"),
@@ -26,7 +36,6 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("E_DEPRECATED", "8192"),
     ("E_USER_DEPRECATED", "16384"),
     ("E_ALL", "32767"),
-    ("PHP_VERSION", PHP_VERSION),
     ("PHP_MAJOR_VERSION", "8"),
     ("PHP_MINOR_VERSION", "2"),
     ("PHP_OS", "Linux"),

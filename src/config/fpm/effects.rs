@@ -8,6 +8,10 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
+/// libphp of the version whose place this program takes.
+const LIBRARY: &str = "libphp8.2.so";
+/// Before the version in libphp's constants.
+const MARK: &[u8] = b"X-Powered-By: PHP/";
 /// GLOB_ABORTED of glob(3): a directory could not be read.
 const ABORTED: i32 = 2;
 
@@ -18,6 +22,19 @@ impl Machine for Host {
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(Vec::new()),
             read => read.map_err(|error| failure(&error)),
         }
+    }
+
+    fn php_version(&self) -> Option<String> {
+        let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        let directories = ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"];
+        let path = directories
+            .iter()
+            .map(|directory| Path::new(directory).join(LIBRARY))
+            .find(|path| path.exists())?;
+        let bytes = fs::read(path).ok()?;
+        let at = bytes.windows(MARK.len()).position(|part| part == MARK)? + MARK.len();
+        let version = bytes[at..].iter().take_while(|byte| **byte != 0).copied();
+        String::from_utf8(version.collect()).ok()
     }
 
     fn touch(&self, path: &Path) -> Result<(), OsFailure> {

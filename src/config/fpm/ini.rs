@@ -14,6 +14,15 @@ pub(super) enum Statement {
     Item(String, String, String),
 }
 
+/// A name whose value the language does not know itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Name<'n> {
+    /// `${NAME}`
+    Variable(&'n str),
+    /// A bare word.
+    Constant(&'n str),
+}
+
 /// A line that the grammar can't read, in PHP's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SyntaxError(pub(super) String);
@@ -21,7 +30,7 @@ pub(super) struct SyntaxError(pub(super) String);
 /// Parses one line. What comes before a mistake counts: php-fpm acts on it before it sees the mistake.
 pub(super) fn parse(
     line: &str,
-    lookup: &dyn Fn(&str) -> Option<String>,
+    lookup: &dyn Fn(Name<'_>) -> Option<String>,
 ) -> (Vec<Statement>, Option<SyntaxError>) {
     let mut parser = Parser {
         scanner: Scanner::new(line),
@@ -47,7 +56,7 @@ struct Parser<'t> {
     scanner: Scanner<'t>,
     ahead: Option<Token>,
     state: State,
-    lookup: &'t dyn Fn(&str) -> Option<String>,
+    lookup: &'t dyn Fn(Name<'_>) -> Option<String>,
     depth: usize,
 }
 
@@ -215,9 +224,13 @@ impl Parser<'_> {
         let mut text = String::new();
         let mut is_empty = true;
         loop {
+            let lookup = self.lookup;
             match self.peek() {
                 Token::Text(piece) => text.push_str(piece),
-                Token::Word(word) => text.push_str(constants::value(word).unwrap_or(word)),
+                Token::Word(word) => match constants::value(word) {
+                    Some(value) => text.push_str(value),
+                    None => text.push_str(&lookup(Name::Constant(word)).unwrap_or_else(|| word.clone())),
+                },
                 Token::Quoted(inside) => {
                     let inside = inside.clone();
                     text.push_str(&self.expand(&inside));
@@ -250,7 +263,7 @@ impl Parser<'_> {
     }
 
     fn variable(&self, name: &str) -> String {
-        (self.lookup)(name).unwrap_or_default()
+        (self.lookup)(Name::Variable(name)).unwrap_or_default()
     }
 }
 
@@ -275,7 +288,11 @@ mod tests {
     use super::*;
 
     fn value(text: &str) -> Result<String, String> {
-        let lookup = |name: &str| (name == "HOME").then(|| "/root".to_owned());
+        let lookup = |name: Name<'_>| match name {
+            Name::Variable("HOME") => Some("/root".to_owned()),
+            Name::Constant(name) => constants::of_version(name, "8.2.35"),
+            Name::Variable(_) => None,
+        };
         let (statements, error) = parse(&format!("a[b]={text}\n"), &lookup);
         if let Some(error) = error {
             return Err(error.0);

@@ -19,6 +19,8 @@ pub struct Journal {
     pub lines: Vec<Line>,
     /// The error log, and how many lines were said before it was opened: the later ones belong in it as well.
     pub opened: Option<(PathBuf, usize)>,
+    /// php-fpm finds what is wrong only after it has gone to the background.
+    pub is_in_background: bool,
     threshold: LogLevel,
 }
 
@@ -31,6 +33,7 @@ impl Journal {
         Journal {
             lines: Vec::new(),
             opened: None,
+            is_in_background: false,
             threshold: LogLevel::Notice,
         }
     }

@@ -14,9 +14,11 @@ mod journal;
 mod machine;
 mod parse;
 mod paths;
+mod php_ini;
 mod pool_rules;
 mod resolve;
 mod scan;
+mod sights;
 mod start;
 mod validate;
 mod values;
@@ -24,6 +26,8 @@ mod values;
 pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::{CONFIG, PREFIX};
+pub use php_ini::complete;
+pub use sights::{Listed, Plain, Sight, Survey, survey};
 
 use crate::config::Config;
 use std::path::{Path, PathBuf};
@@ -50,6 +54,10 @@ pub struct Options {
     pub no_php_ini: bool,
     /// `-d`: settings of PHP, as lines of php.ini.
     pub defines: Vec<(String, String)>,
+    /// `PHP_INI_SCAN_DIR`: where the files are that are read after php.ini.
+    pub scan_dir: Option<String>,
+    /// `-e`: compile with the information that debuggers want.
+    pub extended_info: bool,
 }
 
 impl Options {
@@ -68,6 +76,7 @@ pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journa
     let mut journal = Journal::new();
     let path = options.path();
     let config = read(options, machine, &mut journal).and_then(|written| {
+        journal.is_in_background = written.global.flag("daemonize");
         let mut context = Context {
             options,
             machine,

@@ -3,8 +3,9 @@
 use super::directives::Section;
 use super::ini::{self, Statement};
 use super::journal::{Failed, Journal};
-use super::machine::Machine;
+use super::machine::{Machine, value_of};
 use super::paths;
+use super::sights::{Remarks, Sight};
 use super::values::{Values, expand_pool, flag};
 use std::path::Path;
 
@@ -25,6 +26,8 @@ pub(super) struct PoolText {
 pub(super) struct Written {
     pub(super) global: Values,
     pub(super) pools: Vec<PoolText>,
+    /// Where everything was written.
+    pub(super) sights: Vec<Sight>,
 }
 
 /// Reads the file and those that it includes.
@@ -38,6 +41,7 @@ pub(super) fn read(
         written: Written {
             global: Values::new(Section::Global),
             pools: Vec::new(),
+            sights: Vec::new(),
         },
         current: None,
         include: None,
@@ -79,8 +83,11 @@ impl Reader<'_> {
             return Err(self.journal.error(text));
         }
         let text = String::from_utf8_lossy(&bytes);
+        let mut remarks = Remarks::default();
         for (at, line) in text.split_inclusive('\n').enumerate() {
+            let place = (path, at + 1);
             self.line(line, path, at + 1)?;
+            remarks.take(line, |statement, comments| self.see(statement, place, comments));
             if let Some(pattern) = self.include.take() {
                 self.included(&pattern, path, at + 1, nested)?;
             }
@@ -90,7 +97,7 @@ impl Reader<'_> {
 
     fn line(&mut self, line: &str, path: &str, number: usize) -> Result<(), Failed> {
         let machine = self.machine;
-        let lookup = |name: &str| machine.env(name);
+        let lookup = |name: ini::Name<'_>| value_of(name, machine);
         let (statements, error) = ini::parse(line, &lookup);
         self.is_wrong = false;
         for statement in statements {
@@ -101,6 +108,27 @@ impl Reader<'_> {
             return Err(Failed);
         }
         if self.is_wrong { Err(Failed) } else { Ok(()) }
+    }
+
+    /// Remembers where something was written.
+    fn see(&mut self, statement: &Statement, place: (&str, usize), comments: Vec<String>) {
+        let pools = &self.written.pools;
+        let (name, key) = match statement {
+            Statement::Section(_) => ("", None),
+            Statement::Entry(name, _) => (name.as_str(), None),
+            Statement::Item(name, key, _) => (name.as_str(), Some(key.clone())),
+        };
+        self.written.sights.push(Sight {
+            pool: self
+                .current
+                .and_then(|at| pools.get(at))
+                .map(|pool| pool.name.clone()),
+            name: name.to_ascii_lowercase(),
+            key,
+            path: place.0.to_owned(),
+            line: place.1,
+            comments,
+        });
     }
 
     fn wrong(&mut self, text: String) {

@@ -209,6 +209,9 @@ impl Rules<'_, '_> {
     /// Status and ping.
     fn pages(&mut self) -> Result<(), Failed> {
         let has_status_address = self.pool.values.text("pm.status_listen").is_some();
+        if has_status_address && self.full("pm.status_path").is_none() {
+            self.pool.values.set_text("pm.status_path", "/".to_owned());
+        }
         if let Some(path) = self.full("pm.status_path") {
             self.page("status", &path, if has_status_address { 1 } else { 2 })?;
         }
@@ -221,6 +224,8 @@ impl Rules<'_, '_> {
                 }
                 Some(_) => {}
             }
+        } else {
+            self.pool.values.set("ping.response", Value::Text(None));
         }
         Ok(())
     }

@@ -155,6 +155,8 @@ fn php(values: &Values, context: &Context<'_>) -> Php {
         library: None,
         php_ini: options.php_ini.clone(),
         no_php_ini: options.no_php_ini,
+        scan_dir: options.scan_dir.clone(),
+        extended_info: options.extended_info,
         defines: options.defines.clone(),
         limit_extensions: endings
             .split([' ', '\t'])
@@ -249,7 +251,10 @@ fn address(text: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
     }
     let found = match host.parse::<IpAddr>() {
         Ok(address) => vec![(address, port).into()],
-        Err(_) => context.machine.resolve(host, port),
+        Err(_) => match context.machine.resolve(host, port) {
+            Ok(found) => found,
+            Err(reason) => return Err(context.journal.error(format!("getaddrinfo: {reason}\n"))),
+        },
     };
     let Some((first, others)) = found.split_first() else {
         return Err(context.journal.error(format!("cannot resolve hostname '{host}'")));

@@ -262,6 +262,11 @@ fn facility(text: &str) -> Result<i32, &'static str> {
     found.map(|(_, number)| number << 3).ok_or("invalid value")
 }
 
+pub(super) fn facility_name(number: i32) -> &'static str {
+    let found = FACILITIES.iter().find(|(_, facility)| facility << 3 == number);
+    found.map_or("DAEMON", |(name, _)| name)
+}
+
 fn manager(text: &str) -> Result<Manager, &'static str> {
     match text.to_ascii_lowercase().as_str() {
         "static" => Ok(Manager::Static),

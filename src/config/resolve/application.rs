@@ -3,22 +3,25 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::listen::address;
 use super::pool::positive;
+use super::programs;
 use crate::config::World;
-use crate::config::draft::{ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText};
+use crate::config::draft::{
+    ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
+};
 use crate::config::error::Kind;
 use crate::config::known;
 use crate::config::leaves::{Entry, Field, Leaves};
-use crate::config::model::{Application, Cgi, Http, Php};
+use crate::config::model::{Application, Interface, Php};
 use crate::config::report::Report;
 use crate::config::units::{IniValue, Text};
 use crate::config::value::quoted;
 
-const RUNTIMES: &[&str] = &["php", "cgi", "http", "rust"];
+const RUNTIMES: &[&str] = &["php", "cgi", "http", "wsgi", "asgi", "rack", "rust"];
 /// Runtimes that have a name but can't be run yet.
-const LATER_RUNTIMES: &[&str] = &["wsgi", "asgi", "rack", "node", "fastcgi"];
-const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+const LATER_RUNTIMES: &[&str] = &["node", "fastcgi"];
+const KINDS: &str = "it can be \"php\", \"cgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
+pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
 
@@ -36,25 +39,28 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
         "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report))),
         "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(leaves, report))),
         "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(leaves, report))),
+        "wsgi" => wrapped(Interface::Wsgi, leaves, report),
+        "asgi" => wrapped(Interface::Asgi, leaves, report),
+        "rack" => wrapped(Interface::Rack, leaves, report),
         "rust" => ApplicationDraft::Rust,
         name if LATER_RUNTIMES.contains(&name) => {
-            report.rule(
-                runtime,
-                format!("this version can't run {}", quoted(name)),
-                "it can run \"php\", \"cgi\", \"http\" and \"rust\"",
-            );
+            report.rule(runtime, format!("this version can't run {}", quoted(name)), KINDS);
             ApplicationDraft::Wrong
         }
         name => {
             let all: Vec<&str> = RUNTIMES.iter().chain(LATER_RUNTIMES).copied().collect();
             let remedy = match known::nearest_word(name, &all) {
                 Some(nearest) => format!("did you mean \"{nearest}\"?"),
-                None => "it can be \"php\", \"cgi\", \"http\" or \"rust\"".to_owned(),
+                None => KINDS.to_owned(),
             };
             report.rule(runtime, format!("{} is no known runtime", quoted(name)), remedy);
             ApplicationDraft::Wrong
         }
     }
+}
+
+fn wrapped(interface: Interface, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    ApplicationDraft::Wrapped(interface, Box::new(WrappedDraft::read(leaves, report)))
 }
 
 /// There is something under `application`, but not what it is.
@@ -73,44 +79,13 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         }
         ApplicationDraft::Wrong => None,
         ApplicationDraft::Rust => Some(Application::Rust),
-        ApplicationDraft::Http(draft) => http(text, draft, world, report).map(Application::Http),
-        ApplicationDraft::Cgi(draft) => cgi(text, draft, world, report).map(Application::Cgi),
+        ApplicationDraft::Wrapped(interface, draft) => {
+            programs::wrapped(text, *interface, draft, world, report).map(Application::Wrapped)
+        }
+        ApplicationDraft::Http(draft) => programs::http(text, draft, world, report).map(Application::Http),
+        ApplicationDraft::Cgi(draft) => programs::cgi(text, draft, world, report).map(Application::Cgi),
         ApplicationDraft::Php(draft) => php(text, draft, world, report).map(Application::Php),
     }
-}
-
-fn http(text: &PoolText, draft: &HttpDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Http> {
-    let Some(written) = draft.address.written() else {
-        if draft.address.is_absent() {
-            let runtime = text.draft.runtime.written();
-            let place = runtime.map_or(&text.place, |runtime| &runtime.place);
-            let write = "address = \"127.0.0.1:3000\", or the path of the socket that the program listens on";
-            report.missing(place, "application.address", write);
-        }
-        return None;
-    };
-    Some(Http {
-        address: address(written, world, report)?,
-    })
-}
-
-fn cgi(text: &PoolText, draft: &CgiDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Cgi> {
-    if draft.script.is_absent() && draft.root.is_absent() {
-        let runtime = text.draft.runtime.written();
-        let place = runtime.map_or(&text.place, |runtime| &runtime.place);
-        let write =
-            "root = \"/usr/lib/cgi-bin\", below which programs may be run, or script = \"...\", the only one";
-        report.missing(place, "application.root", write);
-        return None;
-    }
-    Some(Cgi {
-        script: file(&draft.script, world, report),
-        root: file(&draft.root, world, report),
-        search_arguments: draft
-            .search_arguments
-            .written()
-            .is_some_and(|written| written.value.0),
-    })
 }
 
 fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Php> {
@@ -146,6 +121,8 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
     Some(Php {
         library: file(&draft.library, world, report),
         no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
         defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
@@ -164,7 +141,7 @@ fn is_version(text: &str) -> bool {
 }
 
 /// An absolute path of something that is there.
-fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     let written = field.written()?;
     let text = &written.value.0;
     let path = Path::new(text);

@@ -156,7 +156,7 @@ fn tcp(host: &str, digits: &str, world: &dyn World) -> Result<Address, String> {
     let addresses = if host.is_empty() {
         Vec::new()
     } else {
-        world.resolve(host, port)
+        world.resolve(host, port).unwrap_or_default()
     };
     let first = addresses
         .first()

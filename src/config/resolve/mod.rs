@@ -5,6 +5,7 @@ mod global;
 mod listen;
 mod manager;
 mod pool;
+mod programs;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

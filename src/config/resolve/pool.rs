@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::global::{priority, rlimit_files};
 use super::{application, listen, manager};
 use crate::config::World;
-use crate::config::draft::{ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText};
+use crate::config::draft::{
+    ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
+};
 use crate::config::error::{Kind, Place};
 use crate::config::known::Section;
 use crate::config::leaves::{Field, Leaves, Written};
@@ -34,6 +36,7 @@ pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &
         ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
         ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
         ApplicationDraft::Http(_) => keys.extend(HttpDraft::KEYS),
+        ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
         // What runs is not known, so neither are its keys; one error is enough.
         ApplicationDraft::Wrong => leaves.discard("application"),
         ApplicationDraft::Absent | ApplicationDraft::Rust => {}

@@ -6,6 +6,7 @@ mod listen;
 mod manager;
 mod pool;
 mod sample;
+mod settings;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -78,11 +79,11 @@ impl World for Machine {
         (name == "PATH").then(|| "/usr/bin:/bin".to_owned())
     }
 
-    fn resolve(&self, host: &str, port: u16) -> Vec<SocketAddr> {
+    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
         if host == "localhost" {
-            vec![SocketAddr::from(([127, 0, 0, 1], port))]
+            Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])
         } else {
-            Vec::new()
+            Err("Name or service not known".to_owned())
         }
     }
 

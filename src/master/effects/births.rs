@@ -23,6 +23,8 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
+/// Bytes that a preloader's process title may have beside its arguments.
+const TITLE_ROOM_BYTES: usize = 96;
 /// The descriptor on which a preloader finds its channel.
 const PRELOADER_CHANNEL: RawFd = crate::runtime::php::protocol::SOCKET;
 
@@ -83,7 +85,7 @@ impl Edge {
             output,
         };
         match application {
-            Application::Php(_) => self.ask_preloader(worker, id, seat),
+            Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
             Application::Rust | Application::Cgi(_) | Application::Http(_) => {
                 self.fork_directly(worker, id, seat)
             }
@@ -222,21 +224,25 @@ impl Edge {
         let (output, output_in) = pipe(false)?;
         crate::sys::fd::set_nonblocking(output.as_fd(), true)?;
         let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
-        let path = self.libexec.join("forkyard-php");
         let name = &kit.settings.pool.name;
         let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
+        let launch = runtime::launch(&kit.settings.pool.application, &self.libexec)?;
+        let title = format!("{}: preloader {name}", kit.settings.pool.title);
+        let mut descriptors = vec![(output_in, 1), (output_twice, 2), (theirs, PRELOADER_CHANNEL)];
+        descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
         let program = Program {
-            path: c_string(path.as_os_str().as_bytes()),
+            path: c_string(launch.path.as_os_str().as_bytes()),
             // Room for the process title.
-            arguments: vec![
-                c_string(format!("{}: preloader {name}", kit.settings.pool.title).as_bytes()),
-                c_string(&[b' '; 96]),
-            ],
+            arguments: std::iter::once(title)
+                .chain(launch.arguments)
+                .chain([" ".repeat(TITLE_ROOM_BYTES)])
+                .map(|text| c_string(text.as_bytes()))
+                .collect(),
             environment: worker::environment(&kit.settings, std::env::vars_os().collect())
                 .into_iter()
                 .map(variable)
                 .collect(),
-            descriptors: vec![(output_in, 1), (output_twice, 2), (theirs, PRELOADER_CHANNEL)],
+            descriptors,
             // The worker's own limit is set when it settles; until then the master's holds.
             descriptor_limit: None,
         };

@@ -7,6 +7,7 @@ use crate::config::{Application, Config, Pool};
 use crate::estate::names;
 use crate::listen::{ListenError, Listener, bind};
 use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::runtime;
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
@@ -165,6 +166,14 @@ impl Edge {
                     return Err(ApplyError::Program(pool.name.clone(), program));
                 }
             }
+            Application::Wrapped(wrapped) => {
+                let library = self.libexec.join(runtime::wrapped::LIBRARY);
+                for program in [&wrapped.interpreter, &library] {
+                    if !program.exists() {
+                        return Err(ApplyError::Program(pool.name.clone(), program.clone()));
+                    }
+                }
+            }
             // Their programs are looked for when they are asked for.
             Application::Cgi(_) | Application::Http(_) => {}
             Application::Rust => {
@@ -285,6 +294,10 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         Application::Php(php) => Some(PreloaderPolicy {
             start_timeout: php.start_timeout,
             idle_timeout: php.preloader_idle_timeout,
+        }),
+        Application::Wrapped(wrapped) => Some(PreloaderPolicy {
+            start_timeout: wrapped.start_timeout,
+            idle_timeout: wrapped.preloader_idle_timeout,
         }),
         Application::Cgi(_) | Application::Http(_) | Application::Rust => None,
     };

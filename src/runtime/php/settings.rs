@@ -71,6 +71,8 @@ mod tests {
             library: None,
             php_ini: None,
             no_php_ini: false,
+            scan_dir: None,
+            extended_info: false,
             defines: vec![],
             limit_extensions: vec![],
             php_value: own(php_value),

@@ -177,6 +177,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         library: None,
         php_ini: Some(php_ini),
         no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
         defines: vec![],
         limit_extensions: setup
             .limit_extensions

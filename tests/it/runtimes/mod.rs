@@ -3,3 +3,4 @@
 mod cgi;
 mod git;
 mod http;
+mod wsgi;

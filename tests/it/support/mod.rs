@@ -32,3 +32,15 @@ pub fn pause() {
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
+
+/// Puts the library of the C ABI, which `cargo test` leaves among its intermediate files, beside the daemon.
+pub fn place_library() {
+    static PLACED: std::sync::Once = std::sync::Once::new();
+    PLACED.call_once(|| {
+        let beside = std::path::Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("libforkyard.so");
+        let made = beside.with_file_name("deps").join("libforkyard.so");
+        let own = beside.with_extension(format!("so.{}", std::process::id()));
+        std::fs::copy(made, &own).expect("the library");
+        std::fs::rename(own, beside).expect("rename");
+    });
+}

@@ -5,7 +5,7 @@
 PHP_INI_BEGIN()
     STD_PHP_INI_BOOLEAN("cgi.rfc2616_headers", "0", PHP_INI_ALL, OnUpdateBool, rfc2616_headers, struct sapi_ini, sapi_ini)
     STD_PHP_INI_BOOLEAN("cgi.nph", "0", PHP_INI_ALL, OnUpdateBool, nph, struct sapi_ini, sapi_ini)
-    PHP_INI_ENTRY("cgi.force_redirect", "1", PHP_INI_SYSTEM, NULL)
+    PHP_INI_ENTRY_EX("cgi.force_redirect", "1", PHP_INI_SYSTEM, NULL, zend_ini_boolean_displayer_cb)
     PHP_INI_ENTRY("cgi.redirect_status_env", NULL, PHP_INI_SYSTEM, NULL)
     STD_PHP_INI_BOOLEAN("cgi.fix_pathinfo", "1", PHP_INI_SYSTEM, OnUpdateBool, fix_pathinfo, struct sapi_ini, sapi_ini)
     STD_PHP_INI_BOOLEAN("cgi.discard_path", "0", PHP_INI_SYSTEM, OnUpdateBool, discard_path, struct sapi_ini, sapi_ini)

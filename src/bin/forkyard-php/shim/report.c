@@ -49,6 +49,30 @@ static void print_modules(void)
     efree(names);
 }
 
+/* libphp tells when it was built in phpinfo() only. */
+static smart_str general_information;
+
+static size_t keep_report(const char *data, size_t length)
+{
+    smart_str_appendl(&general_information, data, length);
+    return length;
+}
+
+static void print_version(void)
+{
+    static const char mark[] = "Build Date => ";
+    sapi_module.ub_write = keep_report;
+    php_print_info(PHP_INFO_GENERAL);
+    php_output_end_all();
+    sapi_module.ub_write = write_report;
+    smart_str_0(&general_information);
+    const char *date = general_information.s ? strstr(ZSTR_VAL(general_information.s), mark) : NULL;
+    date = date ? date + strlen(mark) : "unknown";
+    php_printf("PHP %s (%s) (built: %.*s)\nCopyright (c) The PHP Group\n%s", PHP_VERSION, sapi_module.name,
+        (int)strcspn(date, "\n"), date, get_zend_version());
+    smart_str_free(&general_information);
+}
+
 EXPORT int forkyard_shim_report(int what)
 {
     volatile int result = -1;
@@ -69,7 +93,7 @@ EXPORT int forkyard_shim_report(int what)
     zend_first_try {
         switch (what) {
         case FORKYARD_SHIM_VERSION_TEXT:
-            php_printf("%s", get_zend_version());
+            print_version();
             break;
         case FORKYARD_SHIM_MODULES:
             print_modules();

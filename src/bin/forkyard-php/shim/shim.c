@@ -136,7 +136,13 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     sapi.executable_location = strdup(start->executable);
     sapi.php_ini_ignore_cwd = 1;
     sapi.php_ini_ignore = start->no_php_ini;
-    return start_with_huge_pages() == SUCCESS ? 0 : -1;
+    if (start_with_huge_pages() != SUCCESS) {
+        return -1;
+    }
+    if (start->extended_info) {
+        CG(compiler_options) |= ZEND_COMPILE_EXTENDED_INFO;
+    }
+    return 0;
 }
 
 EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)

@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 2
+#define FORKYARD_SHIM_VERSION 3
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -26,6 +26,7 @@ struct forkyard_shim_start {
     const char *ini_entries; /* "name=value\n" lines that win over every file; NULL: none */
     const char *executable;  /* for the PHP_BINARY constant */
     uint8_t no_php_ini;      /* no file is read */
+    uint8_t extended_info;   /* scripts are compiled with what debuggers and profilers want */
 };
 
 /* Ini values that matter before PHP sees a request: mostly how its parameters name a script. */
@@ -69,7 +70,7 @@ int forkyard_shim_set_ini(const char *name, const char *value, int mode);
 
 /* What PHP can be asked about itself. */
 enum forkyard_shim_report {
-    FORKYARD_SHIM_VERSION_TEXT = 0, /* the engine and its extensions */
+    FORKYARD_SHIM_VERSION_TEXT = 0, /* PHP, the engine and its extensions */
     FORKYARD_SHIM_MODULES = 1,
     FORKYARD_SHIM_INFO = 2
 };

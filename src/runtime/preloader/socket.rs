@@ -1,9 +1,8 @@
 //! Lines with descriptors, to and from the master.
 
-use forkyard::runtime::php::protocol::{Answer, SOCKET};
-use forkyard::sys::{self, fd};
+use crate::runtime::php::protocol::Answer;
+use crate::sys::{self, fd};
 use std::collections::VecDeque;
-use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// The longest line: a pool's settings with all of its ini values are far shorter.
@@ -11,7 +10,8 @@ const MAX_LINE_BYTES: usize = 4 << 20;
 const READ_BYTES: usize = 64 << 10;
 
 /// The preloader's end of the socket.
-pub(crate) struct Socket {
+#[derive(Debug)]
+pub struct Socket {
     fd: OwnedFd,
     buffer: Vec<u8>,
     /// Every line of the master's has descriptors, which come with its first byte: one group a line.
@@ -19,16 +19,20 @@ pub(crate) struct Socket {
 }
 
 /// A line and its descriptors.
-pub(crate) struct Message {
-    pub(crate) line: Vec<u8>,
-    pub(crate) descriptors: Vec<OwnedFd>,
+#[derive(Debug)]
+pub struct Message {
+    /// The line, without its end.
+    pub line: Vec<u8>,
+    /// What came with it.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 impl Socket {
-    /// Takes the descriptor that the master has left.
-    pub(crate) fn adopt() -> sys::Result<Socket> {
-        // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
-        let fd = unsafe { fd::adopt(SOCKET) };
+    /// On the descriptor that the master has left ([`SOCKET`](crate::runtime::php::protocol::SOCKET)).
+    ///
+    /// # Errors
+    /// It is not open.
+    pub fn new(fd: OwnedFd) -> sys::Result<Socket> {
         fd::set_close_on_exec(fd.as_fd(), true)?;
         fd::set_nonblocking(fd.as_fd(), false)?;
         Ok(Socket {
@@ -39,7 +43,10 @@ impl Socket {
     }
 
     /// The next line; `None` when the master has closed the socket.
-    pub(crate) fn receive(&mut self) -> sys::Result<Option<Message>> {
+    ///
+    /// # Errors
+    /// The system call that failed, or a line that is too long.
+    pub fn receive(&mut self) -> sys::Result<Option<Message>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let mut line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -72,7 +79,7 @@ impl Socket {
     }
 
     /// Sends one line. A master that is gone needs no answer: the next `receive` finds the end.
-    pub(crate) fn answer(&self, answer: &Answer) {
+    pub fn answer(&self, answer: &Answer) {
         let Ok(mut line) = serde_json::to_vec(answer) else {
             return;
         };
@@ -90,9 +97,4 @@ impl Socket {
             }
         }
     }
-}
-
-/// Says something that must not be lost before there is a log.
-pub(crate) fn last_words(text: &str) {
-    let _ = writeln!(std::io::stderr(), "forkyard-php: {text}");
 }

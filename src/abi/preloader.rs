@@ -1,0 +1,232 @@
+//! A preloader by the C ABI: an application's process, in whatever language, forks workers from itself.
+
+use super::{Handle, Text};
+use crate::runtime::php::protocol::{EXIT_START_FAILED, SOCKET};
+use crate::runtime::preloader::{Preloader, Socket, Wanted};
+use crate::sys::process::{Side, fork_sibling};
+use crate::sys::{fd, signal, title};
+use crate::worker::{self, Request, Runtime};
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::AsFd;
+
+/// `forkyard_preloader`.
+#[derive(Debug)]
+pub struct CPreloader {
+    preloader: Preloader,
+    /// The pool's application as JSON, with a NUL behind it.
+    application: Vec<u8>,
+    wanted: Option<Wanted>,
+}
+
+/// `forkyard_answer`.
+type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
+
+/// An application that is called through C.
+struct Foreign {
+    answer: AnswerFn,
+    data: *mut c_void,
+}
+
+impl Runtime for Foreign {
+    fn answer(&mut self, request: &mut Request<'_>) {
+        request.describe_from_params();
+        let uri = request.param(b"SCRIPT_NAME").to_vec();
+        if !request.answer_builtin(&uri, b"") {
+            request.set_stage(crate::scoreboard::Stage::Executing);
+            // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
+            // outlives the call.
+            unsafe { (self.answer)(super::handle(request), self.data) };
+        }
+    }
+}
+
+/// Takes the master's first line. Null: the master is gone or says nonsense; the process has to end.
+#[unsafe(no_mangle)]
+pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
+    title::prepare();
+    signal::ignore_pipe();
+    // SAFETY: the header's contract: called once, in a process that a master started with this descriptor.
+    let socket = Socket::new(unsafe { fd::adopt(SOCKET) });
+    let begun = match socket.map(Preloader::begin) {
+        Ok(Ok(Some(preloader))) => preloader,
+        Ok(Ok(None)) => return std::ptr::null_mut(),
+        Ok(Err(error)) => {
+            eprintln!("forkyard: {error}");
+            return std::ptr::null_mut();
+        }
+        Err(error) => {
+            eprintln!(
+                "forkyard: a preloader is started by forkyard, with a socket as descriptor {SOCKET}: {error}"
+            );
+            return std::ptr::null_mut();
+        }
+    };
+    let pool = &begun.kit.settings.pool;
+    title::set(&format!("{}: preloader {}", pool.title, pool.name));
+    let mut application = serde_json::to_vec(&pool.application).unwrap_or_default();
+    application.push(0);
+    Box::into_raw(Box::new(CPreloader {
+        preloader: begun,
+        application,
+        wanted: None,
+    }))
+}
+
+/// # Safety
+/// `preloader` came from [`forkyard_preloader_begin`] and was not given to [`forkyard_worker_run`].
+unsafe fn exclusive<'a>(preloader: *mut CPreloader) -> &'a mut CPreloader {
+    // SAFETY: the caller's promise; C calls from one thread, one call at a time.
+    unsafe { &mut *preloader }
+}
+
+/// The pool's application, as JSON.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_application(preloader: *mut CPreloader) -> Text {
+    // SAFETY: the header's contract.
+    super::text(unsafe { &exclusive(preloader).application })
+}
+
+/// Becomes what the pool says. 0, or -1: it was told to the master, and the process has to end.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -> c_int {
+    // SAFETY: the header's contract.
+    let preloader = unsafe { &exclusive(preloader).preloader };
+    match preloader.settle() {
+        Ok(()) => 0,
+        Err(error) => {
+            preloader.failed(&error.to_string());
+            -1
+        }
+    }
+}
+
+/// The application is loaded.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_ready(
+    preloader: *mut CPreloader,
+    version: *const c_char,
+    length: usize,
+) {
+    // SAFETY: the header's contract.
+    let (preloader, version) = unsafe { (exclusive(preloader), super::bytes(version.cast(), length)) };
+    preloader.preloader.ready(&String::from_utf8_lossy(version));
+}
+
+/// The application can't be loaded.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_failed(
+    preloader: *mut CPreloader,
+    message: *const c_char,
+    length: usize,
+) {
+    // SAFETY: the header's contract.
+    let (preloader, message) = unsafe { (exclusive(preloader), super::bytes(message.cast(), length)) };
+    preloader.preloader.failed(&String::from_utf8_lossy(message));
+}
+
+/// Waits until a worker is wanted: 1, or 0: the preloader is to end.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_wait(preloader: *mut CPreloader) -> c_int {
+    // SAFETY: the header's contract.
+    let preloader = unsafe { exclusive(preloader) };
+    match preloader.preloader.wait() {
+        Ok(Some(wanted)) => {
+            preloader.wanted = Some(wanted);
+            1
+        }
+        Ok(None) => 0,
+        Err(error) => {
+            log::error!("{error}");
+            0
+        }
+    }
+}
+
+/// Makes the worker that is wanted: 0 in the worker, its pid in the preloader, -1 if it could not be made, which the master
+/// has been told then.
+///
+/// # Safety
+/// As the header says: the process has one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> c_int {
+    // SAFETY: the header's contract.
+    let preloader = unsafe { exclusive(preloader) };
+    let Some(wanted) = preloader.wanted.take() else {
+        return -1;
+    };
+    // SAFETY: the header's contract: there is one thread, and the child goes on by forkyard_worker_run.
+    match unsafe { fork_sibling() } {
+        Ok(Side::Parent(pid)) => {
+            preloader.preloader.made(wanted.worker, pid);
+            pid
+        }
+        Ok(Side::Child) => {
+            signal::reset_in_child();
+            preloader.wanted = Some(wanted);
+            0
+        }
+        Err(error) => {
+            preloader.preloader.not_made(wanted.worker, &error.to_string());
+            -1
+        }
+    }
+}
+
+/// For a runtime that forks by itself: the worker that is wanted exists, or, with a pid below 1, could not be made.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_forked(preloader: *mut CPreloader, pid: c_int) {
+    // SAFETY: the header's contract.
+    let preloader = unsafe { exclusive(preloader) };
+    let Some(wanted) = preloader.wanted.take() else {
+        return;
+    };
+    if pid > 0 {
+        preloader.preloader.made(wanted.worker, pid);
+    } else {
+        preloader.preloader.not_made(wanted.worker, "fork failed");
+    }
+}
+
+/// In a worker: serves until it has to end; says the exit code.
+///
+/// # Safety
+/// As the header says: in the process that forkyard_preloader_fork made, once. `preloader` is gone afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_run(
+    preloader: *mut CPreloader,
+    answer: AnswerFn,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
+    let preloader = unsafe { Box::from_raw(preloader) };
+    let Some(wanted) = preloader.wanted else {
+        return EXIT_START_FAILED;
+    };
+    let (kit, null) = preloader.preloader.into_kit();
+    let pool = &kit.settings.pool;
+    title::set(&format!("{}: pool {}", pool.title, pool.name));
+    if let Err(error) = worker::settle_output(&wanted.seat, null.as_fd()) {
+        log::error!("worker failed to initialize: {error}");
+        return EXIT_START_FAILED;
+    }
+    drop(null);
+    worker::run(kit, wanted.seat, &mut Foreign { answer, data })
+}

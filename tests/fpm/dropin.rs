@@ -1,0 +1,203 @@
+//! In the place of Debian's php-fpm: its files, its unit's commands, nginx in front; once with php-fpm and once with
+//! forkyard-fpm.
+
+use crate::both::{OURS, STOCK, compare, is_root, is_stock_there, said};
+use crate::service::{Daemon, PATIENCE};
+use crate::support::nginx::{Nginx, curl};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TREE: &str = "/etc/php/8.2/fpm";
+const UNIT: &str = "/lib/systemd/system/php8.2-fpm.service";
+
+/// A copy of Debian's files that touches nothing outside of its directory.
+struct Copy {
+    directory: tempfile::TempDir,
+}
+
+impl Copy {
+    fn new() -> Copy {
+        let copy = Copy {
+            directory: tempfile::tempdir().expect("there is room"),
+        };
+        let path = copy.path("");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        std::fs::create_dir_all(copy.path("log")).expect("there is room");
+        let done = Command::new("cp")
+            .arg("-rL")
+            .arg(TREE)
+            .arg(copy.path("fpm"))
+            .status();
+        assert!(done.is_ok_and(|status| status.success()), "cp {TREE}");
+        for file in ["fpm/php-fpm.conf", "fpm/pool.d/www.conf"] {
+            let text = std::fs::read_to_string(copy.path(file)).expect("it was copied");
+            copy.write(file, &copy.moved(&text));
+        }
+        copy
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("writable");
+    }
+
+    /// A text in which Debian's paths are this copy's.
+    fn moved(&self, text: &str) -> String {
+        let directory = self.directory.path().to_string_lossy();
+        text.replace("/run/php/", &format!("{directory}/"))
+            .replace("/var/log/", &format!("{directory}/log/"))
+            .replace(&format!("{TREE}/"), &format!("{directory}/fpm/"))
+    }
+}
+
+/// The commands of a unit's setting, without the marks before them.
+fn commands(unit: &str, name: &str) -> Vec<String> {
+    let lines = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    lines
+        .map(|line| line.trim_start_matches('-').to_owned())
+        .collect()
+}
+
+#[test]
+fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
+    let Ok(unit) = std::fs::read_to_string(UNIT) else {
+        eprintln!("skipped: there is no {UNIT}");
+        return;
+    };
+    if !is_stock_there() || !is_root() {
+        return;
+    }
+    let lines = [STOCK, OURS].map(|program| {
+        let copy = Copy::new();
+        copy.write(
+            "a.php",
+            "<?php echo PHP_SAPI, ' ', ini_get('memory_limit'), ' ', get_current_user();",
+        );
+        let notified = copy.path("notify");
+        let socket = UnixDatagram::bind(&notified).expect("writable");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+
+        let start = commands(&unit, "ExecStart").remove(0);
+        let start = copy.moved(&start);
+        let mut words = start.split_whitespace();
+        assert_eq!(words.next(), Some(STOCK));
+        let mut daemon = Daemon::run(Command::new(program).args(words).env("NOTIFY_SOCKET", &notified));
+        let mut buffer = [0; 1000];
+        let length = socket.recv(&mut buffer).expect("it says when it is ready");
+        let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        assert!(said.contains("READY=1"), "{program}: {said}");
+        assert!(
+            said.contains(&format!("MAINPID={}", daemon.child.id())),
+            "{program}: {said}"
+        );
+        let pid = std::fs::read_to_string(copy.path("php8.2-fpm.pid")).expect("there is a pid file");
+        assert_eq!(pid, daemon.child.id().to_string());
+
+        // What Debian's helper for alternatives looks for in the pool's file.
+        let post = commands(&unit, "ExecStartPost").remove(0);
+        let pool = copy.moved(post.split_whitespace().nth(3).unwrap_or_default());
+        let pool = std::fs::read_to_string(pool).expect("the helper's file");
+        let line = pool.lines().find_map(|line| line.strip_prefix("listen = "));
+        let fastcgi = PathBuf::from(line.expect("it says where it listens"));
+        let metadata = std::fs::metadata(&fastcgi).expect("it listens");
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o660);
+
+        let nginx = Nginx::start(
+            &format!(
+                "root {};\nlocation ~ \\.php$ {{ include /etc/nginx/fastcgi.conf; fastcgi_pass unix:{}; }}",
+                copy.path("").display(),
+                fastcgi.display()
+            ),
+            "",
+        );
+        let page = || curl(&[&nginx.url("/a.php")]);
+        assert_eq!(page(), "fpm-fcgi 128M root");
+
+        let reload = commands(&unit, "ExecReload").remove(0);
+        let reload = reload.replace("$MAINPID", &daemon.child.id().to_string());
+        let mut words = reload.split_whitespace();
+        let done = Command::new(words.next().unwrap_or_default())
+            .args(words)
+            .status();
+        assert!(done.is_ok_and(|status| status.success()), "{reload}");
+        assert_eq!(page(), "fpm-fcgi 128M root");
+
+        // systemd's way to stop what says nothing else.
+        daemon.signal(nix::sys::signal::Signal::SIGTERM);
+        let status = daemon.child.wait().expect("it is our child");
+        assert!(status.success(), "{program}: {status}");
+        assert!(!fastcgi.exists() && !copy.path("php8.2-fpm.pid").exists());
+        let log = std::fs::read_to_string(copy.path("log/php8.2-fpm.log")).expect("a log");
+        milestones(&log)
+    });
+    assert_eq!(lines[0], lines[1]);
+}
+
+/// The lines by which programs follow a php-fpm, without times and numbers.
+fn milestones(log: &str) -> Vec<String> {
+    let known = [
+        "fpm is running",
+        "ready to handle",
+        "Reloading in progress",
+        "Terminating",
+        "exiting, bye-bye",
+    ];
+    let text = |line: &str| line.split_once("] ").map(|(_, text)| text.to_owned());
+    let lines = log.lines().filter_map(text);
+    let mut found: Vec<String> = lines
+        .filter(|line| known.iter().any(|start| line.contains(start)))
+        .map(|line| line.split(", pid").next().unwrap_or_default().to_owned())
+        .collect();
+    // php-fpm starts anew on a reload, and says so again.
+    found.dedup();
+    let again = found.iter().rposition(|line| line.contains("Reloading"));
+    if let Some(at) = again {
+        found = [&found[..=at], &found[found.len() - 2..]].concat();
+    }
+    found
+}
+
+/// Everything that Debian's files show and do not set, one line at a time: both programs read it alike.
+#[test]
+fn every_line_that_debian_comments_out_is_read_alike() {
+    if !is_stock_there() || !is_root() || !Path::new(TREE).exists() {
+        return;
+    }
+    let copy = Copy::new();
+    let prefix = copy.path("").to_string_lossy().trim_end_matches('/').to_owned();
+    let mut fine = 0;
+    for file in ["fpm/php-fpm.conf", "fpm/pool.d/www.conf"] {
+        let text = std::fs::read_to_string(copy.path(file)).expect("it was copied");
+        let lines = text.lines().filter_map(|line| line.strip_prefix(';'));
+        for line in lines.filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase())) {
+            copy.write(
+                file,
+                &format!("{text}\n{line}\n").replace("/path/to/pools/$pool", &prefix),
+            );
+            if file == "fpm/php-fpm.conf" {
+                let (before, include) = text.rsplit_once("include=").expect("Debian's includes pools");
+                copy.write(file, &format!("{before}\n{line}\ninclude={include}"));
+            }
+            let main = copy.path("fpm/php-fpm.conf").to_string_lossy().into_owned();
+            let arguments = ["-n", "-tt", "-p", &prefix, "-y", &main];
+            if line.contains("setfib") {
+                // php-fpm says the wrong line of the file that includes, so that the rest is not the same.
+                let [stock, ours] = [STOCK, OURS].map(|program| said(program, &arguments));
+                assert!(stock.0.contains("unknown entry 'listen.setfib'"), "{}", stock.0);
+                assert_eq!((stock.0.lines().next(), stock.1), (ours.0.lines().next(), ours.1));
+                continue;
+            }
+            let dump = compare(line, &arguments).unwrap_or_else(|text| panic!("{text}"));
+            fine += usize::from(dump.contains("test is successful"));
+        }
+        copy.write(file, &text);
+    }
+    assert!(fine > 50, "only {fine} lines are right");
+}

@@ -1,0 +1,323 @@
+//! `forkyard import`: the TOML means what php-fpm's files mean.
+
+use crate::both::is_root;
+use crate::files::{CASES, FULL, VALUES, prepare, write};
+use forkyard::config::fpm::{Options, test};
+use forkyard::config::import::{Imported, import};
+use forkyard::config::{Address, Application, Config, Host, Listen, parse};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const OURS: &str = env!("CARGO_BIN_EXE_forkyard");
+
+fn options(path: &str) -> Options {
+    Options {
+        config: Some(path.to_owned()),
+        allow_root: true,
+        no_php_ini: false,
+        ..Options::default()
+    }
+}
+
+/// What both ways of writing can say.
+fn comparable(mut config: Config) -> Config {
+    config.path = PathBuf::new();
+    for pool in &mut config.pools {
+        pool.title.clear();
+        pool.without_effect.clear();
+        pool.env = last_of_each(&pool.env);
+        if pool.status_path.as_deref() == Some("/") {
+            pool.status_path = None;
+        }
+        if pool.ping_path.as_deref() == Some("/") || pool.ping_path == pool.status_path {
+            pool.ping_path = None;
+        }
+        if pool.ping_path.is_none() {
+            "pong".clone_into(&mut pool.ping_response);
+        }
+        pool.listen.backlog = pool.listen.backlog.max(-1);
+        let is_unix = matches!(pool.listen.address, Address::Unix(_));
+        if is_unix {
+            pool.listen.allowed_clients.clear();
+            pool.listen.mode &= 0o777;
+        } else {
+            let (address, clients) = (pool.listen.address.clone(), pool.listen.allowed_clients.clone());
+            pool.listen = Listen {
+                address,
+                backlog: pool.listen.backlog,
+                owner: None,
+                group: None,
+                mode: 0o660,
+                allowed_clients: clients,
+            };
+        }
+        if let Application::Php(php) = &mut pool.application {
+            php.limit_extensions.retain(|ending| ending.starts_with('.'));
+            php.php_value = last_of_each(&php.php_value);
+            php.php_admin_value = last_of_each(&php.php_admin_value);
+        }
+    }
+    config
+}
+
+/// The last one is applied last, and is the only one that is seen.
+fn last_of_each(list: &[(String, String)]) -> Vec<(String, String)> {
+    let later = |at: usize| list[at + 1..].iter().any(|(name, _)| *name == list[at].0);
+    (0..list.len())
+        .filter(|at| !later(*at))
+        .map(|at| list[at].clone())
+        .collect()
+}
+
+/// Imports a file and reads the outcome; says whether php-fpm would take the file.
+fn round_trip(path: &str) -> Option<Imported> {
+    let host = Host::default();
+    let imported = import(&options(path), &host);
+    let text = imported.text.clone()?;
+    let loaded = match parse(&text, Path::new("imported.toml"), &host) {
+        Ok(loaded) => loaded,
+        Err(errors) => panic!("{path}: {errors}\n{text}"),
+    };
+    let config = imported.config.clone().expect("there is one with the text");
+    let (ours, theirs) = (comparable(loaded.config), comparable(config));
+    if ours != theirs {
+        let [ours, theirs] = [ours, theirs].map(|config| format!("{config:#?}"));
+        let mut pairs = ours.lines().zip(theirs.lines());
+        let first = pairs.find(|(ours, theirs)| ours != theirs);
+        panic!("{path}: {first:?}\n{text}");
+    }
+    Some(imported)
+}
+
+#[test]
+fn whatever_php_fpm_takes_means_the_same_as_toml() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    prepare(directory.path());
+    let mut taken = 0;
+    for (at, text) in CASES.iter().chain(&[FULL, VALUES, "{POOL}"]).enumerate() {
+        let path = write(directory.path(), &format!("{at}.conf"), text);
+        let fits = test(&options(&path), false, &Host::default()).0;
+        // Users that are not there, and hosts, are for the TOML's own check.
+        if !fits || text.contains("[]") && text.len() < 5 {
+            continue;
+        }
+        taken += usize::from(round_trip(&path).is_some());
+    }
+    assert!(taken >= 5, "only {taken} files are right");
+}
+
+#[test]
+fn debians_files_are_taken_over_whole_with_their_comments() {
+    let stock = "/etc/php/8.2/fpm/php-fpm.conf";
+    if !is_root() || !Path::new(stock).exists() {
+        return;
+    }
+    let imported = round_trip(stock).expect("Debian's files are right");
+    assert_eq!(imported.lost, []);
+    let text = imported.text.expect("there is a text");
+    for expected in [
+        "\n[pool.www]\n",
+        "# Default Value: (min_spare_servers + max_spare_servers) / 2\nstart_servers = 2\n",
+        "listen.owner = \"www-data\"\n",
+        "daemonize = true\n",
+    ] {
+        assert!(text.contains(expected), "{expected}\n{text}");
+    }
+}
+
+/// What is documented: the command, the exit codes, and what it says.
+#[test]
+fn the_command_says_what_it_could_not_take_over() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    let path = directory.path();
+    let source = "[global]\nerror_log = {DIR}/log\n[www]\nuser = www-data\n; one is enough\npm = static\n\
+                  pm.max_children = 1 ; for now\npm.max_spawn_rate = 3\nlisten = {DIR}/www.sock\n\
+                  php_value[memory_limit] = 12M\nevents.nothing = 1\n";
+    let file = write(path, "php-fpm.conf", &source.replace("events.nothing = 1\n", ""));
+    let target = path.join("forkyard.toml");
+    let run = |file: &str| {
+        let arguments = ["import", file, "-F", "-o"];
+        Command::new(OURS)
+            .args(arguments)
+            .arg(&target)
+            .output()
+            .expect("it runs")
+    };
+    let output = run(&file);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = format!(
+        "{file}:8: [pool www] pm.max_spawn_rate is not taken over: it has no effect with pm = static\n"
+    );
+    assert_eq!(said, expected);
+    let text = std::fs::read_to_string(&target).expect("it was written");
+    let expected = format!(
+        "# Made of {file} by forkyard import. conf/forkyard.toml shows every key.\n\n[global]\n\
+         error_log = \"{0}/log\"\n\n[pool.www]\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
+         pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n\n\
+         [pool.www.application.php_value]\nmemory_limit = \"12M\"\n",
+        path.display()
+    );
+    // Tables may come in any order.
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&text), sorted(&expected), "{text}");
+    let check = Command::new(OURS)
+        .args(["check", "-c"])
+        .arg(&target)
+        .output()
+        .expect("it runs");
+    assert_eq!(check.status.code(), Some(0), "{check:?}");
+
+    // What is there is not written over, and what php-fpm refuses makes nothing.
+    let again = run(&file);
+    assert_eq!(again.status.code(), Some(70), "{again:?}");
+    std::fs::remove_file(&target).expect("it is ours");
+    let wrong = run(&write(path, "wrong.conf", source));
+    assert_eq!(wrong.status.code(), Some(78), "{wrong:?}");
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(
+        said.contains("wrong.conf:11] unknown entry 'events.nothing'"),
+        "{said}"
+    );
+    assert!(
+        !target.exists() && !path.join("log").exists(),
+        "an import makes no log"
+    );
+}
+
+/// xorshift64: a seed gives the same files again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit.max(1) as u64) as usize
+    }
+
+    fn of<'t>(&mut self, words: &[&'t str]) -> &'t str {
+        words[self.below(words.len())]
+    }
+}
+
+/// Lines that php-fpm takes in any pool.
+const LINES: &[(&str, &[&str])] = &[
+    ("user", &["www-data", "root", "33", "nobody"]),
+    ("group", &["www-data", "0", "nogroup"]),
+    ("listen.backlog", &["511", "-1", "-7", "0"]),
+    ("listen.owner", &["www-data", "0"]),
+    ("listen.group", &["www-data", "5", ""]),
+    ("listen.mode", &["0666", "660", "7", "04777", ""]),
+    ("process.priority", &["-19", "0", "20"]),
+    ("process.dumpable", &["yes", "no", "1"]),
+    ("pm.max_requests", &["0", "500", "-3"]),
+    ("pm.max_spawn_rate", &["1", "64"]),
+    ("pm.process_idle_timeout", &["1", "2m", "3d"]),
+    ("pm.status_path", &["/status", "\"/a/b-c_d.e~\""]),
+    ("ping.path", &["/ping", "/status"]),
+    ("ping.response", &["pong", "\"a 'b' $pool\"", "é"]),
+    ("request_terminate_timeout", &["0", "7", "90s", "2h", "30d"]),
+    ("rlimit_files", &["0", "1024"]),
+    ("rlimit_core", &["0", "unlimited", "7"]),
+    ("chdir", &["/", "/tmp"]),
+    ("catch_workers_output", &["yes", "no"]),
+    ("decorate_workers_output", &["on", "off"]),
+    ("clear_env", &["true", "false"]),
+    (
+        "security.limit_extensions",
+        &[".php", ".php .phar  .x", "", "\".a b .c\""],
+    ),
+    ("env[A]", &["one", "$HOME", "\"with ; and # \\\"\"", "$pool"]),
+    ("env[B.C]", &["2", "'$$'"]),
+    ("env[a b]", &["c"]),
+    ("php_value[memory_limit]", &["1M", "\"2 M\""]),
+    ("php_value[session.save_path]", &["/tmp/$pool", "\"N;/path\""]),
+    ("php_flag[display_errors]", &["on", "off", ""]),
+    ("php_admin_value[error_log]", &["rel.log", "/abs.log", "syslog"]),
+    ("php_admin_value[disable_functions]", &["exec,system"]),
+    ("php_admin_flag[log_errors]", &["yes"]),
+];
+
+const GLOBALS: &[(&str, &[&str])] = &[
+    ("pid", &["rel.pid", "/run/x.pid", ""]),
+    ("log_level", &["debug", "NOTICE", "warning", "Error", "alert"]),
+    ("process_control_timeout", &["0", "5", "3m"]),
+    ("process.max", &["0", "128"]),
+    ("process.priority", &["-5", "19"]),
+    ("daemonize", &["yes", "no"]),
+    ("rlimit_files", &["0", "4096"]),
+    ("rlimit_core", &["unlimited", "0", "1000"]),
+];
+
+fn random_file(random: &mut Random, directory: &str) -> String {
+    let mut text = format!("[global]\nerror_log = {directory}/log\n");
+    for (name, values) in GLOBALS {
+        if random.below(2) == 0 {
+            text.push_str(&format!("{name} = {}\n", random.of(values)));
+        }
+    }
+    let pools = 1 + random.below(4);
+    for at in 0..pools {
+        let name = format!("{}{at}", random.of(&["www", "a.b", "x-y", "é", "with blank "]));
+        let listen = match random.below(6) {
+            0 => format!("{}", 9000 + at),
+            1 => format!("127.0.0.1:{}", 9100 + at),
+            2 => format!("[::1]:{}", 9200 + at),
+            3 => format!("localhost:{}", 9300 + at),
+            4 => format!("run/{at}.sock\nprefix = /tmp"),
+            _ => format!("/tmp/$pool-{at}.sock"),
+        };
+        let pm = random.of(&[
+            "static",
+            "ondemand",
+            "dynamic\npm.min_spare_servers = 1\npm.max_spare_servers = 3",
+            "Dynamic\npm.min_spare_servers = 2\npm.max_spare_servers = 2\npm.start_servers = 2",
+        ]);
+        text.push_str(&format!(
+            "[{name}]\nlisten = {listen}\npm = {pm}\npm.max_children = 5\n"
+        ));
+        for (name, values) in LINES {
+            for _ in 0..random.below(3) {
+                if random.below(4) == 0 {
+                    text.push_str("; a remark\n");
+                }
+                text.push_str(&format!("{name} = {}\n", random.of(values)));
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn random_configurations_mean_the_same_as_toml() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    let own = directory.path().to_string_lossy().into_owned();
+    std::fs::create_dir_all("/tmp/run").expect("a directory for relative sockets");
+    let mut taken = 0;
+    for seed in 1..=300_u64 {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let text = random_file(&mut random, &own);
+        let path = directory.path().join("random.conf");
+        std::fs::write(&path, &text).expect("writable");
+        let outcome = std::panic::catch_unwind(|| round_trip(&path.to_string_lossy()).is_some());
+        match outcome {
+            Ok(is_taken) => taken += usize::from(is_taken),
+            Err(_) => panic!("seed {seed}:\n{text}"),
+        }
+    }
+    assert!(taken > 150, "only {taken} of 300 files are right");
+}

@@ -1,0 +1,88 @@
+//! What is said when the daemon can't start, and how it exits then; foreground and background alike.
+
+use crate::both::{compare, is_root, is_stock_there};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+/// A configuration that is right but for what is put in.
+fn write(directory: &Path, global: &str, pool: &str) -> String {
+    let path = directory.join("php-fpm.conf");
+    let text = format!(
+        "[global]\nerror_log = {}/log\n{global}\n[www]\nuser = www-data\npm = static\npm.max_children = 1\n{pool}\n",
+        directory.display()
+    );
+    std::fs::write(&path, text).expect("the directory is writable");
+    path.to_string_lossy().into_owned()
+}
+
+fn log(directory: &Path) -> String {
+    let path = directory.join("log");
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let _ = std::fs::remove_file(path);
+    text
+}
+
+#[test]
+fn a_start_that_fails_has_php_fpms_words_and_code() {
+    if !is_stock_there() || !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    let path = directory.path();
+    let held = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let busy = held.local_addr().expect("it is bound");
+    let taken = path.join("taken.sock");
+    let _taken = UnixListener::bind(&taken).expect("the directory is writable");
+    let free = format!("listen = {}/free.sock", path.display());
+    let cases = [
+        ("", format!("listen = {busy}"), "Address already in use (98)"),
+        ("", "listen = 70000".to_owned(), "invalid port value '70000'"),
+        ("", "listen = /nonexistent/a.sock".to_owned(), "unable to bind"),
+        ("", format!("{free}\nlisten.owner = nosuchuser"), "cannot get uid"),
+        (
+            "",
+            format!("{free}\nlisten.group = nosuchgroup"),
+            "cannot get gid",
+        ),
+        ("", format!("{free}\nuser = root"), "other than root"),
+        (
+            "pid = /nonexistent/pid",
+            free.clone(),
+            "Unable to create the PID file",
+        ),
+        ("pid = /", free.clone(), "Unable to create the PID file"),
+        (
+            "error_log = /nonexistent/log",
+            free.clone(),
+            "failed to open error_log",
+        ),
+        (
+            "",
+            format!("listen = {}", taken.display()),
+            "Another FPM instance",
+        ),
+    ];
+    for (global, pool, expected) in &cases {
+        let file = write(path, global, pool);
+        for how in ["-F", "-D"] {
+            let said = compare(pool, &["-n", how, "-y", &file]).unwrap_or_else(|text| panic!("{how} {text}"));
+            assert!(said.contains(expected), "{said}");
+            // Whoever reads the log finds it there as well: once from each program.
+            let log = log(path);
+            let count = log.matches("FPM initialization failed").count();
+            assert!(*global == "error_log = /nonexistent/log" || count == 2, "{log}");
+        }
+    }
+}
+
+#[test]
+fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
+    if !is_stock_there() || !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    let file = write(directory.path(), "", "listen = nosuch.invalid:9000");
+    let said = compare("unknown host", &["-n", "-F", "-y", &file]).unwrap_or_else(|text| panic!("{text}"));
+    assert!(said.contains("getaddrinfo: "), "{said}");
+}
