@@ -4,6 +4,7 @@ use crate::support::daemon::{Daemon, directory, php_pool};
 use crate::support::fcgi::Params;
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -184,6 +185,38 @@ fn a_program_that_cannot_be_executed_changes_nothing() {
     let path = program(&installed.daemon.dir);
     replace(&path, b"no program");
     installed.assert_refused("execve");
+}
+
+/// Descriptors of a process that would survive exec.
+fn surviving(pid: u32) -> BTreeSet<u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("descriptors");
+    let numbers = entries.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let text = fs::read_to_string(&path).ok()?;
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
+        let number = path.file_name()?.to_str()?.parse().ok()?;
+        (flags & nix::libc::O_CLOEXEC as u32 == 0).then_some(number)
+    });
+    numbers.collect()
+}
+
+/// It could, and then it is gone.
+#[test]
+fn a_program_that_is_removed_meanwhile_changes_nothing() {
+    let installed = Installed::start(STATIC);
+    let real = installed.daemon.dir.join("bin/real");
+    fs::rename(program(&installed.daemon.dir), &real).expect("rename");
+    let script = format!("#!/bin/sh\nrm \"$0\"\nexec {} \"$@\"\n", real.display());
+    replace(&program(&installed.daemon.dir), script.as_bytes());
+    let before = surviving(installed.daemon.pid());
+    installed.assert_refused("execve");
+    installed.daemon.wait_for("the new program takes over");
+    assert_eq!(
+        surviving(installed.daemon.pid()),
+        before,
+        "nothing is passed on by accident"
+    );
 }
 
 #[test]
