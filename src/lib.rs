@@ -5,6 +5,7 @@
 //!
 //! * [`cli`]: the command line.
 //! * [`config`]: what the operator wrote, turned into what it means.
+//! * [`confine`]: what is closed to a pool beyond the rights of its user.
 //! * [`estate`]: what a master leaves to the next one.
 //! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
 //! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
@@ -24,6 +25,7 @@
 pub mod abi;
 pub mod cli;
 pub mod config;
+pub mod confine;
 pub mod estate;
 pub mod fastcgi;
 pub mod keeper;

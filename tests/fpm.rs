@@ -1,5 +1,7 @@
 //! forkyard-fpm beside the php-fpm that the system has.
 
+#[path = "fpm/access.rs"]
+mod access;
 #[path = "fpm/both.rs"]
 mod both;
 #[path = "fpm/commands.rs"]
@@ -10,6 +12,10 @@ mod dropin;
 mod files;
 #[path = "fpm/import.rs"]
 mod import;
+#[path = "fpm/pair.rs"]
+mod pair;
+#[path = "fpm/said.rs"]
+mod said;
 #[path = "fpm/service.rs"]
 mod service;
 #[path = "fpm/start.rs"]
@@ -23,3 +29,5 @@ mod start;
 mod support;
 #[path = "fpm/takeover.rs"]
 mod takeover;
+#[path = "fpm/upstream.rs"]
+mod upstream;

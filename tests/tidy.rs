@@ -150,3 +150,26 @@ fn nothing_is_left_to_do() {
         );
     }
 }
+
+/// A document that names a test names one that is there.
+#[test]
+fn tests_that_are_named_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    rust_files(&root.join("tests"), &mut files);
+    rust_files(&root.join("src"), &mut files);
+    let code: String = files
+        .iter()
+        .map(|path| fs::read_to_string(path).expect("UTF-8"))
+        .collect();
+    let path = root.join("docs/php-fpm-differences.md");
+    let text = fs::read_to_string(path).expect("the document");
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_suffix("` |")?.rsplit_once("| `"));
+    let names: Vec<&str> = rows.map(|(_, name)| name).collect();
+    assert!(names.len() > 20, "the table is there");
+    for name in names {
+        assert!(code.contains(&format!("fn {name}(")), "there is no test {name}");
+    }
+}

@@ -140,7 +140,7 @@ fn run(options: Options) -> ExitCode {
         title: "php-fpm",
         reload: Box::new(move || reload(&options)),
     };
-    start(config, persona, background, heritage, failure::lines)
+    start(config, persona, background, heritage, failure::of)
 }
 
 fn load_for_rehearsal(options: &Options) -> Result<Config, String> {

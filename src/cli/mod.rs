@@ -7,7 +7,7 @@ mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::estate::Heritage;
-use crate::logs::Log;
+use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
 use crate::sys::{self, fd, invocation, process, title};
 use clap::{Parser, Subcommand};
@@ -129,18 +129,25 @@ fn run(path: &Path, background: Option<bool>) -> ExitCode {
     };
     let persona = Persona::forkyard(path.to_owned());
     let background = background.unwrap_or(config.global.daemonize);
-    start(config, persona, background, heritage, |error| {
-        vec![error.to_string()]
+    start(config, persona, background, heritage, |error| Failure {
+        lines: vec![error.to_string()],
+        code: EXIT_CONFIG,
     })
 }
 
-/// Becomes the daemon. `words`: what is to be said of an error, a line each.
+/// What is said when the daemon did not start, a line each, and how it exits then.
+struct Failure {
+    lines: Vec<String>,
+    code: u8,
+}
+
+/// Becomes the daemon. `failure`: what becomes of an error.
 fn start(
     config: Config,
     persona: Persona,
     background: bool,
     heritage: Heritage,
-    words: impl Fn(&RunError) -> Vec<String>,
+    failure: impl Fn(&RunError) -> Failure,
 ) -> ExitCode {
     // Whoever takes over is the daemon already.
     let launcher = if background && heritage.document.is_none() && heritage.problem.is_none() {
@@ -155,8 +162,14 @@ fn start(
         None
     };
     let is_seen = config.global.error_log == LogTarget::Stderr;
+    let logs_to_stderr = needs_stderr(&config);
     let ready = move || {
         if let Some(launcher) = launcher {
+            if !logs_to_stderr {
+                if let Err(error) = fd::let_go_of_standard_streams() {
+                    log::warn!("the standard streams stay open: {error}");
+                }
+            }
             launcher.report(0);
             // Whoever started it may wait for the end of these.
             if let Err(error) = leave_streams(is_seen) {
@@ -168,14 +181,14 @@ fn start(
     match master::run_with(config, handlers, persona, &program_directory(), heritage, ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let lines = words(&error);
+            let Failure { lines, code } = failure(&error);
             lines.iter().for_each(|line| log::error!("{line}"));
             if !is_seen {
                 // Whoever started it looks here first. Nothing is opened for it, so nothing can fail.
                 let _ = Log::install().direct(&LogTarget::Stderr, LogLevel::Notice);
                 lines.iter().for_each(|line| log::error!("{line}"));
             }
-            ExitCode::from(EXIT_CONFIG)
+            ExitCode::from(code)
         }
     }
 }
@@ -190,6 +203,17 @@ fn leave_streams(logs_to_stderr: bool) -> sys::Result<()> {
         null.as_fd()
     };
     fd::replace_standard_streams(null.as_fd(), Some((null.as_fd(), error)))
+}
+
+/// Whether a log goes to the stream that this process was started with.
+fn needs_stderr(config: &Config) -> bool {
+    let is_log = match &config.global.error_log {
+        LogTarget::Stderr => true,
+        LogTarget::File(path) => is_stderr(path),
+        LogTarget::Syslog { .. } => false,
+    };
+    let mut access = config.pools.iter().filter_map(|pool| pool.access.as_ref());
+    is_log || access.any(|access| is_stderr(&access.path))
 }
 
 /// Where this program's executable is, and those that it starts.

@@ -9,7 +9,9 @@ use clap::ValueEnum;
 pub(super) enum Shown {
     Global,
     Pool,
-    Application,
+    Php,
+    Cgi,
+    Wrapped,
     /// What php-fpm has and forkyard has not.
     Absent,
     /// php-fpm's directives in docs/forkyard-fpm.md.
@@ -21,7 +23,9 @@ pub(super) fn table(shown: Shown) -> String {
     match shown {
         Shown::Global => settings::render(Section::Global),
         Shown::Pool => settings::render(Section::Pool),
-        Shown::Application => settings::render(Section::Application),
+        Shown::Php => settings::render(Section::Php),
+        Shown::Cgi => settings::render_runtime(Section::Cgi),
+        Shown::Wrapped => settings::render_runtime(Section::Wrapped),
         Shown::Absent => settings::render_absent(),
         Shown::Fpm => directives::render(),
     }

@@ -4,7 +4,9 @@ use super::error::Place;
 use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
-use super::units::{Core, Flag, IniValue, Level, Manager, Mode, Size, Text, Texts, Time, Whole};
+use super::units::{
+    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, RequestRule, Size, Text, Texts, Time, Whole,
+};
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
 macro_rules! draft {
@@ -42,6 +44,11 @@ draft! {
             pid: Text = "pid",
             error_log: Text = "error_log",
             log_level: Level = "log_level",
+            log_format: Format = "log_format",
+            log_limit: Whole = "log_limit",
+            syslog_ident: Text = "syslog.ident",
+            syslog_facility: Facility = "syslog.facility",
+            systemd_interval: Time = "systemd_interval",
             process_control_timeout: Time = "process_control_timeout",
             process_max: Whole = "process.max",
             process_priority: Whole = "process.priority",
@@ -66,6 +73,8 @@ draft! {
             listen_group: Text = "listen.group",
             listen_mode: Mode = "listen.mode",
             listen_allowed_clients: Texts = "listen.allowed_clients",
+            listen_acl_users: Texts = "listen.acl_users",
+            listen_acl_groups: Texts = "listen.acl_groups",
             user: Text = "user",
             group: Text = "group",
             pm: Manager = "pm",
@@ -92,8 +101,20 @@ draft! {
             process_priority: Whole = "process.priority",
             process_dumpable: Flag = "process.dumpable",
             no_new_privs: Flag = "no_new_privs",
+            apparmor_hat: Text = "apparmor_hat",
+            confine_read: Texts = "confine.read",
+            confine_write: Texts = "confine.write",
+            confine_deny_system_calls: Flag = "confine.deny_system_calls",
+            confine_private_tmp: Flag = "confine.private_tmp",
+            cgroup_parent: Text = "cgroup.parent",
+            cgroup_memory_max: Size = "cgroup.memory_max",
+            cgroup_cpu_percent: Whole = "cgroup.cpu_percent",
+            cgroup_pids_max: Whole = "cgroup.pids_max",
             catch_workers_output: Flag = "catch_workers_output",
             decorate_workers_output: Flag = "decorate_workers_output",
+            access_log: Text = "access.log",
+            access_format: Text = "access.format",
+            access_suppress_path: Texts = "access.suppress_path",
             runtime: Text = "application.runtime",
         }
         tables {
@@ -110,6 +131,7 @@ draft! {
             library: Text = "application.library",
             php_ini: Text = "application.php_ini",
             limit_extensions: Texts = "application.limit_extensions",
+            request_settings: RequestRule = "application.request_settings",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             start_timeout: Time = "application.start_timeout",
         }

@@ -1,7 +1,7 @@
 //! What was probably meant by a key that doesn't exist: the nearest one, the section it belongs in, or what a
 //! php-fpm setting is called here.
 
-use super::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
+use super::draft::{GlobalDraft, PoolDraft};
 use super::settings::{self, SETTINGS, Setting};
 
 /// Keys less alike than this are not suggested.
@@ -91,9 +91,10 @@ fn php_fpm(path: &str) -> Option<String> {
         .iter()
         .find(|setting| setting.directive == path && setting.key != path);
     if let Some(Setting { section, key, .. }) = renamed {
-        return Some(match section {
-            settings::Section::Application => format!("write {key} in {}", section.title()),
-            _ => format!("php-fpm's {path} is written {key}"),
+        return Some(if section.is_application() {
+            format!("write {key} in {}", section.title())
+        } else {
+            format!("php-fpm's {path} is written {key}")
         });
     }
     let absent = settings::absence(path).map(|absent| absent.advice);
@@ -114,23 +115,19 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
         })
     };
     let in_application = path.strip_prefix("application.");
-    let php = |leaf: &str| {
-        let key = format!("application.{leaf}");
-        is(PhpDraft::KEYS, &key)
-            || is(CgiDraft::KEYS, &key)
-            || is(HttpDraft::KEYS, &key)
-            || is(WrappedDraft::KEYS, &key)
-            || leaf == "runtime"
+    let application = |leaf: &str| {
+        let keys = SETTINGS.iter().filter(|setting| setting.section.is_application());
+        leaf == "runtime" || keys.into_iter().any(|setting| is(&[setting.key], leaf))
     };
     let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
     let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);
     let place = match (section, in_application) {
-        (Section::Pool, None) if php(path) => "[pool.NAME.application]",
+        (Section::Pool, None) if application(path) => "[pool.NAME.application]",
         (Section::Pool, Some(leaf)) if pool(leaf) => "[pool.NAME]",
         (Section::Pool, leaf) if global(leaf.unwrap_or(path)) => "[global]",
         (Section::Top, None) if global(path) => "[global]",
         (Section::Top | Section::Global, None) if pool(path) => "[pool.NAME]",
-        (Section::Top | Section::Global, None) if php(path) => "[pool.NAME.application]",
+        (Section::Top | Section::Global, None) if application(path) => "[pool.NAME.application]",
         _ => return None,
     };
     Some(format!("it belongs in {place}"))

@@ -2,9 +2,11 @@
 //!
 //! TOML text becomes drafts (what was written, with the place of every key), drafts become the model (what it means).
 //! A [`Config`] that exists has passed every rule. All findings are collected, so that one run names all mistakes.
+//! [`settings`] is the table of all keys; [`fpm`] reads php-fpm's own files, and [`import`] makes TOML of them.
 //! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
 //! no other part.
 
+pub mod access;
 mod check;
 mod draft;
 mod effects;
@@ -25,6 +27,7 @@ mod units;
 mod value;
 mod world;
 
+pub use access::AccessLog;
 pub use check::{EXIT_INVALID, check};
 pub use effects::{Host, load};
 pub use error::{Errors, Finding, Kind, Place, Severity};

@@ -1,5 +1,6 @@
 //! What a configuration means: a `Config` that exists has passed every rule.
 
+use super::access::AccessLog;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -25,6 +26,12 @@ pub struct Global {
     pub error_log: LogTarget,
     /// The least severe lines that are still logged.
     pub log_level: LogLevel,
+    /// How log lines look.
+    pub log_format: LogFormat,
+    /// Longest line of workers' output and of the access log, with its newline; bytes.
+    pub log_limit: usize,
+    /// How often the service manager is told what the pools do; `None`: never.
+    pub systemd_interval: Option<Duration>,
     /// Cap on workers over all pools; `None`: no cap.
     pub process_max: Option<u32>,
     /// nice(2) value of the master.
@@ -46,6 +53,22 @@ pub enum LogTarget {
     Stderr,
     /// A file, opened for append; opened again on SIGUSR1.
     File(PathBuf),
+    /// The system's log (syslog(3)).
+    Syslog {
+        /// The name before each message.
+        ident: String,
+        /// The facility's number, not shifted.
+        facility: u8,
+    },
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogFormat {
+    /// php-fpm's: `[20-Nov-2026 17:53:09] NOTICE: text`.
+    Text,
+    /// One JSON object for each line.
+    Json,
 }
 
 /// php-fpm's log levels, least severe first.
@@ -115,6 +138,8 @@ pub struct Pool {
     pub process_dumpable: bool,
     /// Set `no_new_privs` (prctl(2)) in the workers.
     pub no_new_privs: bool,
+    /// What is closed to the pool's processes beyond the rights of their user.
+    pub confine: Confine,
     /// URI (SCRIPT_NAME) that is answered with the pool's status.
     pub status_path: Option<String>,
     /// URI (SCRIPT_NAME) that is answered with `ping_response`.
@@ -125,10 +150,49 @@ pub struct Pool {
     pub catch_workers_output: bool,
     /// Put pool, pid and stream before caught output.
     pub decorate_workers_output: bool,
+    /// Its access log.
+    pub access: Option<AccessLog>,
     /// Settings that were written and that nothing follows from yet.
     pub without_effect: Vec<String>,
     /// What the workers run.
     pub application: Application,
+}
+
+/// What is closed to a pool's processes beyond the rights of their user. By default nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confine {
+    /// AppArmor profile `CURRENT//HAT` that the workers change to.
+    pub apparmor_hat: Option<String>,
+    /// The only paths that may be used (Landlock); `None`: all.
+    pub paths: Option<Paths>,
+    /// Refuse system calls that no web application needs and that attacks on the kernel begin with (seccomp).
+    pub deny_system_calls: bool,
+    /// Give the pool a /tmp and a /var/tmp of its own.
+    pub private_tmp: bool,
+    /// Limits on all processes of the pool together.
+    pub cgroup: Option<Cgroup>,
+}
+
+/// Absolute paths, as seen from inside a chroot; what is below each is meant, too.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paths {
+    /// To be read and executed.
+    pub read: Vec<PathBuf>,
+    /// To be written as well.
+    pub write: Vec<PathBuf>,
+}
+
+/// A pool's control group (cgroup v2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgroup {
+    /// An existing group, in which the pool's own is made under the pool's name.
+    pub parent: PathBuf,
+    /// `memory.max`, bytes.
+    pub memory_max: Option<u64>,
+    /// `cpu.max`, hundredths of one processor's time.
+    pub cpu_percent: Option<u32>,
+    /// `pids.max`.
+    pub pids_max: Option<u32>,
 }
 
 /// A pool's listening socket.
@@ -146,6 +210,11 @@ pub struct Listen {
     pub mode: u32,
     /// Peers that may connect over TCP; empty: any.
     pub allowed_clients: Vec<IpAddr>,
+    /// Users (names or decimal ids) that may connect to the unix socket; with one of these two, `owner` and `group` are
+    /// not used.
+    pub acl_users: Vec<String>,
+    /// Groups that may connect to the unix socket.
+    pub acl_groups: Vec<String>,
 }
 
 /// A listening address.
@@ -312,6 +381,8 @@ pub struct Php {
     pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.
     pub limit_extensions: Vec<String>,
+    /// Which php.ini settings a request may bring along (`PHP_VALUE`, `PHP_ADMIN_VALUE`).
+    pub request_settings: RequestSettings,
     /// php.ini settings that scripts may change; applied in order.
     pub php_value: Vec<(String, String)>,
     /// php.ini settings that scripts may not change; applied in order.
@@ -320,4 +391,30 @@ pub struct Php {
     pub preloader_idle_timeout: Duration,
     /// How long module start-up may take.
     pub start_timeout: Duration,
+}
+
+/// Which php.ini settings a request may bring along.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RequestSettings {
+    /// Every one, as in php-fpm.
+    All,
+    /// Those that web servers usually send and that decide neither what code runs nor which files are written; and none
+    /// that the pool's `php_admin_value` has.
+    Harmless,
+    /// These.
+    Only(Vec<String>),
+    /// None.
+    None,
+}
+
+impl RequestSettings {
+    /// The rule that a word stands for.
+    pub fn from_word(word: &str) -> Option<RequestSettings> {
+        match word {
+            "all" => Some(RequestSettings::All),
+            "harmless" => Some(RequestSettings::Harmless),
+            "none" => Some(RequestSettings::None),
+            _ => None,
+        }
+    }
 }

@@ -12,7 +12,13 @@ pub enum Section {
     /// `[pool.NAME]`
     Pool,
     /// `[pool.NAME.application]` with `runtime = "php"`
-    Application,
+    Php,
+    /// `[pool.NAME.application]` with `runtime = "cgi"`
+    Cgi,
+    /// `[pool.NAME.application]` with `runtime = "http"`
+    Http,
+    /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
+    Wrapped,
 }
 
 impl Section {
@@ -21,8 +27,13 @@ impl Section {
         match self {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
-            Section::Application => "[pool.NAME.application]",
+            Section::Php | Section::Cgi | Section::Http | Section::Wrapped => "[pool.NAME.application]",
         }
+    }
+
+    /// Is it that of one runtime?
+    pub fn is_application(self) -> bool {
+        !matches!(self, Section::Global | Section::Pool)
     }
 }
 
@@ -45,7 +56,7 @@ pub struct Setting {
     pub difference: &'static str,
 }
 
-use Section::{Application, Global, Pool};
+use Section::{Cgi, Global, Http, Php, Pool, Wrapped};
 
 const fn row(
     section: Section,
@@ -71,8 +82,13 @@ const fn row(
 #[rustfmt::skip]
 pub const SETTINGS: &[Setting] = &[
     row(Global, "pid", "pid", "path", "none", "file that holds the master's process id", ""),
-    row(Global, "error_log", "error_log", r#"path or `"stderr"`"#, r#"`"stderr"`"#, "where log lines go; SIGUSR1 opens the file again", "the default is a file there; syslog is not available"),
+    row(Global, "error_log", "error_log", r#"path, `"stderr"` or `"syslog"`"#, r#"`"stderr"`"#, "where log lines go; SIGUSR1 opens the file again", "the default is a file there"),
     row(Global, "log_level", "log_level", r#"`"debug"`, `"notice"`, `"warning"`, `"error"`, `"alert"`"#, r#"`"notice"`"#, "the least severe lines that are logged", ""),
+    row(Global, "log_format", "", r#"`"text"` or `"json"`"#, r#"`"text"`"#, "how log lines look: see [Logging](logging.md)", "not there"),
+    row(Global, "log_limit", "log_limit", "number, 512 or more", "`1024`", "longest line of caught output and of the access log, bytes", "the access log has always 1024 there, before PHP 8.5"),
+    row(Global, "syslog.ident", "syslog.ident", "string", r#"`"forkyard"`"#, "the name in syslog", "`php-fpm` there"),
+    row(Global, "syslog.facility", "syslog.facility", "name of a facility", r#"`"daemon"`"#, "the facility in syslog", ""),
+    row(Global, "systemd_interval", "systemd_interval", "duration", r#"`"10s"`"#, "how often systemd is told what the pools do, if it has set NOTIFY_SOCKET; 0: never", ""),
     row(Global, "process_control_timeout", "process_control_timeout", "duration", r#"`"60s"`"#, "how long a worker that has to go may work on its request before it is terminated", "0 is the default there, and requests are cut off"),
     row(Global, "process.max", "process.max", "number", "`0`", "most workers over all pools; 0: no limit", ""),
     row(Global, "process.priority", "process.priority", "number, -19 to 20", "as inherited", "nice(2) value of the master; ignored, with a warning, without root", ""),
@@ -88,6 +104,8 @@ pub const SETTINGS: &[Setting] = &[
     row(Pool, "listen.group", "listen.group", "string", "the owner's", "group of a unix socket, a name or a numeric id", ""),
     row(Pool, "listen.mode", "listen.mode", "string of octal digits", r#"`"0660"`"#, "permissions of a unix socket", ""),
     row(Pool, "listen.allowed_clients", "listen.allowed_clients", "list", "any", "the only addresses that may connect over TCP", "a wrong address is an error, not left out"),
+    row(Pool, "listen.acl_users", "listen.acl_users", "list", "`[]`", "users, by name or id, that may connect to the unix socket (an access control list, read and write), beside whom `listen.mode` lets; `listen.owner` and `listen.group` are not used then, with a warning", "names with commas between them"),
+    row(Pool, "listen.acl_groups", "listen.acl_groups", "list", "`[]`", "the same for groups", "the same"),
     row(Pool, "user", "user", "string", "required for a root master", "user of the workers, a name or a numeric id; ignored, with a warning, without root", ""),
     row(Pool, "group", "group", "string", "the user's", "group of the workers; ignored, with a warning, without root", ""),
     row(Pool, "pm", "pm", r#"`"static"`, `"dynamic"`, `"ondemand"`"#, "required", "when there are how many workers", ""),
@@ -115,20 +133,42 @@ pub const SETTINGS: &[Setting] = &[
     row(Pool, "process.priority", "process.priority", "number, -19 to 20", "as inherited", "nice(2) value of the workers; ignored, with a warning, without root", ""),
     row(Pool, "process.dumpable", "process.dumpable", "flag", "`false`", "let workers be traced and dump core although they changed user", ""),
     row(Pool, "no_new_privs", "", "flag", "`false`", "keep workers, and all they start, from gaining privileges", "not there"),
+    row(Pool, "apparmor_hat", "apparmor_hat", "string", "none", "the workers change to the AppArmor profile `CURRENT//HAT`. Without AppArmor in the kernel the daemon does not start", "workers fail one by one"),
+    row(Pool, "confine.read", "", "list of paths", "everything", "the only paths, beside those of `confine.write` and of the system, that may be read and executed; see [Security](security.md#paths)", "not there"),
+    row(Pool, "confine.write", "", "list of paths", "everything", "the only paths that may be written to; at least one directory if one of the two is set", "not there"),
+    row(Pool, "confine.deny_system_calls", "", "flag", "`false`", "refuse system calls that attacks begin with; see [Security](security.md#system-calls)", "not there"),
+    row(Pool, "confine.private_tmp", "", "flag", "`false`", "a `/tmp` and `/var/tmp` of the pool's own, in memory; needs root", "not there"),
+    row(Pool, "cgroup.parent", "", "path", "none", "a control group (cgroup v2) in which the pool's own is made, under the pool's name; see [Security](security.md#control-groups)", "not there"),
+    row(Pool, "cgroup.memory_max", "", r#"size, `"4M"` or more"#, "no limit", "most memory of all processes of the pool", "not there"),
+    row(Pool, "cgroup.cpu_percent", "", "number, 1 to 100000", "no limit", "their share of processor time; 100: one processor", "not there"),
+    row(Pool, "cgroup.pids_max", "", "number, 2 or more", "no limit", "most processes and threads of the pool, its preloader among them", "not there"),
     row(Pool, "catch_workers_output", "catch_workers_output", "flag", "`false`", "log what workers write to their standard output and error; it is dropped otherwise", ""),
     row(Pool, "decorate_workers_output", "decorate_workers_output", "flag", "`true`", "put pool, process id and stream before such lines", ""),
+    row(Pool, "access.log", "access.log", "path", "none", "a file with a line for each request: see [Logging](logging.md)", ""),
+    row(Pool, "access.format", "access.format", "string", r#"`"%R - %u %t \"%m %r\" %s"`"#, "what such a line holds", ""),
+    row(Pool, "access.suppress_path", "access.suppress_path", "list", "`[]`", "successful requests of these URIs leave no line", ""),
     row(Pool, "application.runtime", "", "string", "required", r#"what the pool runs: `"php"`, or `"rust"` for a handler of a program that embeds forkyard"#, "always PHP"),
-    row(Application, "runtime", "", "string", "required", r#"`"php"`"#, ""),
-    row(Application, "version", "", "string", "required", r#"which PHP: `"8.2"`"#, "the binary is the version"),
-    row(Application, "library", "", "path", "found from `version`", "libphp", ""),
-    row(Application, "php_ini", "", "path", "`/etc/php/VERSION/fpm`, or else `/etc/php/VERSION/embed`", "php.ini, or the directory it is in", "the option `-c`"),
-    row(Application, "limit_extensions", "security.limit_extensions", "list", r#"`[".php", ".phar"]`"#, "endings of the scripts that may be run; `[]`: any", ""),
-    row(Application, "preloader_idle_timeout", "", "duration", r#"`"5m"`"#, "a preloader whose pool has had no worker for this long is stopped", "not there"),
-    row(Application, "start_timeout", "", "duration, not 0", r#"`"30s"`"#, "how long PHP may take to start", "not there"),
-    row(Application, "php_value", "php_value", "table", "`{}`", "php.ini settings that scripts may change", ""),
-    row(Application, "php_flag", "", "table", "`{}`", "the same, for flags", "`php_flag[…]`"),
-    row(Application, "php_admin_value", "php_admin_value", "table", "`{}`", "php.ini settings that scripts may not change", ""),
-    row(Application, "php_admin_flag", "", "table", "`{}`", "the same, for flags", "`php_admin_flag[…]`"),
+    row(Php, "runtime", "", "string", "required", r#"`"php"`"#, ""),
+    row(Php, "version", "", "string", "required", r#"which PHP: `"8.2"`"#, "the binary is the version"),
+    row(Php, "library", "", "path", "found from `version`", "libphp", ""),
+    row(Php, "php_ini", "", "path", "`/etc/php/VERSION/fpm`, or else `/etc/php/VERSION/embed`", "php.ini, or the directory it is in", "the option `-c`"),
+    row(Php, "limit_extensions", "security.limit_extensions", "list", r#"`[".php", ".phar"]`"#, "endings of the scripts that may be run; `[]`: any", ""),
+    row(Php, "request_settings", "", r#"`"harmless"`, `"all"`, `"none"`, or a list"#, r#"`"harmless"`"#, "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](security.md#settings-that-come-with-a-request)", "all"),
+    row(Php, "preloader_idle_timeout", "", "duration", r#"`"5m"`"#, "a preloader whose pool has had no worker for this long is stopped", "not there"),
+    row(Php, "start_timeout", "", "duration, not 0", r#"`"30s"`"#, "how long PHP may take to start", "not there"),
+    row(Php, "php_value", "php_value", "table", "`{}`", "php.ini settings that scripts may change", ""),
+    row(Php, "php_flag", "", "table", "`{}`", "the same, for flags", "`php_flag[…]`"),
+    row(Php, "php_admin_value", "php_admin_value", "table", "`{}`", "php.ini settings that scripts may not change", ""),
+    row(Php, "php_admin_flag", "", "table", "`{}`", "the same, for flags", "`php_admin_flag[…]`"),
+    row(Cgi, "script", "", "path", "", "the program that answers every request", ""),
+    row(Cgi, "root", "", "path", "", "programs are those that the web server names (`SCRIPT_FILENAME`, or `DOCUMENT_ROOT` with `SCRIPT_NAME`), links resolved, below this directory", ""),
+    row(Cgi, "search_arguments", "", "flag", "`false`", "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)", ""),
+    row(Http, "address", "", "string", "", "where the program listens: an address and port, a port of this machine, or the path of a unix socket", ""),
+    row(Wrapped, "root", "", "path", "required", "the application's directory", ""),
+    row(Wrapped, "entry", "", "string", "the usual file in `root`", "what is loaded: `module:callable`, or the path of a file", ""),
+    row(Wrapped, "interpreter", "", "path", "`/usr/bin/python3`, for Rack `/usr/bin/ruby`", "the language's interpreter", ""),
+    row(Wrapped, "preloader_idle_timeout", "", "duration", "`\"5m\"`", "a preloader whose pool has had no worker for this long is stopped", ""),
+    row(Wrapped, "start_timeout", "", "duration, not 0", "`\"90s\"`", "how long the application may take to start", ""),
 ];
 
 /// Directives of php-fpm that have no key here.
@@ -156,16 +196,10 @@ pub const ABSENT: &[Absent] = &[
     absent(&["prefix"], "write paths in full", "leave it out: paths are written in full"),
     absent(&["pm.status_listen"], "`status_path`", "a separate status listener is not available; use status_path"),
     absent(&["request_terminate_timeout_track_finished"], "always so", "leave it out: request_terminate_timeout always counts until the worker is done with the request"),
-    absent(&["listen.acl_users", "listen.acl_groups"], "`listen.owner`, `listen.group`, `listen.mode`", "socket ACLs are not available; use owner, group and mode"),
-    absent(&["access.log", "access.format", "access.suppress_path"], "the web server's log", "an access log is not available; use the web server's"),
     absent(&["slowlog", "request_slowlog_timeout", "request_slowlog_trace_depth"], "nothing yet", "a slow log is not available; leave it out"),
-    absent(&["syslog.ident", "syslog.facility"], "`error_log`", "logging to syslog is not available; use error_log"),
     absent(&["log_buffering"], "a line is written at once", "leave it out: a log line is always written at once"),
-    absent(&["log_limit"], "nothing", "leave it out"),
     absent(&["emergency_restart_threshold", "emergency_restart_interval"], "the master doesn't restart itself", "leave it out: the master never restarts itself"),
     absent(&["events.mechanism"], "always epoll", "leave it out: epoll is always used"),
-    absent(&["systemd_interval"], "nothing", "leave it out"),
-    absent(&["apparmor_hat"], "nothing", "AppArmor hats are not available; leave it out"),
 ];
 
 /// The keys of a table.
@@ -210,6 +244,22 @@ pub fn render(section: Section) -> String {
         text.push_str(&format!(
             "| `{key}` | {values} | {default} | {meaning} |{space}{difference} |\n"
         ));
+    }
+    text
+}
+
+/// The table of a runtime that php-fpm has not, as Markdown.
+pub fn render_runtime(section: Section) -> String {
+    let mut text = String::from("| key | meaning | default |\n| --- | --- | --- |\n");
+    for Setting {
+        key,
+        meaning,
+        default,
+        ..
+    } in of(section)
+    {
+        let space = if default.is_empty() { "" } else { " " };
+        text.push_str(&format!("| `{key}` | {meaning} |{space}{default} |\n"));
     }
     text
 }

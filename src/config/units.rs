@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
-use super::model::{CoreLimit, LogLevel};
+use super::model::{CoreLimit, LogFormat, LogLevel, RequestSettings};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
@@ -42,6 +42,10 @@ pub(super) struct Text(pub(super) String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Texts(pub(super) Vec<String>);
 
+/// `"harmless"`, `"all"`, `"none"`, or an array of names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RequestRule(pub(super) RequestSettings);
+
 /// A php.ini setting: a string, a number, or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IniValue(pub(super) String);
@@ -49,6 +53,14 @@ pub(super) struct IniValue(pub(super) String);
 /// The least severe lines that are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Level(pub(super) LogLevel);
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Format(pub(super) LogFormat);
+
+/// A syslog facility's number, not shifted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Facility(pub(super) u8);
 
 /// Which process manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +127,46 @@ fn level(text: &str) -> Option<LogLevel> {
         "alert" => LogLevel::Alert,
         _ => return None,
     })
+}
+
+fn log_format(text: &str) -> Option<LogFormat> {
+    match text {
+        "text" => Some(LogFormat::Text),
+        "json" => Some(LogFormat::Json),
+        _ => None,
+    }
+}
+
+/// syslog(3)'s names and numbers.
+pub(super) const FACILITIES: [(&str, u8); 20] = [
+    ("kern", 0),
+    ("user", 1),
+    ("mail", 2),
+    ("daemon", 3),
+    ("auth", 4),
+    ("syslog", 5),
+    ("lpr", 6),
+    ("news", 7),
+    ("uucp", 8),
+    ("cron", 9),
+    ("authpriv", 10),
+    ("ftp", 11),
+    ("local0", 16),
+    ("local1", 17),
+    ("local2", 18),
+    ("local3", 19),
+    ("local4", 20),
+    ("local5", 21),
+    ("local6", 22),
+    ("local7", 23),
+];
+
+/// The number of a facility, by its name in any case.
+pub(super) fn facility(name: &str) -> Option<u8> {
+    FACILITIES
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, number)| *number)
 }
 
 fn manager(text: &str) -> Option<Manager> {
@@ -212,6 +264,16 @@ form!(
     str | text | level(text).map(Level)
 );
 form!(
+    Format,
+    "a log format; write \"text\" or \"json\"",
+    str | text | log_format(text).map(Format)
+);
+form!(
+    Facility,
+    "a syslog facility; write \"daemon\", \"user\", \"local0\" to \"local7\", or another of syslog(3)",
+    str | text | facility(text).map(Facility)
+);
+form!(
     Manager,
     "a process manager; write \"static\", \"dynamic\" or \"ondemand\"",
     str manager
@@ -233,6 +295,33 @@ impl<'de> Deserialize<'de> for Texts {
                     texts.push(text);
                 }
                 Ok(Texts(texts))
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestRule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = RequestRule;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a choice of settings; write \"harmless\", \"all\", \"none\", or names as [\"memory_limit\"]")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<RequestRule, E> {
+                let rule = RequestSettings::from_word(text).map(RequestRule);
+                rule.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RequestRule, A::Error> {
+                let mut names = Vec::new();
+                while let Some(Text(name)) = items.next_element()? {
+                    names.push(name);
+                }
+                Ok(RequestRule(RequestSettings::Only(names)))
             }
         }
         deserializer.deserialize_any(Form)

@@ -31,6 +31,11 @@ pub fn messages(generation: u32) -> [String; 2] {
     [format!("g{generation}.mo"), format!("g{generation}.mi")]
 }
 
+/// The two ends of the socket in which a generation's access log lies, in first.
+pub fn access_log(generation: u32) -> [String; 2] {
+    [format!("g{generation}.li"), format!("g{generation}.lo")]
+}
+
 /// The end of a worker's retire channel that is the master's.
 pub fn retire(worker: u64) -> String {
     format!("w{worker}.r")
@@ -41,11 +46,12 @@ pub fn output(worker: u64) -> [String; 2] {
     [format!("w{worker}.o"), format!("w{worker}.e")]
 }
 
-/// Everything that belongs to a generation that has its resources.
+/// Everything that belongs to a generation that has its resources; the last two only if it has an access log.
 pub fn of_generation(generation: u32) -> Vec<String> {
     let mut names = vec![board(generation)];
     names.extend(child_accept(generation));
     names.extend(messages(generation));
+    names.extend(access_log(generation));
     names
 }
 

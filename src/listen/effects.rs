@@ -2,8 +2,9 @@
 
 use super::inherited::Inherited;
 use crate::config::{Address, Listen};
+use crate::sys::file::{Held, is_missing_support};
 use crate::sys::identity::{find_group, find_owner};
-use crate::sys::{self, process, socket};
+use crate::sys::{self, acl, process, socket};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, bind as bind_socket, connect, socket as make_socket,
@@ -42,6 +43,10 @@ pub enum ListenError {
     },
     /// The path names something that is no socket.
     NotASocket(PathBuf),
+    /// Somebody put something else where the socket was.
+    Replaced(PathBuf),
+    /// The file system keeps no access control lists.
+    NoLists(PathBuf),
     /// A system call failed.
     System(sys::Error),
 }
@@ -65,6 +70,17 @@ impl fmt::Display for ListenError {
                     path.display()
                 )
             }
+            ListenError::Replaced(path) => write!(
+                f,
+                "{} is not the socket that was made there: somebody replaced it",
+                path.display()
+            ),
+            ListenError::NoLists(path) => write!(
+                f,
+                "listen.acl_users and listen.acl_groups: the file system of {} keeps no access control lists; \
+                 listen elsewhere, or use owner, group and mode",
+                path.display()
+            ),
             ListenError::System(error) => error.fmt(f),
         }
     }
@@ -74,7 +90,7 @@ impl std::error::Error for ListenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             ListenError::System(error) => Some(error),
-            ListenError::Taken { .. } | ListenError::NotASocket(_) => None,
+            _ => None,
         }
     }
 }
@@ -102,8 +118,8 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
     }
     match &listen.address {
         Address::Unix(path) => {
-            let socket = bind_unix(path, listen)?;
-            Ok(listener(socket, identity_of(path)))
+            let (socket, file) = bind_unix(path, listen)?;
+            Ok(listener(socket, Some(file)))
         }
         Address::Tcp(address) => Ok(listener(bind_tcp(*address, listen.backlog, true)?, None)),
         Address::TcpAny(port) => {
@@ -147,13 +163,22 @@ impl Listener {
         self.file
     }
 
-    /// Gives an open socket the attributes of a new configuration: backlog, and a unix socket's mode and owner.
+    /// Gives an open socket the attributes of a new configuration: backlog, and a unix socket's mode, owner and list of
+    /// users. Where the name leads to something else by now, that is left alone.
     pub fn adjust(&self, listen: &Listen) -> Result<(), ListenError> {
-        if let Address::Unix(path) = &self.address {
-            let mode = std::os::unix::fs::PermissionsExt::from_mode(listen.mode);
-            std::fs::set_permissions(path, mode)
-                .map_err(|e| sys::Error::from_io("chmod", path.display().to_string(), &e))?;
-            set_owner(path, listen)?;
+        if let (Address::Unix(path), Some(file)) = (&self.address, self.file) {
+            let held = Held::open(path)?;
+            if held.socket_identity() != Some(file) {
+                return Err(ListenError::Replaced(path.clone()));
+            }
+            // At no moment may anyone connect less than before and after.
+            if has_list(listen) {
+                set_list(&held, listen)?;
+            } else {
+                set_owner(&held, listen)?;
+                acl::remove(held.as_fd(), held.subject())?;
+                held.change_mode(listen.mode)?;
+            }
         }
         // listen(2) on a listening socket changes its backlog and nothing else.
         Ok(socket::listen(&self.socket, listen.backlog, "")?)
@@ -187,7 +212,7 @@ fn bind_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd,
     })
 }
 
-fn bind_unix(path: &Path, listen: &Listen) -> Result<OwnedFd, ListenError> {
+fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), ListenError> {
     let subject = path.display().to_string();
     let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
     make_way(path)?;
@@ -195,17 +220,47 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<OwnedFd, ListenError> {
     let fd =
         make_socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(|e| failed("socket", e))?;
     let address = UnixAddr::new(path).map_err(|e| failed("bind", e))?;
-    // The file is created with its final mode: nobody can connect in between.
+    // The file is created with its final mode. Until listen(2) nobody can connect, so that owner and list come in time.
     let before = umask(Mode::from_bits_truncate(!listen.mode & 0o777));
     let bound = bind_socket(fd.as_raw_fd(), &address);
     umask(before);
     bound.map_err(|e| failed("bind", e))?;
-    set_owner(path, listen)?;
+    let held = Held::open(path)?;
+    let Some(file) = held.socket_identity() else {
+        return Err(ListenError::Replaced(path.to_owned()));
+    };
+    set_owner(&held, listen)?;
+    set_list(&held, listen)?;
     socket::listen(&fd, listen.backlog, &subject)?;
-    Ok(fd)
+    Ok((fd, file))
 }
 
-fn set_owner(path: &Path, listen: &Listen) -> Result<(), ListenError> {
+fn has_list(listen: &Listen) -> bool {
+    !listen.acl_users.is_empty() || !listen.acl_groups.is_empty()
+}
+
+/// Lets the users and groups of the list connect, beside whom the mode lets.
+fn set_list(held: &Held, listen: &Listen) -> Result<(), ListenError> {
+    if !has_list(listen) {
+        return Ok(());
+    }
+    let users: Result<Vec<u32>, sys::Error> = listen.acl_users.iter().map(|u| Ok(find_owner(u)?.0)).collect();
+    let groups: Result<Vec<u32>, sys::Error> = listen.acl_groups.iter().map(|g| find_group(g)).collect();
+    let list = acl::encode(listen.mode, &users?, &groups?);
+    acl::set(held.as_fd(), &list, held.subject()).map_err(|error| {
+        if is_missing_support(error.errno) {
+            ListenError::NoLists(held.subject().into())
+        } else {
+            ListenError::System(error)
+        }
+    })
+}
+
+/// A list of users or groups takes the place of owner and group, as in php-fpm.
+fn set_owner(held: &Held, listen: &Listen) -> Result<(), ListenError> {
+    if has_list(listen) {
+        return Ok(());
+    }
     let owner = listen.owner.as_deref().map(find_owner).transpose()?;
     let group = listen.group.as_deref().map(find_group).transpose()?;
     let uid = owner.map(|(uid, _)| uid);
@@ -213,8 +268,7 @@ fn set_owner(path: &Path, listen: &Listen) -> Result<(), ListenError> {
     if uid.is_none() && gid.is_none() {
         return Ok(());
     }
-    std::os::unix::fs::lchown(path, uid, gid)
-        .map_err(|e| ListenError::System(sys::Error::from_io("chown", path.display().to_string(), &e)))
+    Ok(held.change_owner(uid, gid)?)
 }
 
 /// Removes a stale socket; refuses a live one.

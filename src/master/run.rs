@@ -1,6 +1,6 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source, UpgradeError};
+use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source, Totals, UpgradeError};
 use super::event::{Event, Wanted};
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
@@ -133,8 +133,7 @@ pub(crate) fn run_with(
 ) -> Result<(), RunError> {
     title::prepare();
     let log = Log::install();
-    log.direct(&config.global.error_log, config.global.log_level)
-        .map_err(RunError::Log)?;
+    log.follow(&config.global).map_err(RunError::Log)?;
     let limit = fd::raise_descriptor_limit().ok();
     limit_master(&config);
     process::become_subreaper()?;
@@ -150,6 +149,7 @@ pub(crate) fn run_with(
     sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
+    let interval = config.global.systemd_interval;
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
     // What was said to this process is not said to those that it starts.
@@ -194,6 +194,7 @@ pub(crate) fn run_with(
             .as_ref()
             .and_then(|notifier| notifier.watchdog)
             .map(Watchdog::new),
+        bulletin: None,
         notifier,
         reload: persona.reload,
         actions: Vec::new(),
@@ -203,6 +204,7 @@ pub(crate) fn run_with(
     log::info!("ready to handle connections");
     ready();
     master.tell_ready();
+    master.set_bulletin(interval);
     let outcome = master.serve();
     master.edge.remove_socket_files();
     master.edge.clear_store();
@@ -255,6 +257,43 @@ fn write_pid(path: &Path) -> io::Result<()> {
     file.write_all(std::process::id().to_string().as_bytes())
 }
 
+/// Tells the service manager what the pools do, now and then.
+struct Bulletin {
+    interval: Duration,
+    due: Tick,
+    /// Requests up to the one before.
+    requests: u64,
+}
+
+impl Bulletin {
+    fn new(interval: Duration) -> Bulletin {
+        log::info!("systemd monitor interval set to {}ms", interval.as_millis());
+        Bulletin {
+            interval,
+            due: clock::now() + interval,
+            requests: 0,
+        }
+    }
+
+    /// php-fpm's words.
+    fn text(&mut self, totals: &Totals) -> String {
+        let Totals {
+            active,
+            idle,
+            requests,
+            slow,
+        } = *totals;
+        // A reload begins to count anew.
+        let new = requests.checked_sub(self.requests).unwrap_or(requests);
+        self.requests = requests;
+        let rate = new as f64 / self.interval.as_secs_f64();
+        format!(
+            "READY=1\nSTATUS=Processes active: {active}, idle: {idle}, Requests: {requests}, slow: {slow}, \
+             Traffic: {rate:.2}req/sec"
+        )
+    }
+}
+
 /// Tells the service manager that the loop turns, twice in each of its intervals.
 struct Watchdog {
     interval: Duration,
@@ -278,6 +317,7 @@ struct Master {
     manager: Manager,
     notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
+    bulletin: Option<Bulletin>,
     reload: Box<dyn FnMut() -> Option<Config>>,
     actions: Vec<super::action::Action>,
     /// The daemon is ending.
@@ -341,6 +381,7 @@ impl Master {
                 self.settle();
             }
             self.feed_watchdog();
+            self.publish_bulletin();
             if self
                 .manager
                 .next_deadline()
@@ -371,6 +412,24 @@ impl Master {
         }
     }
 
+    /// Without a service manager that wants to know, nothing is due.
+    fn set_bulletin(&mut self, interval: Option<Duration>) {
+        let is_known = self.bulletin.as_ref().map(|bulletin| bulletin.interval) == interval;
+        if self.notifier.is_some() && !is_known {
+            self.bulletin = interval.map(Bulletin::new);
+        }
+    }
+
+    fn publish_bulletin(&mut self) {
+        let now = clock::now();
+        if let (Some(bulletin), Some(notifier)) = (&mut self.bulletin, &self.notifier) {
+            if bulletin.due <= now {
+                bulletin.due = now + bulletin.interval;
+                notifier.tell(&bulletin.text(&self.edge.totals()));
+            }
+        }
+    }
+
     fn tell_stopping(&self) {
         if let Some(notifier) = &self.notifier {
             notifier.tell("STOPPING=1\nSTATUS=Stopping\n");
@@ -379,8 +438,9 @@ impl Master {
 
     fn timeout(&self) -> Option<Duration> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
+        let bulletin = self.bulletin.as_ref().map(|bulletin| bulletin.due);
         let upgrade = self.edge.upgrade_deadline();
-        let deadline = [self.manager.next_deadline(), watchdog, upgrade]
+        let deadline = [self.manager.next_deadline(), watchdog, bulletin, upgrade]
             .into_iter()
             .flatten()
             .min()?;
@@ -423,10 +483,7 @@ impl Master {
                     self.stopping.get_or_insert(Stopping::Finish);
                     self.tell(Event::Finish);
                 }
-                SIGUSR1 => match Log::install().reopen() {
-                    Ok(()) => log::info!("error log file re-opened"),
-                    Err(error) => log::error!("the old log is written on: {error}"),
-                },
+                SIGUSR1 => self.reopen_logs(),
                 SIGUSR2 => {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();
@@ -491,6 +548,21 @@ impl Master {
         self.tell_ready();
     }
 
+    /// Opens all logs anew, after they were moved away.
+    fn reopen_logs(&mut self) {
+        match Log::install().reopen() {
+            Ok(()) => log::info!("error log file re-opened"),
+            Err(error) => {
+                log::error!("unable to re-opened error log file: {error}; the old one is written on")
+            }
+        }
+        match self.edge.reopen_access_logs() {
+            Some(true) => log::info!("access log file re-opened"),
+            Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
+            None => {}
+        }
+    }
+
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on.
     fn reload(&mut self) {
         log::info!("Reloading in progress ...");
@@ -501,9 +573,10 @@ impl Master {
         let global = config.global.clone();
         match self.edge.prepare(config) {
             Ok(wanted) => {
-                if let Err(error) = Log::install().direct(&global.error_log, global.log_level) {
+                if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }
+                self.set_bulletin(global.systemd_interval);
                 self.tell(Event::Apply(wanted));
             }
             Err(error) => {

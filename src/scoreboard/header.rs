@@ -48,6 +48,31 @@ pub fn used(words: &[AtomicU64], slot: usize) -> bool {
     bit(words, header::USED, slot)
 }
 
+/// How often the logs were opened anew. Whoever sees a new number finds what was laid out before it was stored.
+pub fn logs_opened(words: &[AtomicU64]) -> u64 {
+    words[header::LOGS_OPENED].load(Ordering::Acquire)
+}
+
+/// Says that the logs were opened anew.
+pub fn add_logs_opened(words: &[AtomicU64]) {
+    words[header::LOGS_OPENED].fetch_add(1, Ordering::Release);
+}
+
+/// Counts workers whose last line of output the master holds because it is not complete.
+pub fn count_unfinished(words: &[AtomicU64], is_one_more: bool) {
+    let word = &words[header::UNFINISHED_LINES];
+    if is_one_more {
+        word.fetch_add(1, Ordering::SeqCst);
+    } else {
+        word.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether the master holds an incomplete line of any worker.
+pub fn has_unfinished(words: &[AtomicU64]) -> bool {
+    words[header::UNFINISHED_LINES].load(Ordering::SeqCst) > 0
+}
+
 /// Adds to one of the counters.
 pub fn add(words: &[AtomicU64], counter: usize, by: u64) {
     let sum = words[counter].load(Ordering::Relaxed).saturating_add(by);

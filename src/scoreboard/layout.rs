@@ -18,6 +18,10 @@ pub mod header {
     pub const PAST_MAX_ACTIVE: usize = 4;
     /// Longest listen queue that the master has seen.
     pub const MAX_LISTEN_QUEUE: usize = 5;
+    /// How often the logs were opened anew.
+    pub const LOGS_OPENED: usize = 6;
+    /// How many workers have written to their standard output or error what is not a whole line yet.
+    pub const UNFINISHED_LINES: usize = 7;
     /// First word of the bits that tell workers to retire, one bit per slot.
     pub const RETIRE: usize = 64;
     /// First word of the bits that say which slots are in use, one bit per slot.

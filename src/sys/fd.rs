@@ -66,6 +66,18 @@ pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) ->
     sendmsg::<()>(socket.as_raw_fd(), &slices, control, flags, None).named("sendmsg", "")
 }
 
+/// Bytes in a pipe that nobody has read yet; 0 if that can't be told.
+pub fn unread(pipe: BorrowedFd<'_>) -> usize {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes one int to where the pointer leads, which lives for the call (ioctl_pipe(2)).
+    let result = unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut count) };
+    if result == 0 {
+        usize::try_from(count).unwrap_or(0)
+    } else {
+        0
+    }
+}
+
 /// What came in one message.
 #[derive(Debug, Default)]
 pub struct Received {
@@ -77,21 +89,33 @@ pub struct Received {
 
 /// Receives bytes and descriptors. `wait`: block until something comes.
 pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Result<Received> {
-    receive(socket, buffer, wait).map(|(received, _)| received)
+    let flags = if wait {
+        MsgFlags::empty()
+    } else {
+        MsgFlags::MSG_DONTWAIT
+    };
+    receive_flagged(socket, buffer, flags).map(|(received, _)| received)
 }
 
 /// Receives a message, its descriptors and, where the socket asks for that (SO_PASSCRED), its sender's pid. Never blocks.
 pub(super) fn receive_letter(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(Received, Option<i32>)> {
-    receive(socket, buffer, false)
+    receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT)
 }
 
-fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Result<(Received, Option<i32>)> {
+/// Copies of the descriptors of the first message that waits in a socket of datagrams, which stays there.
+pub fn look_at(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+    receive_flagged(socket, &mut [0; 1], flags).map(|(received, _)| received.descriptors)
+}
+
+fn receive_flagged(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: MsgFlags,
+) -> Result<(Received, Option<i32>)> {
     let mut control = nix::cmsg_space!([RawFd; MAX_PASSED], nix::sys::socket::UnixCredentials);
     let mut slices = [IoSliceMut::new(buffer)];
-    let mut flags = MsgFlags::MSG_CMSG_CLOEXEC;
-    if !wait {
-        flags |= MsgFlags::MSG_DONTWAIT;
-    }
+    let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     let message =
         recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags).named("recvmsg", "")?;
     let mut received = Received {
@@ -195,6 +219,11 @@ pub fn replace_standard_streams(
     place(null.as_raw_fd(), 0)?;
     place(output.map_or(null.as_raw_fd(), |(out, _)| out.as_raw_fd()), 1)?;
     place(output.map_or(null.as_raw_fd(), |(_, error)| error.as_raw_fd()), 2)
+}
+
+/// Lets go of standard input, output and error, so that whoever waits for their end does not wait for this process.
+pub fn let_go_of_standard_streams() -> Result<()> {
+    replace_standard_streams(std::os::fd::AsFd::as_fd(&null()?), None)
 }
 
 /// First descriptor that may have been passed: below are the standard streams.

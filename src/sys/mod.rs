@@ -2,10 +2,12 @@
 //!
 //! Knows no part of forkyard. Unsafe code is allowed here, each block with its reason.
 
+pub mod acl;
 pub mod clock;
 pub mod diag;
 pub mod error;
 pub mod fd;
+pub mod file;
 pub mod foreign;
 pub mod identity;
 pub mod invocation;

@@ -57,7 +57,7 @@ pub unsafe fn fork_sibling() -> Result<Side> {
         }
         Err(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL) => {
             // SAFETY: the caller's promise.
-            let side = unsafe { fork_twice() };
+            let side = unsafe { older_sibling() };
             if !matches!(side, Ok(Side::Child)) {
                 signal::restore(&mask);
             }
@@ -96,6 +96,21 @@ unsafe fn clone_parent() -> nix::Result<i32> {
         )
     };
     Errno::result(result).map(|pid| pid as i32)
+}
+
+/// The same by clone(2), which is there where clone3(2) is too new or filtered, else by a double fork.
+///
+/// # Safety
+/// As [`fork`].
+unsafe fn older_sibling() -> Result<Side> {
+    let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    // SAFETY: without a stack the child goes on with a copy of this one; no other pointer is given.
+    match Errno::result(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) }) {
+        Ok(0) => Ok(Side::Child),
+        Ok(pid) => Ok(Side::Parent(pid as i32)),
+        // SAFETY: the caller's promise.
+        Err(_) => unsafe { fork_twice() },
+    }
 }
 
 /// # Safety
@@ -370,6 +385,13 @@ pub struct Launcher {
     pipe: OwnedFd,
 }
 
+/// The real user of a process (proc(5), `status`); `None`: it is gone.
+pub fn real_user(pid: i32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// Goes to the background: the caller goes on in a child with a session of its own; the process that was started waits
 /// until [`Launcher::report`] and exits with the code given there, or with `otherwise` after ten seconds or if the
 /// child ends without a word.
@@ -458,6 +480,11 @@ mod tests {
     #[test]
     fn a_sibling_is_its_grandparents_to_reap() {
         assert_eq!(sibling_ends_at(fork_sibling), Ended::Code(11));
+    }
+
+    #[test]
+    fn so_is_one_by_clone() {
+        assert_eq!(sibling_ends_at(older_sibling), Ended::Code(11));
     }
 
     #[test]

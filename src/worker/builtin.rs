@@ -18,7 +18,7 @@ pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]
     let answer = if is(&pool.ping_path) {
         status::ping(method, &pool.ping_response)
     } else if is(&pool.status_path) {
-        request.service().stage(Stage::Executing);
+        request.service().stamp().stage(Stage::Executing);
         status::status(
             method,
             request.param(b"QUERY_STRING"),

@@ -2,7 +2,9 @@
 
 use crate::config;
 use crate::fastcgi::{Limits, Responder};
+use crate::sys::socket::peer_address;
 use crate::tick::Tick;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A connection and what has been understood of it so far.
@@ -18,6 +20,8 @@ pub(super) struct Connection {
     pub(super) expires: Tick,
     /// Something was read from it.
     pub(super) spoken: bool,
+    /// The client's address, once somebody has asked for it.
+    peer: Option<Option<IpAddr>>,
 }
 
 impl Connection {
@@ -33,6 +37,7 @@ impl Connection {
             place: None,
             expires: Tick::ZERO,
             spoken: false,
+            peer: None,
         }
     }
 
@@ -55,6 +60,15 @@ impl Connection {
         self.responder.reset();
         self.place = None;
         self.spoken = false;
+        self.peer = None;
+    }
+
+    /// The client's address; `None` for a unix socket.
+    pub(super) fn peer(&mut self) -> Option<IpAddr> {
+        if self.peer.is_none() {
+            self.peer = Some(peer_address(self.socket()).ok().flatten());
+        }
+        self.peer.flatten()
     }
 
     /// Whether another process could go on with it: nothing of it is known here only.

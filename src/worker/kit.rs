@@ -19,6 +19,8 @@ pub struct Settings {
     pub slots: u32,
     /// Soft and hard limit on descriptors as the master was started with.
     pub descriptor_limit: Option<(u64, u64)>,
+    /// Longest line of a log, with its newline; bytes.
+    pub log_limit: usize,
 }
 
 /// What all workers of a generation share: settings and descriptors.
@@ -40,9 +42,11 @@ pub struct Kit {
     pub board_writable: OwnedFd,
     /// The scoreboard, to read.
     pub board_readable: OwnedFd,
+    /// Where the access log lies (see [`crate::logs::Handout`]); `None`: there is none.
+    pub access: Option<OwnedFd>,
 }
 
-/// Descriptors in a kit.
+/// Descriptors in a kit without an access log.
 const KIT_DESCRIPTORS: usize = 7;
 
 /// What is a worker's own.
@@ -75,8 +79,8 @@ impl std::error::Error for KitError {}
 
 impl Kit {
     /// The descriptors, in the order in which [`Kit::assemble`] takes them.
-    pub fn descriptors(&self) -> [RawFd; KIT_DESCRIPTORS] {
-        [
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = vec![
             self.listener.as_raw_fd(),
             self.queue_out.as_raw_fd(),
             self.queue_in.as_raw_fd(),
@@ -84,12 +88,14 @@ impl Kit {
             self.messages.as_raw_fd(),
             self.board_writable.as_raw_fd(),
             self.board_readable.as_raw_fd(),
-        ]
+        ];
+        all.extend(self.access.as_ref().map(AsRawFd::as_raw_fd));
+        all
     }
 
     /// The settings, and the descriptors in the order in which [`Kit::assemble`] takes them.
     pub fn take_apart(self) -> (Settings, Vec<OwnedFd>) {
-        let descriptors = vec![
+        let mut descriptors = vec![
             self.listener,
             self.queue_out,
             self.queue_in,
@@ -98,11 +104,15 @@ impl Kit {
             self.board_writable,
             self.board_readable,
         ];
+        descriptors.extend(self.access);
         (self.settings, descriptors)
     }
 
     /// A kit from its settings and descriptors.
-    pub fn assemble(settings: Settings, descriptors: Vec<OwnedFd>) -> Result<Kit, KitError> {
+    pub fn assemble(settings: Settings, mut descriptors: Vec<OwnedFd>) -> Result<Kit, KitError> {
+        let access = (descriptors.len() > KIT_DESCRIPTORS)
+            .then(|| descriptors.pop())
+            .flatten();
         let descriptors: [OwnedFd; KIT_DESCRIPTORS] = descriptors
             .try_into()
             .map_err(|came: Vec<OwnedFd>| KitError::Descriptors(came.len(), KIT_DESCRIPTORS))?;
@@ -124,6 +134,7 @@ impl Kit {
             messages,
             board_writable,
             board_readable,
+            access,
         })
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! How kept connections are dealt with so that none pins a worker is told in `held` and `minder`.
 
+mod access;
 mod builtin;
 mod connection;
 mod held;
@@ -16,12 +17,13 @@ mod request;
 mod run;
 mod service;
 mod settle;
+mod transfer;
 
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::{ClientGone, Request};
 pub use run::run;
-pub use settle::{environment, settle, settle_environment, settle_output};
+pub use settle::{SettleError, environment, settle, settle_environment, settle_output};
 
 use crate::scoreboard::Stage;
 

@@ -64,21 +64,22 @@ impl<'w> Request<'w> {
 
     /// Tells the scoreboard what the request is.
     pub fn describe(&mut self, about: &Description<'_>) {
-        self.service.description(about);
+        self.service.describe(about, &self.params);
     }
 
     /// Tells the scoreboard what the request is, from its parameters as they are now.
     pub fn describe_from_params(&mut self) {
-        let content_length = parse_length(self.param(b"CONTENT_LENGTH"));
+        let param = |name: &[u8]| self.params.get(name).unwrap_or_default();
+        let content_length = parse_length(param(b"CONTENT_LENGTH"));
         let about = Description {
-            method: self.param(b"REQUEST_METHOD"),
-            uri: self.param(b"SCRIPT_NAME"),
-            query: self.param(b"QUERY_STRING"),
-            script: self.param(b"SCRIPT_FILENAME"),
-            user: self.param(b"REMOTE_USER"),
+            method: param(b"REQUEST_METHOD"),
+            uri: param(b"SCRIPT_NAME"),
+            query: param(b"QUERY_STRING"),
+            script: param(b"SCRIPT_FILENAME"),
+            user: param(b"REMOTE_USER"),
             content_length,
         };
-        self.service.description(&about);
+        self.service.describe(&about, &self.params);
     }
 
     /// Enters a stage: INFO, EXECUTING or END; the worker's loop enters the others.
@@ -90,7 +91,7 @@ impl<'w> Request<'w> {
 
     /// Tells the scoreboard the request's peak memory in bytes.
     pub fn set_memory(&mut self, bytes: u64) {
-        self.service.stamp().memory(bytes);
+        self.service.memory(bytes);
     }
 
     /// Answers the request itself if `uri` is the pool's status or ping path. `extra_headers` are whole header lines

@@ -1,15 +1,18 @@
 //! The loop of a worker.
 
 use super::Runtime;
+use super::access::Recorder;
 use super::kit::{Kit, Seat};
 use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
 use super::request::Request;
 use super::service::{NoRequest, Service};
-use crate::scoreboard::{Reader, Slot, Stage};
+use crate::scoreboard::{Reader, Slot, Stage, header};
+use crate::sys::fd::unread;
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -35,6 +38,8 @@ struct Worker {
     service: Service,
     lobby: Lobby,
     served: u64,
+    /// Standard output and error are the master's to log.
+    caught: bool,
 }
 
 impl Worker {
@@ -47,7 +52,14 @@ impl Worker {
         let failed = |errno| Error::new("epoll_create1", "", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         let minder = Minder::new(epoll, kit.queue_in);
-        let service = Service::new(kit.settings, kit.listener, board, slot, minder);
+        let settings = &kit.settings;
+        let access = settings.pool.access.clone().zip(kit.access);
+        let recorder = access.map(|(access, shelf)| {
+            let name = settings.pool.name.clone();
+            let recorder = Recorder::new(access, name, settings.log_limit, shelf, board.header());
+            Box::new(recorder)
+        });
+        let service = Service::new(kit.settings, kit.listener, board, slot, minder, recorder);
         service
             .stamp()
             .begin(std::process::id() as i32, clock::epoch_seconds(), clock::now());
@@ -58,6 +70,7 @@ impl Worker {
             service,
             lobby,
             served: 0,
+            caught: seat.output.is_some(),
         })
     }
 
@@ -127,7 +140,21 @@ impl Worker {
         self.served += 1;
         service.account(clock::now());
         service.minder.end();
+        if self.caught {
+            self.end_output();
+        }
         Ok(())
+    }
+
+    /// Ends a line that the request has left unfinished on standard output or error, if there is one; an empty line
+    /// is not logged.
+    fn end_output(&self) {
+        let (output, error) = (io::stdout(), io::stderr());
+        let is_unread = unread(output.as_fd()) > 0 || unread(error.as_fd()) > 0;
+        if is_unread || header::has_unfinished(self.service.board.header()) {
+            // Where nobody reads any more, nothing is to be ended.
+            let _ = nix::unistd::write(error.as_fd(), b"\n");
+        }
     }
 
     /// The current connection, if it is still there, waits for its next request.

@@ -1,13 +1,15 @@
 //! One request at a time: bytes from the connection to the protocol, answers back, stages to the scoreboard.
 
+use super::access::Recorder;
 use super::connection::Connection;
 use super::kit::Settings;
 use super::minder::Minder;
 use super::request::ClientGone;
+use super::transfer::{drain_input, send_pieces};
 use crate::fastcgi::{Input, MAX_CONTENT, Output, Params, ProtocolStatus, RecordType, Violation, header};
 use crate::scoreboard::stamp::{Description, Stamp};
 use crate::scoreboard::{Reader, Slot, Stage};
-use crate::sys::socket::{Progress, Readiness, receive, send, send_gathered, shutdown_write, wait};
+use crate::sys::socket::{Progress, Readiness, receive, send, wait};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use std::io::IoSlice;
@@ -20,8 +22,6 @@ const INPUT_BYTES: usize = 64 * 1024;
 const GATHER_BYTES: usize = 16 * 1024;
 /// Records in one gathered write; each is two pieces (header and content), and the kernel takes 1024 (IOV_MAX).
 const GATHER_RECORDS: usize = 256;
-/// How long a client that sends more than was read may keep its worker after the answer.
-const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// Requests shorter than this are not measured: their CPU time is below what php-fpm's clock tick could show.
 const CPU_THRESHOLD_MICROS: u64 = 1_000;
 
@@ -80,6 +80,8 @@ pub(super) struct Service {
     client_gone: bool,
     taken: Tick,
     cpu_micros: u64,
+    /// The access log, if there is one.
+    recorder: Option<Box<Recorder>>,
 }
 
 impl Service {
@@ -89,6 +91,7 @@ impl Service {
         board: Reader,
         slot: Slot,
         minder: Minder,
+        recorder: Option<Box<Recorder>>,
     ) -> Service {
         Service {
             settings,
@@ -109,6 +112,7 @@ impl Service {
             client_gone: false,
             taken: Tick::ZERO,
             cpu_micros: clock::process_cpu_micros(),
+            recorder,
         }
     }
 
@@ -134,8 +138,21 @@ impl Service {
         self.finished
     }
 
-    pub(super) fn description(&self, about: &Description<'_>) {
+    /// The request is known.
+    pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
         self.stamp().describe(about);
+        if let Some(recorder) = &mut self.recorder {
+            let connection = self.current.as_deref_mut().filter(|_| recorder.wants_peer());
+            recorder.describe(about, params, connection.and_then(Connection::peer));
+        }
+    }
+
+    /// Peak memory of the request, bytes.
+    pub(super) fn memory(&mut self, bytes: u64) {
+        self.stamp().memory(bytes);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.memory(bytes);
+        }
     }
 
     /// Makes `connection` the current one, its first bytes still to be read.
@@ -289,6 +306,9 @@ impl Service {
     pub(super) fn begin(&mut self, now: Tick) {
         self.taken = now;
         self.stamp().reading(now);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.begin(now);
+        }
     }
 
     /// The next bytes of the body; 0 at its end.
@@ -330,6 +350,9 @@ impl Service {
 
     /// Output of the application.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.output(bytes);
+        }
         if self.finished || self.client_gone {
             return Err(ClientGone);
         }
@@ -457,6 +480,10 @@ impl Service {
 
     /// Ends the answer: closes its streams, sends what is buffered, and keeps or closes the connection.
     pub(super) fn finish(&mut self) -> Result<(), ClientGone> {
+        // Before the answer is, so that whoever has the whole answer finds the line.
+        if let Some(recorder) = &mut self.recorder {
+            recorder.finish(self.board.header());
+        }
         if self.finished {
             return if self.client_gone { Err(ClientGone) } else { Ok(()) };
         }
@@ -542,47 +569,10 @@ impl Service {
     }
 
     /// Sets the stage.
-    pub(super) fn stage(&self, stage: Stage) {
+    pub(super) fn stage(&mut self, stage: Stage) {
         self.stamp().stage(stage);
-    }
-}
-
-fn send_pieces(
-    connection: &Connection,
-    mut pieces: &mut [IoSlice<'_>],
-    patience: Duration,
-) -> Result<(), ClientGone> {
-    IoSlice::advance_slices(&mut pieces, 0);
-    while !pieces.is_empty() {
-        match send_gathered(connection.socket(), pieces) {
-            Ok(Progress::Done(count)) => IoSlice::advance_slices(&mut pieces, count),
-            Ok(Progress::WouldBlock) => {
-                if !wait(connection.socket(), Readiness::Writable, patience).is_ok_and(|ready| ready) {
-                    return Err(ClientGone);
-                }
-            }
-            Err(_) => return Err(ClientGone),
-        }
-    }
-    Ok(())
-}
-
-/// Reads and drops what the client still sends, for a bounded time.
-fn drain_input(connection: &Connection, buffer: &mut [u8]) {
-    shutdown_write(connection.socket());
-    let end = clock::now() + DRAIN_LIMIT;
-    loop {
-        match receive(connection.socket(), buffer) {
-            Ok(Progress::Done(0)) | Err(_) => return,
-            Ok(Progress::Done(_)) => {}
-            Ok(Progress::WouldBlock) => {
-                let left = end.since(clock::now());
-                if left.is_zero()
-                    || !wait(connection.socket(), Readiness::Readable, left).is_ok_and(|ready| ready)
-                {
-                    return;
-                }
-            }
+        if let (Stage::End, Some(recorder)) = (stage, &mut self.recorder) {
+            recorder.end();
         }
     }
 }

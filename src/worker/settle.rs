@@ -2,17 +2,59 @@
 
 use super::kit::{Seat, Settings};
 use crate::config::CoreLimit;
+use crate::confine::{self, ConfineError};
 use crate::sys::identity as id;
 use crate::sys::{Error, fd, process};
 use std::ffi::OsString;
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
+/// Why a process could not become what its pool says.
+#[derive(Debug)]
+pub enum SettleError {
+    /// A system call failed.
+    System(Error),
+    /// It could not be confined.
+    Confine(ConfineError),
+}
+
+impl fmt::Display for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettleError::System(error) => error.fmt(f),
+            SettleError::Confine(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SettleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SettleError::System(error) => Some(error),
+            SettleError::Confine(error) => Some(error),
+        }
+    }
+}
+
+impl From<Error> for SettleError {
+    fn from(error: Error) -> SettleError {
+        SettleError::System(error)
+    }
+}
+
+impl From<ConfineError> for SettleError {
+    fn from(error: ConfineError) -> SettleError {
+        SettleError::Confine(error)
+    }
+}
+
 /// Applies the pool's settings to this process, in php-fpm's order: limits, root directory, working directory,
-/// priority, group, supplementary groups, user, dumpable, no_new_privs. Before the application runs any code.
+/// priority, group, supplementary groups, user, dumpable, no_new_privs; with what confines the pool before, between and
+/// after them ([`crate::confine`]). Before the application runs any code.
 ///
 /// # Errors
 /// The step that failed. Limits that can't be set are only logged, as php-fpm does.
-pub fn settle(settings: &Settings) -> Result<(), Error> {
+pub fn settle(settings: &Settings) -> Result<(), SettleError> {
     let pool = &settings.pool;
     if let Some(files) = pool.rlimit_files {
         log_failure(&pool.name, id::limit_descriptors(files, files));
@@ -24,6 +66,8 @@ pub fn settle(settings: &Settings) -> Result<(), Error> {
         Some(CoreLimit::Unlimited) => log_failure(&pool.name, id::limit_core(None)),
         None => {}
     }
+    confine::begin(pool)?;
+    let outlook = confine::look_around(&pool.confine)?;
     if let (Some(root), true) = (&pool.chroot, id::is_root()) {
         id::change_root(root)?;
     }
@@ -42,7 +86,7 @@ pub fn settle(settings: &Settings) -> Result<(), Error> {
     if pool.no_new_privs {
         id::give_up_new_privileges()?;
     }
-    Ok(())
+    Ok(confine::finish(pool, &outlook)?)
 }
 
 /// Makes the seat's pipes, or `null`, this process' standard output and error, and `null` its input. `null` is

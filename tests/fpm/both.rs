@@ -15,7 +15,7 @@ pub(crate) fn is_stock_there() -> bool {
     is_there
 }
 
-fn run(program: &str, arguments: &[&str]) -> Output {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
     Command::new(program)
         .args(arguments)
         .env("FORKYARD_TEST", "from the environment")

@@ -1,6 +1,6 @@
 //! Options and exit codes.
 
-use crate::both::{codes_and_first_lines, is_stock_there};
+use crate::both::{OURS, STOCK, codes_and_first_lines, is_stock_there, run};
 
 #[test]
 fn help_and_wrong_options_are_as_in_php_fpm() {
@@ -26,15 +26,45 @@ fn help_and_wrong_options_are_as_in_php_fpm() {
     }
 }
 
+/// All of it, but for what is of this run or of libphp's build: times, this program's name, where php.ini is looked for
+/// first, memory.
 #[test]
 fn what_php_says_of_itself_is_as_in_php_fpm() {
     if !is_stock_there() {
         return;
     }
-    for arguments in [["-v"], ["-m"], ["-i"]] {
-        let [stock, ours] = codes_and_first_lines(&arguments);
-        assert_eq!(stock.0, ours.0, "exit code with {arguments:?}");
-        let start = |line: &str| line.split(" (built").next().map(str::to_owned);
-        assert_eq!(start(&stock.1), start(&ours.1), "first line with {arguments:?}");
+    let lines: [&[&str]; 7] = [
+        &["-v"],
+        &["-m"],
+        &["-i"],
+        &["-n", "-m"],
+        &["-e", "--define=memory_limit=7M", "--info"],
+        &["-dextension=nonexistent", "--modules"],
+        &["-c", "/etc/php/8.2/fpm/php.ini", "--version"],
+    ];
+    let varies = |line: &&str| {
+        ![
+            "_ =>",
+            "$_SERVER['_']",
+            "REQUEST_TIME",
+            "Configuration File (php.ini) Path",
+            "Strings",
+            "memory =>",
+        ]
+        .iter()
+        .any(|part| line.contains(part))
+    };
+    for arguments in lines {
+        let [stock, ours] = [STOCK, OURS].map(|program| run(program, arguments));
+        assert_eq!(
+            stock.status.code(),
+            ours.status.code(),
+            "exit code with {arguments:?}"
+        );
+        let [stock, ours] = [stock, ours].map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let [stock, ours] = [&stock, &ours].map(|text| text.lines().filter(varies).collect::<Vec<_>>());
+        let first = stock.iter().zip(&ours).find(|(stock, ours)| stock != ours);
+        assert_eq!(first, None, "{arguments:?}");
+        assert_eq!(stock.len(), ours.len(), "{arguments:?}");
     }
 }

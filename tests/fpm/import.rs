@@ -1,6 +1,6 @@
 //! `forkyard import`: the TOML means what php-fpm's files mean.
 
-use crate::both::is_root;
+use crate::both::{compare, is_root, is_stock_there};
 use crate::files::{CASES, FULL, VALUES, prepare, write};
 use forkyard::config::fpm::{Options, test};
 use forkyard::config::import::{Imported, import};
@@ -49,6 +49,8 @@ fn comparable(mut config: Config) -> Config {
                 group: None,
                 mode: 0o660,
                 allowed_clients: clients,
+                acl_users: Vec::new(),
+                acl_groups: Vec::new(),
             };
         }
         if let Application::Php(php) = &mut pool.application {
@@ -160,8 +162,9 @@ fn the_command_says_what_it_could_not_take_over() {
     let expected = format!(
         "# Made of {file} by forkyard import. conf/forkyard.toml shows every key.\n\n[global]\n\
          error_log = \"{0}/log\"\n\n[pool.www]\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
-         pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n\n\
-         [pool.www.application.php_value]\nmemory_limit = \"12M\"\n",
+         pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n\
+         # As in php-fpm. Without this line a request can't have settings that run code; see docs/security.md.\n\
+         request_settings = \"all\"\n\n[pool.www.application.php_value]\nmemory_limit = \"12M\"\n",
         path.display()
     );
     // Tables may come in any order.
@@ -297,6 +300,27 @@ fn random_file(random: &mut Random, directory: &str) -> String {
         }
     }
     text
+}
+
+/// php-fpm shows them the same, right or wrong.
+#[test]
+fn random_configurations_are_shown_as_in_php_fpm() {
+    if !is_root() || !is_stock_there() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    let own = directory.path().to_string_lossy().into_owned();
+    for seed in 1..=60_u64 {
+        let mut random = Random(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
+        // At level debug there are lines about php-fpm's own inside.
+        let text = random_file(&mut random, &own).replace("log_level = debug", "log_level = notice");
+        let path = directory.path().join("random.conf");
+        std::fs::write(&path, &text).expect("writable");
+        let path = path.to_string_lossy().into_owned();
+        if let Err(difference) = compare("random", &["-n", "-tt", "-R", "-y", &path]) {
+            panic!("seed {seed}: {difference}\n{text}");
+        }
+    }
 }
 
 #[test]

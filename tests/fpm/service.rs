@@ -71,7 +71,7 @@ impl Site {
 /// The daemon; killed with all its children when the test is over.
 pub(crate) struct Daemon {
     pub(crate) child: Child,
-    lines: Receiver<String>,
+    pub(crate) lines: Receiver<String>,
 }
 
 impl Daemon {
@@ -211,6 +211,85 @@ fn debians_pool_serves_reloads_and_stops() {
     let status = daemon.child.wait().expect("it is our child");
     assert!(status.success(), "{status}");
     assert!(!site.path("fpm.sock").exists() && !site.path("fpm.pid").exists());
+}
+
+#[test]
+fn a_list_of_users_may_connect() {
+    let (true, Some(site)) = (is_root(), Site::new()) else {
+        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        return;
+    };
+    site.append("listen.acl_users = nobody,games\nlisten.acl_groups = mail\n");
+    let daemon = Daemon::start(&site);
+    let seen = daemon.expect("ready to handle connections");
+    for name in ["owner", "group"] {
+        let wanted = format!("WARNING: [pool www] ACL set, listen.{name} = 'www-data' is ignored");
+        assert!(seen.contains(&wanted), "{seen:#?}");
+    }
+    let list = Command::new("getfacl")
+        .args(["--absolute-names", "--omit-header"])
+        .arg(site.path("fpm.sock"))
+        .output()
+        .expect("getfacl (Debian package acl)");
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let lines: Vec<&str> = list.lines().filter(|line| !line.is_empty()).collect();
+    let wanted = [
+        "user::rw-",
+        "user:games:rw-",
+        "user:nobody:rw-",
+        "group::rw-",
+        "group:mail:rw-",
+        "mask::rw-",
+        "other::---",
+    ];
+    assert_eq!(lines, wanted);
+}
+
+/// The same file serves php-fpm, and closes here what it can't close there.
+#[test]
+fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
+    let (true, Some(site)) = (is_root(), Site::new()) else {
+        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        return;
+    };
+    let ask = |value: &str| {
+        let mut client = Client::connect(&site.path("fpm.sock")).expect("it listens");
+        let params = Params::get(site.directory.path(), "a.php", "").with("PHP_VALUE", value);
+        client.request(&params, b"").expect("it answers").body()
+    };
+    {
+        let daemon = Daemon::start(&site);
+        daemon.expect("ready to handle connections");
+        assert_eq!(
+            ask("memory_limit = 77M"),
+            "fpm-fcgi 77M ",
+            "php-fpm's way unless told otherwise"
+        );
+    }
+    site.append("php_admin_value[forkyard.request_settings] = precision,display_errors\n");
+    if crate::both::is_stock_there() {
+        let file = site.path("php-fpm.conf");
+        let stock = Command::new("/usr/sbin/php-fpm8.2")
+            .arg("-t")
+            .arg("-y")
+            .arg(&file)
+            .output();
+        assert!(
+            stock.expect("php-fpm").status.success(),
+            "the file is php-fpm's, too"
+        );
+    }
+    let daemon = Daemon::start(&site);
+    daemon.expect("ready to handle connections");
+    assert_eq!(ask("memory_limit = 77M"), "fpm-fcgi 128M ");
+    daemon.expect("[pool www] refused the setting 'memory_limit' that came with a request");
+    let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
+    site.write("pool.d/www.conf", &pool.replace("precision,display_errors", ","));
+    daemon.signal(Signal::SIGUSR2);
+    let seen = daemon.expect("the old one stays in force");
+    let wanted =
+        "[pool www] forkyard.request_settings: write all, harmless, none, or names with commas between them";
+    assert!(seen.iter().any(|line| line.contains(wanted)), "{seen:#?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is said when the daemon can't start, and how it exits then; foreground and background alike.
 
-use crate::both::{compare, is_root, is_stock_there};
+use crate::both::{OURS, STOCK, compare, is_root, is_stock_there, said};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -52,6 +52,7 @@ fn a_start_that_fails_has_php_fpms_words_and_code() {
             "Unable to create the PID file",
         ),
         ("pid = /", free.clone(), "Unable to create the PID file"),
+        ("pid =", free.clone(), "Unable to create the PID file (/var/)."),
         (
             "error_log = /nonexistent/log",
             free.clone(),
@@ -85,4 +86,22 @@ fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
     let file = write(directory.path(), "", "listen = nosuch.invalid:9000");
     let said = compare("unknown host", &["-n", "-F", "-y", &file]).unwrap_or_else(|text| panic!("{text}"));
     assert!(said.contains("getaddrinfo: "), "{said}");
+}
+
+/// Both exit with EX_SOFTWARE, whatever else they say of it.
+#[test]
+fn a_php_that_does_not_start_is_no_mistake_in_the_configuration() {
+    if !is_stock_there() || !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("there is room");
+    let pool = format!("listen = {}/a.sock", directory.path().display());
+    let file = write(directory.path(), "", &pool);
+    let preload = "opcache.preload=/nonexistent";
+    let user = "opcache.preload_user=www-data";
+    let arguments = ["-F", "-d", preload, "-d", user, "-y", &file];
+    for program in [STOCK, OURS] {
+        let (text, code) = said(program, &arguments);
+        assert_eq!(code, Some(70), "{program}: {text}");
+    }
 }

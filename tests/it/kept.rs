@@ -100,3 +100,51 @@ fn requests_sent_ahead_are_answered_in_turn() {
         assert!(client.answer().expect("answer").ended);
     }
 }
+
+/// Each request counts once, wherever it came from; a connection that sends nothing counts for nobody.
+#[test]
+fn kept_requests_are_counted_one_by_one() {
+    let settings = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n";
+    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
+    daemon.wait_for_workers("www", 1);
+    daemon.write("pid.php", "<?php echo getmypid();");
+    let params = Params::get(&daemon.dir, "pid.php", "");
+    let silent = daemon.client("www");
+    let mut client = daemon.client("www").kept();
+    for _ in 0..3 {
+        assert!(client.request(&params, b"").expect("answer").ended);
+    }
+    let status = Params::get(&daemon.dir, "status", "json&full");
+    let page = daemon.client("www").request(&status, b"").expect("answer").body();
+    let page: serde_json::Value = serde_json::from_str(&page).expect("JSON");
+    assert_eq!(page["accepted conn"], 4, "{page}");
+    assert_eq!(page["processes"][0]["requests"], 4, "{page}");
+    assert_eq!(
+        (&page["active processes"], &page["idle processes"]),
+        (&1.into(), &0.into()),
+        "{page}"
+    );
+    drop(silent);
+}
+
+/// The time of a request ends with it, not with its connection.
+#[test]
+fn an_idle_kept_connection_is_no_request_that_takes_too_long() {
+    let settings = "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = 1\n";
+    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
+    daemon.wait_for_workers("www", 1);
+    daemon.write("pid.php", "<?php echo getmypid();");
+    daemon.write("endless.php", "<?php while (true) { usleep(1000); }");
+    let params = Params::get(&daemon.dir, "pid.php", "");
+    let mut idle = daemon.client("www").kept();
+    let pid = idle.request(&params, b"").expect("answer").body();
+    // The limit is reached for another request, and so for the idle connection long before.
+    let endless = Params::get(&daemon.dir, "endless.php", "");
+    let answer = daemon.client("www").request(&endless, b"");
+    assert!(answer.is_err() || answer.is_ok_and(|answer| answer.body().is_empty()));
+    let other = idle
+        .request(&params, b"")
+        .expect("the connection went on to the next worker")
+        .body();
+    assert_ne!(pid, other);
+}

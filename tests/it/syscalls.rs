@@ -39,7 +39,15 @@ fn count(pid: u32, dir: &std::path::Path, act: impl FnOnce()) -> BTreeMap<String
 }
 
 fn daemon() -> (Daemon, u32) {
-    let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 1\n", ""));
+    daemon_with("")
+}
+
+/// `{DIR}` in the settings is the daemon's directory.
+fn daemon_with(settings: &str) -> (Daemon, u32) {
+    let daemon = Daemon::start(|dir| {
+        let settings = settings.replace("{DIR}", &dir.display().to_string());
+        php_pool(dir, &format!("pm = \"static\"\nmax_children = 1\n{settings}"), "")
+    });
     let worker = daemon.wait_for_workers("www", 1)[0];
     let script = daemon.write("hello.php", "<?php echo 'Hello, World';");
     // OPcache does not keep a file that was changed in the last two seconds (opcache.file_update_protection).
@@ -125,6 +133,43 @@ fn a_kept_connection_costs_wait_read_and_write() {
         "{calls:?}"
     );
     assert!(of("epoll_wait") <= REQUESTS + 2, "{calls:?}");
+}
+
+#[test]
+fn an_access_log_costs_one_write() {
+    let (daemon, worker) = daemon_with("access.log = \"{DIR}/access\"\n");
+    let params = Params::get(&daemon.dir, "hello.php", "");
+    let mut client = daemon.client("www").kept();
+    client.request(&params, b"").expect("answer");
+    let calls = count(worker, &daemon.dir, || {
+        for _ in 0..REQUESTS {
+            assert!(client.request(&params, b"").expect("answer").ended);
+        }
+    });
+    let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    assert_eq!((of("write"), of("sendto")), (REQUESTS, REQUESTS), "{calls:?}");
+    for name in ["getpeername", "recvmsg", "getrusage"] {
+        assert_eq!(of(name), 0, "{calls:?}");
+    }
+}
+
+#[test]
+fn output_that_is_caught_costs_the_master_nothing_where_there_is_none() {
+    let (daemon, _) = daemon_with("catch_workers_output = true\n");
+    let params = Params::get(&daemon.dir, "hello.php", "");
+    let mut client = daemon.client("www").kept();
+    client.request(&params, b"").expect("answer");
+    let calls = count(daemon.pid(), &daemon.dir, || {
+        for _ in 0..REQUESTS {
+            assert!(client.request(&params, b"").expect("answer").ended);
+        }
+    });
+    // strace itself ends the wait that it found the process in.
+    let more: Vec<_> = calls
+        .iter()
+        .filter(|(name, count)| *name != "epoll_wait" || **count > 1)
+        .collect();
+    assert!(more.is_empty(), "{calls:?}");
 }
 
 #[test]

@@ -52,6 +52,7 @@ pub(crate) struct Facts {
 pub(crate) struct Worker {
     pub(crate) api: *const c_void,
     pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
+    pub(crate) may_set: Option<unsafe extern "C" fn(*const c_char) -> u8>,
     pub(crate) log_limit: u32,
     pub(crate) stderr_caught: u8,
 }

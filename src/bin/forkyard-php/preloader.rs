@@ -32,6 +32,8 @@ pub(crate) enum Error {
     /// The message has the wrong descriptors.
     Kit(KitError),
     System(sys::Error),
+    /// The process could not become what its pool says.
+    Settle(worker::SettleError),
     /// php.ini is there and can't be read: PHP would start without a word, and without its settings.
     Unreadable(PathBuf, std::io::Error),
     /// A setting that can't be written as a line of php.ini.
@@ -49,6 +51,7 @@ impl fmt::Display for Error {
             Error::NotPhp => f.write_str("the pool's application is not PHP"),
             Error::Kit(error) => write!(f, "message from the master: {error}"),
             Error::System(error) => error.fmt(f),
+            Error::Settle(error) => error.fmt(f),
             Error::Unreadable(path, error) => write!(f, "read {}: {error}", path.display()),
             Error::Setting(name) => write!(
                 f,
@@ -66,6 +69,12 @@ impl fmt::Display for Error {
 impl From<sys::Error> for Error {
     fn from(error: sys::Error) -> Error {
         Error::System(error)
+    }
+}
+
+impl From<worker::SettleError> for Error {
+    fn from(error: worker::SettleError) -> Error {
+        Error::Settle(error)
     }
 }
 
@@ -162,7 +171,12 @@ impl Preloader {
         if !is_jailed {
             worker::settle(&kit.settings)?;
         }
-        let php = start_php(config)?;
+        let paths = kit.settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
+        let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
+        let php = match lock_place {
+            Some(place) => start_php(&settings::with_lock_in(config, place))?,
+            None => start_php(config)?,
+        };
         if is_jailed {
             worker::settle(&kit.settings)?;
         }
@@ -212,7 +226,7 @@ impl Preloader {
             exit_now(EXIT_START_FAILED);
         }
         drop(null);
-        let mut runtime = PhpRuntime::begin(&php, &kit.settings.pool, seat.output.is_some());
+        let mut runtime = PhpRuntime::begin(&php, &kit.settings, seat.output.is_some());
         let code = worker::run(kit, seat, &mut runtime);
         php.end_worker();
         exit_now(code)

@@ -1,7 +1,7 @@
 //! What PHP is: its version, its modules, its settings. forkyard-fpm asks, for its own options of these names.
 
 use crate::preloader::{Error, start_php};
-use forkyard::config::Php;
+use forkyard::config::{Php, RequestSettings};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -57,6 +57,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         extended_info: false,
         defines: Vec::new(),
         limit_extensions: Vec::new(),
+        request_settings: RequestSettings::All,
         php_value: Vec::new(),
         php_admin_value: Vec::new(),
         preloader_idle_timeout: Duration::ZERO,

@@ -4,18 +4,18 @@ use crate::ffi::{Description, Facts, Php, Worker};
 use forkyard::abi;
 use forkyard::config::{Application, Pool};
 use forkyard::fastcgi::Params;
+use forkyard::runtime::php::request_settings::{Rule, Verdict};
 use forkyard::runtime::php::script::{self, FileSystem, Rules, Script};
 use forkyard::runtime::php::status;
 use forkyard::scoreboard::stamp;
 use forkyard::sys::process::exit_now;
-use forkyard::worker::{Request, Runtime};
+use forkyard::worker::{Request, Runtime, Settings};
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, PoisonError};
 
 /// The exit code of a worker whose PHP can't go on (EX_SOFTWARE, sysexits.h).
 const EXIT_SOFTWARE: i32 = 70;
-/// php-fpm's default for the longest line of a log.
-const LOG_LIMIT_BYTES: u32 = 1024;
 /// What php-fpm adds to the parameters where a web server has not.
 const ROLE: &[u8] = b"RESPONDER\0";
 
@@ -32,11 +32,13 @@ pub(crate) struct PhpRuntime<'p> {
 
 impl<'p> PhpRuntime<'p> {
     /// Makes PHP ready to serve.
-    pub(crate) fn begin(php: &'p Php, pool: &Pool, stderr_caught: bool) -> PhpRuntime<'p> {
+    pub(crate) fn begin(php: &'p Php, settings: &Settings, stderr_caught: bool) -> PhpRuntime<'p> {
+        let pool = &settings.pool;
         let facts = php.begin_worker(&Worker {
             api: abi::forkyard_api_v1().cast(),
             status: write_status,
-            log_limit: LOG_LIMIT_BYTES,
+            may_set: ask_rule(&settings.pool).then_some(may_set),
+            log_limit: u32::try_from(settings.log_limit).unwrap_or(u32::MAX),
             stderr_caught: u8::from(stderr_caught),
         });
         let limit_extensions = match &pool.application {
@@ -163,6 +165,41 @@ unsafe extern "C" fn write_status(request: *const c_void, buffer: *mut c_char, s
             .copy_from_nonoverlapping(json.as_ptr(), json.len())
     };
     json.len()
+}
+
+/// The pool's rule for settings that come with requests.
+static RULE: Mutex<Option<Rule>> = Mutex::new(None);
+
+/// Makes the pool's rule known to [`may_set`]; says whether there is anything to ask it.
+fn ask_rule(pool: &Pool) -> bool {
+    let Application::Php(php) = &pool.application else {
+        return false;
+    };
+    let held = php.php_admin_value.iter().map(|(name, _)| name.clone());
+    let rule = Rule::new(php.request_settings.clone(), held.collect());
+    let is_open = rule.is_open();
+    *RULE.lock().unwrap_or_else(PoisonError::into_inner) = Some(rule);
+    !is_open
+}
+
+/// Whether a request may bring a setting along; the shim's `may_set`. A refusal goes to the daemon's log.
+///
+/// # Safety
+/// `name` is a C string.
+unsafe extern "C" fn may_set(name: *const c_char) -> u8 {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let mut rule = RULE.lock().unwrap_or_else(PoisonError::into_inner);
+    match rule.as_mut().map(|rule| rule.judge(&name)) {
+        Some(Verdict::Set) => 1,
+        Some(Verdict::Refuse(text)) => {
+            if !text.is_empty() {
+                log::warn!("{text}");
+            }
+            0
+        }
+        None => 0,
+    }
 }
 
 /// A number as C's atol reads it.

@@ -1,13 +1,23 @@
 //! Why the daemon did not start, in php-fpm's words.
 
+use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE, Failure};
 use crate::listen::ListenError;
 use crate::master::{ApplyError, RunError};
 use nix::errno::Errno;
 use std::io;
 
-/// The lines of an error.
-pub(super) fn lines(error: &RunError) -> Vec<String> {
-    vec![cause(error), "FPM initialization failed".to_owned()]
+/// What is said of an error. When PHP itself does not start, php-fpm is not at fault and exits with another code.
+pub(super) fn of(error: &RunError) -> Failure {
+    match error {
+        RunError::NoWorker => Failure {
+            lines: vec![cause(error)],
+            code: EXIT_SOFTWARE,
+        },
+        _ => Failure {
+            lines: vec![cause(error), "FPM initialization failed".to_owned()],
+            code: EXIT_CONFIG,
+        },
+    }
 }
 
 fn cause(error: &RunError) -> String {

@@ -4,7 +4,6 @@
 //! [`pool_rules`] apply php-fpm's rules, [`resolve`] gives the model. [`directives`] is the table behind all of them.
 //! Whatever is to be told goes into a [`Journal`].
 
-mod access_format;
 mod constants;
 pub mod directives;
 mod dump;
@@ -27,6 +26,7 @@ pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::{CONFIG, PREFIX};
 pub use php_ini::complete;
+pub(in crate::config) use resolve::REQUEST_SETTINGS;
 pub use sights::{Listed, Plain, Sight, Survey, survey};
 
 use crate::config::Config;
@@ -75,7 +75,7 @@ impl Options {
 pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journal) {
     let mut journal = Journal::new();
     let path = options.path();
-    let config = read(options, machine, &mut journal).and_then(|written| {
+    let config = read(options, machine, &mut journal, false).and_then(|written| {
         journal.is_in_background = written.global.flag("daemonize");
         let mut context = Context {
             options,
@@ -94,7 +94,7 @@ pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journa
 /// Tests the configuration as `-t` does, and shows it if that is wanted. Says whether it can be used.
 pub fn test(options: &Options, shows: bool, machine: &dyn Machine) -> (bool, Journal) {
     let mut journal = Journal::new();
-    let tested = read(options, machine, &mut journal).and_then(|written| {
+    let tested = read(options, machine, &mut journal, false).and_then(|written| {
         let mut context = Context {
             options,
             machine,
@@ -118,6 +118,7 @@ fn read(
     options: &Options,
     machine: &dyn Machine,
     journal: &mut Journal,
+    remembers: bool,
 ) -> Result<parse::Written, journal::Failed> {
     if let Some(prefix) = options
         .prefix
@@ -128,7 +129,7 @@ fn read(
         return Err(journal.error(text));
     }
     let path = options.path();
-    let mut written = parse::read(&path, options.prefix.as_deref(), machine, journal)
+    let mut written = parse::read(&path, options.prefix.as_deref(), machine, journal, remembers)
         .map_err(|_| journal.error(format!("failed to load configuration file '{path}'")))?;
     let mut context = Context {
         options,

@@ -26,16 +26,17 @@ pub(super) struct PoolText {
 pub(super) struct Written {
     pub(super) global: Values,
     pub(super) pools: Vec<PoolText>,
-    /// Where everything was written.
+    /// Where everything was written, if that was wanted.
     pub(super) sights: Vec<Sight>,
 }
 
-/// Reads the file and those that it includes.
+/// Reads the file and those that it includes. `remembers`: where everything was written is kept.
 pub(super) fn read(
     path: &str,
     prefix: Option<&str>,
     machine: &dyn Machine,
     journal: &mut Journal,
+    remembers: bool,
 ) -> Result<Written, Failed> {
     let mut reader = Reader {
         written: Written {
@@ -49,6 +50,7 @@ pub(super) fn read(
         machine,
         journal,
         is_wrong: false,
+        remembers,
     };
     reader.file(path, 0)?;
     Ok(reader.written)
@@ -64,6 +66,7 @@ struct Reader<'r> {
     machine: &'r dyn Machine,
     journal: &'r mut Journal,
     is_wrong: bool,
+    remembers: bool,
 }
 
 impl Reader<'_> {
@@ -87,7 +90,9 @@ impl Reader<'_> {
         for (at, line) in text.split_inclusive('\n').enumerate() {
             let place = (path, at + 1);
             self.line(line, path, at + 1)?;
-            remarks.take(line, |statement, comments| self.see(statement, place, comments));
+            if self.remembers {
+                remarks.take(line, |statement, comments| self.see(statement, place, comments));
+            }
             if let Some(pattern) = self.include.take() {
                 self.included(&pattern, path, at + 1, nested)?;
             }

@@ -6,9 +6,10 @@ use super::parse::{PoolText, Written};
 use super::pool_rules::is_tcp;
 use super::validate::Context;
 use super::values::{Manager, Values};
+use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use crate::config::{
-    Address, Application, Config, CoreLimit, Global, Limits, Listen, LogLevel, LogTarget, Php, Pool,
-    ProcessManager,
+    AccessLog, Address, Application, Config, Confine, CoreLimit, Global, Limits, Listen, LogFormat, LogLevel,
+    LogTarget, Php, Pool, ProcessManager, RequestSettings,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ const LIMITS: Limits = Limits {
 };
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Which php.ini settings a request may bring along; read here and not passed on to PHP.
+pub(in crate::config) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
 /// After how long a surplus worker of a dynamic pool ends.
 const SURPLUS_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -57,9 +60,10 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
     let error_log = if is_shown {
         LogTarget::Stderr
     } else if log.eq_ignore_ascii_case("syslog") {
-        let text = "error_log = syslog is not done yet: the log goes to standard error";
-        context.journal.warn(text);
-        LogTarget::Stderr
+        LogTarget::Syslog {
+            ident: values.text("syslog.ident").unwrap_or_default().to_owned(),
+            facility: u8::try_from(values.facility() >> 3).unwrap_or(0),
+        }
     } else {
         LogTarget::File(PathBuf::from(log))
     };
@@ -71,6 +75,9 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         pid: values.full("pid").map(PathBuf::from),
         error_log,
         log_level: values.level().unwrap_or(LogLevel::Notice),
+        log_format: LogFormat::Text,
+        log_limit: usize::try_from(values.number("log_limit")).unwrap_or(0),
+        systemd_interval: Some(seconds(values, "systemd_interval")).filter(|interval| !interval.is_zero()),
         process_max: positive(values, "process.max"),
         process_priority: priority(values, context),
         process_control_timeout: if values.is_written("process_control_timeout") {
@@ -132,13 +139,32 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         process_priority: priority(values, context),
         process_dumpable: values.flag("process.dumpable"),
         no_new_privs: false,
+        confine: Confine {
+            apparmor_hat: own("apparmor_hat"),
+            ..Confine::default()
+        },
         status_path: own("pm.status_path"),
         ping_path: own("ping.path"),
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
         decorate_workers_output: values.flag("decorate_workers_output"),
+        access: access(values),
         without_effect: idle,
-        application: Application::Php(php(values, context)),
+        application: Application::Php(php(text, context)?),
+    })
+}
+
+/// The format was checked when the file was read.
+fn access(values: &Values) -> Option<AccessLog> {
+    let format = values.text("access.format").unwrap_or(DEFAULT_FORMAT);
+    values.full("access.log").map(|path| AccessLog {
+        path: PathBuf::from(path),
+        format: parse_format(format).unwrap_or_default(),
+        suppress_paths: values
+            .list("access.suppress_path")
+            .iter()
+            .map(|(_, path)| path.clone())
+            .collect(),
     })
 }
 
@@ -147,27 +173,67 @@ fn reversed(list: &[(String, String)]) -> impl Iterator<Item = (String, String)>
     list.iter().rev().cloned()
 }
 
-fn php(values: &Values, context: &Context<'_>) -> Php {
+fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
+    let values = &text.values;
+    let request_settings = request_settings(text, context)?;
     let options = context.options;
+    let is_for_php = |(name, _): &(String, String)| name != REQUEST_SETTINGS;
     let endings = values.text("security.limit_extensions").unwrap_or_default();
-    Php {
+    Ok(Php {
         version: PHP.to_owned(),
         library: None,
         php_ini: options.php_ini.clone(),
         no_php_ini: options.no_php_ini,
         scan_dir: options.scan_dir.clone(),
         extended_info: options.extended_info,
-        defines: options.defines.clone(),
+        defines: options
+            .defines
+            .iter()
+            .filter(|define| is_for_php(define))
+            .cloned()
+            .collect(),
         limit_extensions: endings
             .split([' ', '\t'])
             .filter(|e| !e.is_empty())
             .map(str::to_owned)
             .collect(),
         php_value: reversed(values.list("php_value")).collect(),
-        php_admin_value: reversed(values.list("php_admin_value")).collect(),
+        request_settings,
+        php_admin_value: reversed(values.list("php_admin_value"))
+            .filter(is_for_php)
+            .collect(),
         preloader_idle_timeout: PRELOADER_IDLE_TIMEOUT,
         start_timeout: START_TIMEOUT,
+    })
+}
+
+/// The pool's `php_admin_value[forkyard.request_settings]`, else `-d forkyard.request_settings`, else php-fpm's way. It is
+/// no directive, so that php-fpm can use the same file.
+fn request_settings(text: &PoolText, context: &mut Context<'_>) -> Result<RequestSettings, Failed> {
+    let find = |list: &[(String, String)]| {
+        let found = list.iter().find(|(name, _)| name == REQUEST_SETTINGS);
+        found.map(|(_, value)| value.trim_matches('"').to_owned())
+    };
+    let own = find(text.values.list("php_admin_value"));
+    let Some(value) = own.or_else(|| find(&context.options.defines)) else {
+        return Ok(RequestSettings::All);
+    };
+    if let Some(rule) = RequestSettings::from_word(&value) {
+        return Ok(rule);
     }
+    let names: Vec<String> = value
+        .split([',', ' '])
+        .filter(|n| !n.is_empty())
+        .map(str::to_owned)
+        .collect();
+    if names.is_empty() {
+        let name = &text.name;
+        let text = format!(
+            "[pool {name}] {REQUEST_SETTINGS}: write all, harmless, none, or names with commas between them"
+        );
+        return Err(context.journal.error(text));
+    }
+    Ok(RequestSettings::Only(names))
 }
 
 fn seconds(values: &Values, name: &str) -> Duration {
@@ -216,6 +282,17 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
     let values = &text.values;
     let own = |name: &str| values.full(name).map(str::to_owned);
     let mode = values.full("listen.mode");
+    let acl_users = comma_list(values, "listen.acl_users");
+    let acl_groups = comma_list(values, "listen.acl_groups");
+    if (!acl_users.is_empty() || !acl_groups.is_empty()) && !is_tcp(values.text("listen").unwrap_or_default())
+    {
+        for name in ["listen.owner", "listen.group"] {
+            if let Some(value) = values.full(name) {
+                let text = format!("[pool {}] ACL set, {name} = '{value}' is ignored", text.name);
+                context.journal.warn(text);
+            }
+        }
+    }
     Ok(Listen {
         address: address(values.text("listen").unwrap_or_default(), context)?,
         backlog: values.number("listen.backlog"),
@@ -223,7 +300,14 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
         group: own("listen.group"),
         mode: mode.map_or(DEFAULT_MODE, octal),
         allowed_clients: allowed_clients(values, context)?,
+        acl_users,
+        acl_groups,
     })
+}
+
+fn comma_list(values: &Values, name: &str) -> Vec<String> {
+    let list = values.full(name).unwrap_or_default().split(',');
+    list.filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
 /// The octal digits at the start of a text, as strtoul(3) reads them.

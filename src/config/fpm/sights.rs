@@ -98,7 +98,7 @@ pub struct Survey {
 /// Reads a configuration to be turned into something else: whether its users exist here does not matter.
 pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Journal) {
     let mut journal = Journal::new();
-    let survey = read(options, machine, &mut journal).and_then(|written| {
+    let survey = read(options, machine, &mut journal, true).and_then(|written| {
         let mut context = Context {
             options,
             machine,

@@ -5,8 +5,9 @@ use super::machine::Machine;
 use super::parse::Written;
 use super::pool_rules;
 use super::values::Value;
-use super::{Options, access_format, paths};
+use super::{Options, paths};
 use crate::config::LogLevel;
+use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use std::path::{Path, PathBuf};
 
 /// The least `log_limit`.
@@ -48,12 +49,12 @@ fn globals(written: &mut Written, context: &mut Context<'_>) -> Result<(), Faile
     } = context;
     let global = &mut written.global;
     let state = options.prefix.as_deref().unwrap_or(paths::STATE);
-    if global.full("pid").is_none() {
+    if global.text("pid").is_none() {
         if let Some(pid) = &options.pid {
             global.set_text("pid", pid.clone());
         }
     }
-    if let Some(pid) = global.full("pid") {
+    if let Some(pid) = global.text("pid") {
         let path = paths::under(pid, state);
         global.set_text("pid", path);
     }
@@ -128,12 +129,9 @@ fn access_logs(written: &Written, context: &mut Context<'_>) -> Result<(), Faile
         }
     }
     for pool in &written.pools {
-        let format = pool.values.text("access.format").unwrap_or_default();
-        let problem = pool
-            .values
-            .full("access.log")
-            .and_then(|_| access_format::problem(format));
-        if let Some(problem) = problem {
+        let format = pool.values.text("access.format").unwrap_or(DEFAULT_FORMAT);
+        let parsed = pool.values.full("access.log").map(|_| parse_format(format));
+        if let Some(Err(problem)) = parsed {
             journal.warn(problem);
             let text = format!("[pool {}] wrong format for access.format '{format}'", pool.name);
             return Err(journal.error(text));

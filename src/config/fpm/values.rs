@@ -3,6 +3,7 @@
 use super::directives::{Directive, Form, NO_PRIORITY, Section, Shown, of};
 use super::ini::number;
 use crate::config::LogLevel;
+use crate::config::units::{self, FACILITIES};
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +112,14 @@ impl Values {
     pub(super) fn number(&self, name: &str) -> i32 {
         match self.value(name) {
             Value::Number(number) | Value::Time(number) | Value::Core(number) => *number,
+            _ => 0,
+        }
+    }
+
+    /// A syslog facility, shifted as syslog(3) wants it.
+    pub(super) fn facility(&self) -> i32 {
+        match self.value("syslog.facility") {
+            Value::Facility(number) => *number,
             _ => 0,
         }
     }
@@ -231,40 +240,16 @@ fn level(text: &str) -> Result<LogLevel, &'static str> {
     }
 }
 
-/// syslog(3)'s names and numbers.
-const FACILITIES: &[(&str, i32)] = &[
-    ("KERN", 0),
-    ("USER", 1),
-    ("MAIL", 2),
-    ("DAEMON", 3),
-    ("AUTH", 4),
-    ("SYSLOG", 5),
-    ("LPR", 6),
-    ("NEWS", 7),
-    ("UUCP", 8),
-    ("CRON", 9),
-    ("AUTHPRIV", 10),
-    ("FTP", 11),
-    ("LOCAL0", 16),
-    ("LOCAL1", 17),
-    ("LOCAL2", 18),
-    ("LOCAL3", 19),
-    ("LOCAL4", 20),
-    ("LOCAL5", 21),
-    ("LOCAL6", 22),
-    ("LOCAL7", 23),
-];
-
 fn facility(text: &str) -> Result<i32, &'static str> {
-    let found = FACILITIES
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(text));
-    found.map(|(_, number)| number << 3).ok_or("invalid value")
+    let number = units::facility(text).ok_or("invalid value")?;
+    Ok(i32::from(number) << 3)
 }
 
 pub(super) fn facility_name(number: i32) -> &'static str {
-    let found = FACILITIES.iter().find(|(_, facility)| facility << 3 == number);
-    found.map_or("DAEMON", |(name, _)| name)
+    let found = FACILITIES
+        .iter()
+        .find(|(_, facility)| i32::from(*facility) << 3 == number);
+    found.map_or("daemon", |(name, _)| name)
 }
 
 fn manager(text: &str) -> Result<Manager, &'static str> {

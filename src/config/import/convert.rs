@@ -2,9 +2,9 @@
 //! is; the others are named here.
 
 use super::is_unix;
-use crate::config::fpm::Plain;
 use crate::config::fpm::directives::Directive;
-use crate::config::model::{Address, Pool, ProcessManager};
+use crate::config::fpm::{Plain, REQUEST_SETTINGS};
+use crate::config::model::{Address, Pool, ProcessManager, RequestSettings};
 use crate::config::settings::{self, Section};
 use toml_edit::{Array, Value};
 
@@ -75,6 +75,11 @@ pub(super) fn pool(directive: &Directive, value: &Plain, pool: &Pool, has_more: 
             let clients = listen.allowed_clients.iter().map(ToString::to_string);
             key(directive, false, clients.collect::<Array>())
         }
+        "listen.acl_users" | "listen.acl_groups" if !is_unix => {
+            Outcome::Lost("it has no effect on a TCP socket".to_owned())
+        }
+        "listen.acl_users" => key(directive, false, listen.acl_users.iter().collect::<Array>()),
+        "listen.acl_groups" => key(directive, false, listen.acl_groups.iter().collect::<Array>()),
         name if is_for_another_manager(name, &pool.pm) => {
             Outcome::Lost(format!("it has no effect with pm = {}", pool.pm.name()))
         }
@@ -89,6 +94,14 @@ pub(super) fn pool(directive: &Directive, value: &Plain, pool: &Pool, has_more: 
         }
         "ping.response" if pool.ping_path.is_none() => Outcome::Nothing,
         "security.limit_extensions" => extensions(directive, value),
+        "access.format" if pool.access.is_none() => Outcome::Nothing,
+        "access.suppress_path" => match value {
+            Plain::List(list) if !list.is_empty() => {
+                let paths = list.iter().map(|(_, path)| path.as_str());
+                key(directive, false, paths.collect::<Array>())
+            }
+            _ => Outcome::Nothing,
+        },
         _ => plain(directive, false, value),
     }
 }
@@ -123,8 +136,8 @@ fn plain(directive: &Directive, is_global: bool, value: &Plain) -> Outcome {
     match value {
         Plain::Unset => Outcome::Nothing,
         Plain::Text(text) if text.is_empty() => Outcome::Nothing,
-        Plain::Text(text) if text == "syslog" && directive.name == "error_log" => {
-            Outcome::Lost("logging to syslog is not available; the log goes to standard error".to_owned())
+        Plain::Text(text) if text.eq_ignore_ascii_case("syslog") && directive.name == "error_log" => {
+            key(directive, is_global, "syslog")
         }
         Plain::Text(text) => key(directive, is_global, text.as_str()),
         Plain::Flag(flag) => key(directive, is_global, *flag),
@@ -207,6 +220,8 @@ fn entries(directive: &Directive, list: &[(String, String)]) -> Outcome {
         let is_known = entries.iter().any(|(known, _)| known == name);
         let problem = match name.as_str() {
             "extension" | "zend_extension" if is_known => "name a second extension in php.ini",
+            // It has become a key.
+            REQUEST_SETTINGS if path != "env" => continue,
             _ if is_known => continue,
             name if name.contains(['=', '\0', '\n', '\r']) || (path != "env" && name.contains(' ')) => {
                 "this can't be a name"
@@ -222,9 +237,23 @@ fn entries(directive: &Directive, list: &[(String, String)]) -> Outcome {
     Outcome::Entries { path, entries, lost }
 }
 
+/// The rule for settings that come with requests, which php-fpm has no directive for, with comments.
+pub(super) fn request_settings(rule: &RequestSettings) -> (Value, Vec<String>) {
+    let word = |word: &str| (Value::from(word), Vec::new());
+    match rule {
+        RequestSettings::All => {
+            let comment = "As in php-fpm. Without this line a request can't have settings that run code; see docs/security.md.";
+            (Value::from("all"), vec![comment.to_owned()])
+        }
+        RequestSettings::Harmless => word("harmless"),
+        RequestSettings::None => word("none"),
+        RequestSettings::Only(names) => (names.iter().collect::<Array>().into(), Vec::new()),
+    }
+}
+
 fn path(directive: &Directive, is_global: bool) -> String {
     match settings::of_directive(directive.name, is_global) {
-        Some(setting) if setting.section == Section::Application => format!("application.{}", setting.key),
+        Some(setting) if setting.section == Section::Php => format!("application.{}", setting.key),
         Some(setting) => setting.key.to_owned(),
         None => directive.name.to_owned(),
     }

@@ -7,10 +7,11 @@ mod convert;
 mod machine;
 mod write;
 
-use super::fpm::{self, Journal, Machine, Options, Sight, Survey};
-use super::model::{Address, Config};
+use super::fpm::{self, Journal, Machine, Options, REQUEST_SETTINGS, Sight, Survey};
+use super::model::{Address, Application, Config, Pool};
 use convert::Outcome;
 use machine::Elsewhere;
+use std::collections::HashMap;
 use std::fmt;
 use write::Document;
 
@@ -66,6 +67,7 @@ pub fn import(options: &Options, machine: &dyn Machine) -> Imported {
     let mut import = Import {
         options,
         survey: &survey,
+        sights: by_pool(&survey.sights),
         document: Document::new(&options.path()),
         lost: Vec::new(),
     };
@@ -79,9 +81,22 @@ pub fn import(options: &Options, machine: &dyn Machine) -> Imported {
     }
 }
 
+/// Where each directive of each pool was written, in order. There may be thousands of pools.
+type Sights<'s> = HashMap<Option<&'s str>, HashMap<&'s str, Vec<&'s Sight>>>;
+
+fn by_pool(sights: &[Sight]) -> Sights<'_> {
+    let mut found = Sights::new();
+    for sight in sights {
+        let pool = found.entry(sight.pool.as_deref()).or_default();
+        pool.entry(list_of(&sight.name)).or_default().push(sight);
+    }
+    found
+}
+
 struct Import<'i> {
     options: &'i Options,
     survey: &'i Survey,
+    sights: Sights<'i>,
     document: Document,
     lost: Vec<Lost>,
 }
@@ -105,7 +120,7 @@ impl Import<'_> {
             };
             let table = ["pool", name.as_str()];
             self.document.open(&table, self.comments(Some(name), "", None));
-            self.application(name);
+            self.application(name, pool);
             for (directive, value) in values {
                 if self.sight(Some(name), directive.name, None).is_some() {
                     let has_more = self.has_more_of_listen(name);
@@ -118,14 +133,12 @@ impl Import<'_> {
 
     /// Whether more is written of the address than where it is, so that it becomes a table.
     fn has_more_of_listen(&self, pool: &str) -> bool {
-        let sights = self.survey.sights.iter();
-        sights
-            .filter(|sight| sight.pool.as_deref() == Some(pool))
-            .any(|sight| sight.name.starts_with("listen."))
+        let written = self.sights.get(&Some(pool));
+        written.is_some_and(|written| written.keys().any(|name| name.starts_with("listen.")))
     }
 
     /// What every pool needs and php-fpm has no directive for.
-    fn application(&mut self, name: &str) {
+    fn application(&mut self, name: &str, pool: &Pool) {
         let table = ["pool", name, "application"];
         self.document.put(&table, "runtime", "php", Vec::new());
         self.document.put(&table, "version", convert::VERSION, Vec::new());
@@ -133,13 +146,18 @@ impl Import<'_> {
             self.document
                 .put(&table, "php_ini", &*path.to_string_lossy(), Vec::new());
         }
+        if let Application::Php(php) = &pool.application {
+            let (rule, comments) = convert::request_settings(&php.request_settings);
+            self.document.put(&table, "request_settings", rule, comments);
+        }
     }
 
     fn options_for_php(&mut self) {
         if self.options.no_php_ini {
             self.lose(None, "-n", None, "name an empty file as php_ini");
         }
-        for (name, _) in &self.options.defines {
+        let defines = self.options.defines.iter();
+        for (name, _) in defines.filter(|(name, _)| name != REQUEST_SETTINGS) {
             self.lose(
                 None,
                 &format!("-d {name}"),
@@ -195,16 +213,10 @@ impl Import<'_> {
 
     /// The line that counts: the last, and of entries with one key the first.
     fn sight(&self, pool: Option<&str>, name: &str, key: Option<&str>) -> Option<&Sight> {
-        let is_it = |sight: &&Sight| {
-            sight.pool.as_deref() == pool
-                && list_of(&sight.name) == name
-                && (key.is_none() || sight.key.as_deref() == key)
-        };
-        let mut found = self.survey.sights.iter().filter(is_it);
-        if key.is_some() {
-            found.next()
-        } else {
-            found.next_back()
+        let found = self.sights.get(&pool)?.get(name)?;
+        match key {
+            Some(_) => found.iter().find(|sight| sight.key.as_deref() == key).copied(),
+            None => found.last().copied(),
         }
     }
 

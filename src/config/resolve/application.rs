@@ -12,7 +12,7 @@ use crate::config::draft::{
 use crate::config::error::Kind;
 use crate::config::known;
 use crate::config::leaves::{Entry, Field, Leaves};
-use crate::config::model::{Application, Interface, Php};
+use crate::config::model::{Application, Interface, Php, RequestSettings};
 use crate::config::report::Report;
 use crate::config::units::{IniValue, Text};
 use crate::config::value::quoted;
@@ -126,6 +126,7 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
+        request_settings: request_settings(draft),
         php_value: settings(&draft.php_value, &draft.php_flag, report),
         php_admin_value: settings(&draft.php_admin_value, &draft.php_admin_flag, report),
         preloader_idle_timeout,
@@ -175,6 +176,15 @@ fn limit_extensions(draft: &PhpDraft, report: &mut Report<'_>) -> Vec<String> {
         }
     }
     written.value.0.clone()
+}
+
+/// The default is not php-fpm's: reaching a socket must not be enough to run code, and what web servers usually send goes
+/// through.
+fn request_settings(draft: &PhpDraft) -> RequestSettings {
+    draft
+        .request_settings
+        .written()
+        .map_or(RequestSettings::Harmless, |written| written.value.0.clone())
 }
 
 /// Values and flags as one list, in the order of the text.

@@ -6,11 +6,18 @@ use std::time::Duration;
 use crate::config::World;
 use crate::config::draft::{GlobalDraft, PoolText};
 use crate::config::leaves::{Field, Written};
-use crate::config::model::{Global, LogLevel, LogTarget, Pool};
+use crate::config::model::{Global, LogFormat, LogLevel, LogTarget, Pool};
 use crate::config::report::Report;
 use crate::config::units::{Text, Whole};
 use crate::config::value::quoted;
 
+const DEFAULT_IDENT: &str = "forkyard";
+/// LOG_DAEMON.
+const DEFAULT_FACILITY: u8 = 3;
+const DEFAULT_LOG_LIMIT: usize = 1024;
+/// php-fpm takes nothing below.
+const LOG_LIMIT: (i64, i64) = (512, i32::MAX as i64);
+const DEFAULT_SYSTEMD_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 /// php-fpm's range; the kernel takes 20 for 19.
 const PRIORITIES: (i64, i64) = (-19, 20);
@@ -36,6 +43,17 @@ pub(super) fn resolve(
             .written()
             .and_then(|written| absolute(written, world, report)),
         error_log,
+        log_format: draft
+            .log_format
+            .written()
+            .map_or(LogFormat::Text, |written| written.value.0),
+        log_limit: (report.range(&draft.log_limit, LOG_LIMIT.0, LOG_LIMIT.1))
+            .and_then(|limit| usize::try_from(limit).ok())
+            .unwrap_or(DEFAULT_LOG_LIMIT),
+        systemd_interval: Some(
+            (draft.systemd_interval.written()).map_or(DEFAULT_SYSTEMD_INTERVAL, |written| written.value.0),
+        )
+        .filter(|interval| !interval.is_zero()),
         log_level: draft
             .log_level
             .written()
@@ -54,14 +72,11 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
     match draft.error_log.written() {
         None => LogTarget::Stderr,
         Some(written) if written.value.0 == "stderr" => LogTarget::Stderr,
-        Some(written) if written.value.0.eq_ignore_ascii_case("syslog") => {
-            report.rule(
-                written,
-                "logging to syslog is not available",
-                "write \"stderr\" or an absolute path",
-            );
-            LogTarget::Stderr
-        }
+        Some(written) if written.value.0.eq_ignore_ascii_case("syslog") => LogTarget::Syslog {
+            ident: (draft.syslog_ident.written())
+                .map_or_else(|| DEFAULT_IDENT.to_owned(), |written| written.value.0.clone()),
+            facility: (draft.syslog_facility.written()).map_or(DEFAULT_FACILITY, |written| written.value.0),
+        },
         Some(written) => absolute(written, world, report).map_or(LogTarget::Stderr, LogTarget::File),
     }
 }

@@ -10,7 +10,7 @@ use crate::config::draft::{PoolDraft, PoolText};
 use crate::config::leaves::{Field, Written};
 use crate::config::model::{Address, Listen};
 use crate::config::report::Report;
-use crate::config::units::Text;
+use crate::config::units::{Text, Texts};
 use crate::config::value::quoted;
 
 const DEFAULT_BACKLOG: i32 = -1;
@@ -47,6 +47,9 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         written.value.0.clone()
     });
     let allowed_clients = allowed_clients(draft, report);
+    let acl_users = acl_users(&draft.listen_acl_users, world, report);
+    let acl_groups = acl_groups(&draft.listen_acl_groups, world, report);
+    let has_list = !acl_users.is_empty() || !acl_groups.is_empty();
     match &address {
         Some(Address::Unix(_)) => {
             without_effect(
@@ -55,12 +58,29 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
                 "use owner, group and mode",
                 report,
             );
+            if has_list {
+                let remedy = "a list of users or groups takes the place of owner and group";
+                without_effect(
+                    &draft.listen_owner,
+                    "a socket with acl_users or acl_groups",
+                    remedy,
+                    report,
+                );
+                without_effect(
+                    &draft.listen_group,
+                    "a socket with acl_users or acl_groups",
+                    remedy,
+                    report,
+                );
+            }
         }
         Some(Address::Tcp(_) | Address::TcpAny(_)) => {
             let remedy = "use allowed_clients";
             without_effect(&draft.listen_owner, "a TCP socket", remedy, report);
             without_effect(&draft.listen_group, "a TCP socket", remedy, report);
             without_effect(&draft.listen_mode, "a TCP socket", remedy, report);
+            without_effect(&draft.listen_acl_users, "a TCP socket", remedy, report);
+            without_effect(&draft.listen_acl_groups, "a TCP socket", remedy, report);
         }
         None => {}
     }
@@ -76,7 +96,40 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
             .written()
             .map_or(DEFAULT_MODE, |written| written.value.0),
         allowed_clients,
+        acl_users,
+        acl_groups,
     })
+}
+
+fn acl_users(field: &Field<Texts>, world: &dyn World, report: &mut Report<'_>) -> Vec<String> {
+    names(field, "user", |name| world.user(name).is_some(), report)
+}
+
+fn acl_groups(field: &Field<Texts>, world: &dyn World, report: &mut Report<'_>) -> Vec<String> {
+    names(field, "group", |name| world.group(name).is_some(), report)
+}
+
+/// Names or numeric ids, all of which exist.
+fn names(
+    field: &Field<Texts>,
+    kind: &str,
+    exists: impl Fn(&str) -> bool,
+    report: &mut Report<'_>,
+) -> Vec<String> {
+    let Some(written) = field.written() else {
+        return Vec::new();
+    };
+    for name in &written.value.0 {
+        if name.parse::<u32>().is_err() && !exists(name) {
+            let problem = format!("there is no {kind} {}", quoted(name));
+            report.rule(
+                written,
+                problem,
+                format!("name an existing {kind}, or give a numeric id"),
+            );
+        }
+    }
+    written.value.0.clone()
 }
 
 fn without_effect<T>(field: &Field<T>, on: &str, remedy: &str, report: &mut Report<'_>) {

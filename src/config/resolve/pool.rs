@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::global::{priority, rlimit_files};
-use super::{application, listen, manager};
+use super::global::{missing_parent, priority, rlimit_files};
+use super::{application, confine, listen, manager};
 use crate::config::World;
+use crate::config::access::{AccessLog, DEFAULT_FORMAT, parse_format};
 use crate::config::draft::{
     ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
 };
@@ -92,11 +93,13 @@ pub(super) fn resolve(
         process_priority: priority(&draft.process_priority, world, report),
         process_dumpable: flag(&draft.process_dumpable, false),
         no_new_privs: flag(&draft.no_new_privs, false),
+        confine: confine::resolve(text, world, report),
         status_path,
         ping_path,
         ping_response: ping_response(draft, report),
         catch_workers_output: flag(&draft.catch_workers_output, false),
         decorate_workers_output: flag(&draft.decorate_workers_output, true),
+        access: access(draft, world, report),
         without_effect: Vec::new(),
         application: application::resolve(text, world, report)?,
         listen: listen?,
@@ -223,6 +226,33 @@ pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut 
     id
 }
 
+/// The access log, if there is to be one.
+fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<AccessLog> {
+    let mut suppress_paths = Vec::new();
+    if let Some(written) = draft.access_suppress_path.written() {
+        if let Some(path) = written.value.0.iter().find(|path| !path.starts_with('/')) {
+            let problem = format!("{} does not start with /", quoted(path));
+            report.rule(written, problem, "give the URIs as the status page shows them");
+        }
+        suppress_paths.clone_from(&written.value.0);
+    }
+    let format = match draft.access_format.written() {
+        Some(written) => parse_format(&written.value.0).unwrap_or_else(|problem| {
+            report.rule(written, problem, "see docs/logging.md for what there is");
+            Vec::new()
+        }),
+        None => parse_format(DEFAULT_FORMAT).unwrap_or_default(),
+    };
+    let written = draft.access_log.written()?;
+    let path = absolute(written, report)?;
+    missing_parent(written, &path, world, report);
+    Some(AccessLog {
+        path,
+        format,
+        suppress_paths,
+    })
+}
+
 fn limits(draft: &PoolDraft, report: &mut Report<'_>) -> Limits {
     let mut limits = Limits {
         params_bytes: DEFAULT_PARAMS_BYTES,
@@ -283,7 +313,7 @@ fn directories(
     (chdir, chroot)
 }
 
-fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
+pub(super) fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
     let path = Path::new(&written.value.0);
     if path.is_absolute() {
         return Some(path.to_owned());

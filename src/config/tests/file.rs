@@ -22,8 +22,16 @@ fn rules_of_global() {
             "2:1: warning: global.pid: \"/nodir\" is not an existing directory; make it before the start",
         ),
         (
-            "error_log = \"syslog\"",
-            "2:1: error: global.error_log: logging to syslog is not available; write \"stderr\" or an absolute path",
+            "syslog.facility = \"loud\"",
+            "2:8: error: global.syslog.facility: \"loud\" is not a syslog facility; write \"daemon\", \"user\", \"local0\" to \"local7\", or another of syslog(3)",
+        ),
+        (
+            "log_limit = 511",
+            "2:1: error: global.log_limit: 511 is out of range; give a whole number from 512 to 2147483647",
+        ),
+        (
+            "log_format = \"xml\"",
+            "2:1: error: global.log_format: \"xml\" is not a log format; write \"text\" or \"json\"",
         ),
         (
             "error_log = \"log\"",

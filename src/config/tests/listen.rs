@@ -98,7 +98,7 @@ fn rules_of_the_listening_socket() {
         ),
         (
             "listen = { address = \"9000\", acl_users = \"a\" }",
-            "2:30: error: [pool www] listen.acl_users: unknown key; socket ACLs are not available; use owner, group and mode",
+            "2:30: error: [pool www] listen.acl_users: \"a\" is not an array of strings; write [\"one\", \"two\"]",
         ),
     ] {
         one(&listening(line), &ROOT, expected);

@@ -52,8 +52,12 @@ fn rules_of_a_pool() {
             "7:1: error: [pool www] slowlog: unknown key; a slow log is not available; leave it out",
         ),
         (
-            "access.log = \"/x\"",
-            "7:8: error: [pool www] access.log: unknown key; an access log is not available; use the web server's",
+            "access.format = \"%{x}r\"",
+            "7:8: error: [pool www] access.format: embrace is not allowed for modifier %r; see docs/logging.md for what there is",
+        ),
+        (
+            "access.suppress_path = [\"x\"]",
+            "7:8: error: [pool www] access.suppress_path: \"x\" does not start with /; give the URIs as the status page shows them",
         ),
         (
             "client_timeout = \"10x\"",

@@ -60,9 +60,11 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     let (all, plain) = (config.pools[0].clone(), plain.pools[0].clone());
     let examples = Pool {
         status_path: all.status_path.clone(),
+        access: all.access.clone(),
         ping_path: all.ping_path.clone(),
         chdir: all.chdir.clone(),
         chroot: all.chroot.clone(),
+        confine: all.confine.clone(),
         env: all.env.clone(),
         rlimit_core: all.rlimit_core,
         process_priority: all.process_priority,

@@ -1,21 +1,35 @@
 //! The table of keys against everything that knows keys, too.
 
 use super::*;
-use crate::config::draft::{GlobalDraft, PhpDraft, PoolDraft};
+use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
 use crate::config::fpm::directives;
 use crate::config::settings::{self, ABSENT, SETTINGS, Section, of, of_directive};
 use std::collections::BTreeSet;
 
 const DOCUMENTATION: &str = include_str!("../../../docs/configuration.md");
+const RUNTIMES: &str = include_str!("../../../docs/runtimes.md");
 
 #[test]
 fn the_documentation_shows_the_table() {
     let tables = [
         settings::render(Section::Global),
         settings::render(Section::Pool),
-        settings::render(Section::Application),
+        settings::render(Section::Php),
         settings::render_absent(),
     ];
+    let cgi = settings::render_runtime(Section::Cgi);
+    assert!(
+        RUNTIMES.contains(&cgi),
+        "docs/runtimes.md has to have this table:\n{cgi}"
+    );
+    for setting in of(Section::Http) {
+        let text = format!("`{}` is {}.", setting.key, setting.meaning).replace([' ', '\n'], "");
+        assert!(
+            RUNTIMES.replace([' ', '\n'], "").contains(&text),
+            "{}",
+            setting.key
+        );
+    }
     for table in tables {
         assert!(
             DOCUMENTATION.contains(&format!("\n\n{table}\n")) || DOCUMENTATION.ends_with(&table),
@@ -35,9 +49,12 @@ fn what_is_read_is_what_is_in_the_table() {
     assert_eq!(listed(Section::Global, ""), read(GlobalDraft::KEYS));
     assert_eq!(listed(Section::Pool, ""), read(PoolDraft::KEYS));
     // Its first key is also the pool's: it says which of the others there are.
-    let mut php = listed(Section::Application, "application.");
+    let mut php = listed(Section::Php, "application.");
     php.remove("application.runtime");
     assert_eq!(php, read(PhpDraft::KEYS));
+    assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
+    assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
+    assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
 }
 
 #[test]
@@ -86,14 +103,17 @@ fn with(setting: &settings::Setting, value: &str) -> String {
          [pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n{}",
         put(Section::Global),
         put(Section::Pool),
-        put(Section::Application)
+        put(Section::Php)
     )
 }
 
 #[test]
 fn a_default_that_is_written_changes_nothing() {
     let mut seen = 0;
-    for setting in SETTINGS {
+    for setting in SETTINGS
+        .iter()
+        .filter(|setting| !setting.section.is_application() || setting.section == Section::Php)
+    {
         let literal = setting
             .default
             .strip_prefix('`')

@@ -6,8 +6,10 @@ use super::pools::{PoolEdge, policy};
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
 use crate::config::{Config, Pool};
+use crate::confine;
 use crate::estate::{Heritage, document, names};
 use crate::listen::{Inherited, Listener};
+use crate::logs::{Handout, open_file};
 use crate::master::action::Notify;
 use crate::master::event::{
     Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, SlotIndex, WorkerId,
@@ -53,6 +55,9 @@ impl Edge {
         (self.next_pool, self.next_generation) = (highest.0, highest.1);
         self.descriptor_limit = document.descriptor_limit.or(self.descriptor_limit);
         if let Some(before) = before {
+            // They are there; one whose pool is gone by now is to be removed.
+            let groups = before.pools.iter().map(confine::check);
+            self.groups = groups.filter_map(|group| group.ok().flatten()).collect();
             self.config = before;
         }
         let mut adopted = Adopted {
@@ -130,10 +135,14 @@ impl Edge {
             .or_else(|| named(config))
             .ok_or("no configuration names the pool")?;
         let mut settings = self
-            .settings(&pool, &mut HashMap::new())
+            .settings(&pool, self.config.global.log_limit, &mut HashMap::new())
             .map_err(|error| error.to_string())?;
         (settings.slots, settings.started) = (left.slots, left.started);
-        let resources = resources(&left, descriptors).map_err(|error| error.to_string())?;
+        let access = pool
+            .access
+            .as_ref()
+            .and_then(|access| open_file(&access.path).ok());
+        let resources = resources(&left, access.as_ref(), descriptors).map_err(|error| error.to_string())?;
         let watched = self
             .sources
             .watch(&self.registry, &resources.child_accept.0, Source::ChildAccept(id))
@@ -142,7 +151,7 @@ impl Edge {
                     .watch(&self.registry, resources.messages.pipe(), Source::Messages(id))
             });
         watched.map_err(|error| error.to_string())?;
-        let mut generation = Generation::new(PoolId(left.pool), settings);
+        let mut generation = Generation::new(PoolId(left.pool), settings, access);
         generation.resources = Some(resources);
         generation.set_notify(Notify::default());
         self.generations.insert(id, generation);
@@ -224,6 +233,7 @@ impl Edge {
             output,
             begun: Tick::from_nanos(left.begun),
             up: left.up,
+            unfinished: false,
             told: left.told.map(|(told, when)| (told, Tick::from_nanos(when))),
             foreign,
             start_time: std::cell::Cell::new(Some(left.start_time)),
@@ -295,8 +305,14 @@ fn choose_serving(adopted: &mut Adopted, pools: &[document::Pool]) {
 
 fn resources(
     left: &document::Generation,
+    access: Option<&OwnedFd>,
     descriptors: &mut HashMap<String, OwnedFd>,
 ) -> Result<Resources, Error> {
+    let access = match names::access_log(left.id).map(|end| descriptors.remove(&end)) {
+        [Some(post), Some(shelf)] => Some(Handout::adopt(post, shelf)),
+        // The old workers write to the file that they have.
+        _ => access.map(Handout::new).transpose()?,
+    };
     let mut take = |name: String| {
         let fd = descriptors.remove(&name);
         fd.ok_or_else(|| Error::new("adopt", name, Errno::EBADF))
@@ -310,5 +326,6 @@ fn resources(
         messages: Lines::new(take(messages_out)?),
         messages_in: take(messages_in)?,
         preloader: None,
+        access,
     })
 }

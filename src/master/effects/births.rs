@@ -69,6 +69,7 @@ impl Edge {
             told: None,
             foreign: None,
             start_time: std::cell::Cell::default(),
+            unfinished: false,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -300,7 +301,7 @@ fn variable((name, value): (OsString, OsString)) -> CString {
 
 /// In the child: becomes what the pool says and serves. Says the exit code.
 fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
-    let mut keep: Vec<RawFd> = kit.descriptors().to_vec();
+    let mut keep: Vec<RawFd> = kit.descriptors();
     keep.extend(seat.descriptors());
     keep.sort_unstable();
     // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
@@ -313,11 +314,11 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
         "{}: pool {}",
         kit.settings.pool.title, kit.settings.pool.name
     ));
-    let result = null().and_then(|null| {
+    let result = null().map_err(worker::SettleError::from).and_then(|null| {
         let messages = kit.messages.try_clone();
         Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
         worker::settle(&kit.settings)?;
-        worker::settle_output(&seat, null.as_fd())
+        Ok(worker::settle_output(&seat, null.as_fd())?)
     });
     worker::settle_environment(&kit.settings);
     match result {

@@ -1,7 +1,5 @@
 //! Reaps children and tells what became of them.
 
-use super::events::log_output;
-use super::output::Look;
 use super::preloader::Heard;
 use super::{Edge, Who};
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -12,7 +10,7 @@ use crate::sys::process::{self, Ended};
 /// Children that ended before their preloader had said that it made them, remembered.
 const EARLY_DEATHS: usize = 256;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
-const LAST_LOOKS: usize = 64;
+pub(super) const LAST_LOOKS: usize = 64;
 
 impl Edge {
     /// Reaps every child that has ended.
@@ -52,16 +50,7 @@ impl Edge {
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
         self.note_death(id, pid);
         if let Some(mut worker) = self.workers.remove(&id) {
-            let name = self.generation_name(worker.generation).to_owned();
-            let decorate = self.decorates(worker.generation);
-            for (lines, stream) in &mut worker.output {
-                for _ in 0..LAST_LOOKS {
-                    if log_output(&name, pid, stream, decorate, lines) != Look::More {
-                        break;
-                    }
-                }
-                self.sources.forget(&self.registry, lines.pipe());
-            }
+            self.read_last_output(&mut worker, pid);
             if let Some(process) = &worker.foreign {
                 self.sources.forget(&self.registry, process);
             }
@@ -209,7 +198,13 @@ impl Edge {
             }
             return;
         }
-        if self.pids.contains_key(&pid) || !process::is_child(pid) {
+        // Orphans of every pool become children of ours: a preloader must not get hold of another user's.
+        let identity = self
+            .generations
+            .get(&id)
+            .and_then(|g| g.settings.identity.as_ref());
+        let is_foreign = identity.is_some_and(|identity| process::real_user(pid) != Some(identity.uid));
+        if self.pids.contains_key(&pid) || !process::is_child(pid) || is_foreign {
             log::error!(
                 "[pool {}] the preloader names process {pid}, which is no new child",
                 self.generation_name(id)

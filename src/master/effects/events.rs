@@ -1,5 +1,6 @@
 //! Takes up what the loop's tokens announce: child_accept bytes, messages, output, preloaders' channels.
 
+use super::deaths::LAST_LOOKS;
 use super::output::{Lines, Look};
 use super::sources::Source;
 use super::{Edge, GenerationId, PoolId, WorkerId};
@@ -106,39 +107,14 @@ impl Edge {
         look == Look::More
     }
 
-    /// What is left of a generation's messages.
+    /// What is left of a generation's messages, within reason: a process that its worker left behind may still write,
+    /// faster than anybody reads.
     pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
-        while messages.read(|line| write_message(self.log, pool, line)) == Look::More {}
-    }
-
-    fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return false;
-        };
-        let (generation, pid) = (worker.generation, worker.pid.unwrap_or_default());
-        let Some(settings) = self.generations.get(&generation).map(|g| &g.settings.pool) else {
-            return false;
-        };
-        let Some((lines, stream)) = worker.output.get_mut(index) else {
-            return false;
-        };
-        let look = log_output(
-            &settings.name,
-            pid,
-            stream,
-            settings.decorate_workers_output,
-            lines,
-        );
-        if look == Look::Ended {
-            self.sources.forget(&self.registry, lines.pipe());
+        for _ in 0..LAST_LOOKS {
+            if messages.read(|line| write_message(self.log, pool, line)) != Look::More {
+                break;
+            }
         }
-        look == Look::More
-    }
-
-    pub(super) fn decorates(&self, generation: GenerationId) -> bool {
-        self.generations
-            .get(&generation)
-            .is_none_or(|g| g.settings.pool.decorate_workers_output)
     }
 
     pub(super) fn read_preloader_output(&mut self, id: GenerationId) -> bool {
@@ -221,16 +197,4 @@ impl Edge {
 fn write_message(log: &crate::logs::Log, pool: &str, line: &[u8]) {
     let (level, text) = parse_message(line);
     log.write(level, &format!("[pool {pool}] {text}"));
-}
-
-/// Logs what a worker wrote, in php-fpm's words.
-pub(super) fn log_output(pool: &str, pid: i32, stream: &str, decorate: bool, lines: &mut Lines) -> Look {
-    lines.read(|line| {
-        let text = String::from_utf8_lossy(line);
-        if decorate {
-            log::warn!("[pool {pool}] child {pid} said into {stream}: \"{text}\"");
-        } else {
-            log::warn!("{text}");
-        }
-    })
 }

@@ -2,6 +2,7 @@
 
 use super::output::Lines;
 use super::preloader::Preloader;
+use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::Notify;
 use crate::master::event::{PoolId, WorkerId};
 use crate::scoreboard::layout::header as word;
@@ -23,6 +24,8 @@ pub(super) struct Generation {
     pub(super) notify: Notify,
     /// Who sits in which slot.
     pub(super) seats: HashMap<u32, WorkerId>,
+    /// Its access log, open.
+    access: Option<OwnedFd>,
 }
 
 /// What exists only for a generation that has, or had, a process.
@@ -33,30 +36,35 @@ pub(super) struct Resources {
     pub(super) messages: Lines,
     pub(super) messages_in: OwnedFd,
     pub(super) preloader: Option<Preloader>,
+    /// Where workers find the access log.
+    pub(super) access: Option<Handout>,
 }
 
 impl Resources {
     /// What a next master needs, in the order of `estate::names::of_generation`.
-    pub(super) fn descriptors(&self) -> [&OwnedFd; 5] {
-        [
+    pub(super) fn descriptors(&self) -> Vec<&OwnedFd> {
+        let mut all = vec![
             &self.board.memory().writable,
             &self.child_accept.0,
             &self.child_accept.1,
             self.messages.pipe(),
             &self.messages_in,
-        ]
+        ];
+        all.extend(self.access.iter().flat_map(Handout::ends));
+        all
     }
 }
 
 impl Generation {
     /// A generation without resources.
-    pub(super) fn new(pool: PoolId, settings: Settings) -> Generation {
+    pub(super) fn new(pool: PoolId, settings: Settings, access: Option<OwnedFd>) -> Generation {
         Generation {
             pool,
             settings,
             resources: None,
             notify: Notify::default(),
             seats: HashMap::new(),
+            access,
         }
     }
 
@@ -77,9 +85,28 @@ impl Generation {
             messages,
             messages_in,
             preloader: None,
+            access: self.access.as_ref().map(Handout::new).transpose()?,
         });
         self.set_notify(self.notify);
         Ok(())
+    }
+
+    /// Opens the access log anew, after it was moved away: the workers write to the new one from their next line on.
+    /// Says whether there is an access log.
+    pub(super) fn reopen_access_log(&mut self) -> Result<bool, LogError> {
+        let Some(settings) = &self.settings.pool.access else {
+            return Ok(false);
+        };
+        let file = open_file(&settings.path)?;
+        if let Some(resources) = &self.resources {
+            if let Some(handout) = &resources.access {
+                let failed = |error: Error| LogError::new(&settings.path, error.errno.into());
+                handout.replace(&file).map_err(failed)?;
+                header::add_logs_opened(resources.board.header());
+            }
+        }
+        self.access = Some(file);
+        Ok(true)
     }
 
     /// Publishes when workers have to tell.
@@ -118,6 +145,11 @@ impl Generation {
             messages: copy(&resources.messages_in)?,
             board_writable: copy(&memory.writable)?,
             board_readable: copy(&memory.readable)?,
+            access: resources
+                .access
+                .as_ref()
+                .map(|handout| copy(handout.shelf()))
+                .transpose()?,
         })
     }
 

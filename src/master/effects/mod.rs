@@ -9,9 +9,11 @@ mod generation;
 mod output;
 mod pools;
 mod preloader;
+mod said;
 mod say;
 mod sources;
 mod store;
+mod totals;
 mod upgrade;
 
 use super::action::{Action, Force};
@@ -33,6 +35,7 @@ use std::path::PathBuf;
 
 pub use pools::ApplyError;
 pub(super) use sources::{SIGNALS, Source};
+pub(super) use totals::Totals;
 pub(super) use upgrade::UpgradeError;
 pub(crate) use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION};
 
@@ -59,6 +62,8 @@ pub(super) struct Edge {
     deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     last_words: HashMap<GenerationId, VecDeque<String>>,
+    /// The pools' control groups.
+    groups: Vec<crate::confine::Group>,
     /// Listening sockets that the daemon was started with.
     pub(super) inherited: Inherited,
     next_pool: u32,
@@ -90,6 +95,8 @@ struct WorkerEdge {
     foreign: Option<OwnedFd>,
     /// When its process started, once that was asked for.
     start_time: std::cell::Cell<Option<u64>>,
+    /// A line of its output is not complete.
+    unfinished: bool,
 }
 
 /// Whose a pid is.
@@ -127,6 +134,7 @@ impl Edge {
             deaths: HashMap::new(),
             last_words: HashMap::new(),
             inherited: Inherited::default(),
+            groups: Vec::new(),
             next_pool: 0,
             next_generation: 0,
             store: None,

@@ -5,8 +5,8 @@ use crate::sys::socket::Progress;
 use nix::errno::Errno;
 use std::os::fd::OwnedFd;
 
-/// Bytes of a line before it is wrapped; php-fpm's `log_limit` default.
-const LINE_BYTES: usize = 1024;
+/// Bytes of a line before it is wrapped; more than a message of a worker may have.
+const LINE_BYTES: usize = 4096;
 /// Bytes read per look, so that a flood from one worker does not keep the master from the others.
 const LOOK_BYTES: usize = 16 * 1024;
 
@@ -43,36 +43,80 @@ impl Lines {
     }
 
     /// Reads what is there and gives each line, without its newline.
-    pub(super) fn read(&mut self, mut line: impl FnMut(&[u8])) -> Look {
+    pub(super) fn read(&mut self, line: impl FnMut(&[u8])) -> Look {
+        self.read_within(LINE_BYTES, line)
+    }
+
+    /// Whether a line has begun that is not complete.
+    pub(super) fn is_unfinished(&self) -> bool {
+        !self.partial.is_empty()
+    }
+
+    /// Gives what there is of a line as if it were complete.
+    pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
+        if !self.partial.is_empty() {
+            line(&self.partial);
+            self.partial.clear();
+        }
+    }
+
+    /// As [`Lines::read`], with lines wrapped after so many bytes, if need be a little earlier, so that no character of
+    /// UTF-8 is cut.
+    pub(super) fn read_within(&mut self, most: usize, mut line: impl FnMut(&[u8])) -> Look {
         let mut buffer = [0; 4096];
         for _ in 0..LOOK_BYTES / buffer.len() {
             match read(&self.pipe, &mut buffer) {
                 Ok(Progress::Done(0)) | Err(_) => {
-                    if !self.partial.is_empty() {
-                        line(&self.partial);
-                        self.partial.clear();
-                    }
+                    self.end_line(line);
                     return Look::Ended;
                 }
-                Ok(Progress::Done(count)) => self.take(&buffer[..count], &mut line),
+                Ok(Progress::Done(count)) => self.take(&buffer[..count], most, &mut line),
                 Ok(Progress::WouldBlock) => return Look::Drained,
             }
         }
         Look::More
     }
 
-    fn take(&mut self, bytes: &[u8], line: &mut impl FnMut(&[u8])) {
+    fn take(&mut self, bytes: &[u8], most: usize, line: &mut impl FnMut(&[u8])) {
         for &byte in bytes {
-            if byte != b'\n' {
-                self.partial.push(byte);
+            if byte == b'\n' {
+                self.end_line(&mut *line);
+                continue;
             }
-            if byte == b'\n' || self.partial.len() >= LINE_BYTES {
-                if !self.partial.is_empty() {
-                    line(&self.partial);
-                }
-                self.partial.clear();
+            // Only when there is more is it certain that the line has to be wrapped.
+            if self.partial.len() >= most.max(CHARACTER_BYTES) {
+                let end = whole_characters(&self.partial);
+                line(&self.partial[..end]);
+                self.partial.drain(..end);
+            }
+            self.partial.push(byte);
+        }
+    }
+}
+
+/// Bytes of the longest character.
+const CHARACTER_BYTES: usize = 4;
+
+/// Where to cut a text so that no character at its end is cut. All of it, if it does not end in UTF-8.
+fn whole_characters(text: &[u8]) -> usize {
+    let tail = text.len().saturating_sub(CHARACTER_BYTES);
+    let start = (tail.max(1)..text.len())
+        .rev()
+        .find(|at| text[*at] & 0xC0 != 0x80);
+    match start.map(|start| (start, text[start])) {
+        Some((start, lead)) if lead >= 0xC0 => {
+            let length = match lead {
+                0xF0.. => 4,
+                0xE0.. => 3,
+                _ => 2,
+            };
+            if start + length > text.len() {
+                start
+            } else {
+                text.len()
             }
         }
+        _ => text.len(),
     }
 }
 
@@ -102,8 +146,35 @@ mod tests {
         nix::unistd::write(&writer, b"o\n").unwrap();
         nix::unistd::write(&writer, &[b'x'; 1500]).unwrap();
         drop(writer);
-        assert_eq!(lines.read(|l| seen.push(l.to_vec())), Look::Ended);
+        let look = lines.read_within(1024, |l| seen.push(l.to_vec()));
+        assert_eq!(look, Look::Ended);
         let lengths: Vec<usize> = seen.iter().map(Vec::len).collect();
         assert_eq!(lengths, [3, 3, 1024, 476]);
+    }
+
+    #[test]
+    fn a_line_of_just_the_length_is_not_wrapped() {
+        let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
+        let mut lines = Lines::new(reader);
+        let mut seen: Vec<Vec<u8>> = Vec::new();
+        nix::unistd::write(&writer, b"12345678\n123456789\n").unwrap();
+        lines.read_within(8, |l| seen.push(l.to_vec()));
+        assert_eq!(seen, [&b"12345678"[..], b"12345678", b"9"]);
+        assert!(!lines.is_unfinished());
+    }
+
+    #[test]
+    fn no_character_is_cut() {
+        let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
+        let mut lines = Lines::new(reader);
+        let mut seen: Vec<String> = Vec::new();
+        nix::unistd::write(&writer, "1234567é89\n".as_bytes()).unwrap();
+        lines.read_within(8, |l| seen.push(String::from_utf8(l.to_vec()).unwrap()));
+        assert_eq!(seen, ["1234567", "é89"]);
+        let not_utf8 = [0x80; 20];
+        nix::unistd::write(&writer, &not_utf8).unwrap();
+        let mut count = 0;
+        lines.read_within(8, |_| count += 1);
+        assert_eq!(count, 2);
     }
 }

@@ -4,8 +4,10 @@ use super::generation::Generation;
 use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
+use crate::confine::{self, ConfineError, Group};
 use crate::estate::names;
 use crate::listen::{ListenError, Listener, bind};
+use crate::logs::{LogError, open_file};
 use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::runtime;
 use crate::sys::fd::socket_pair;
@@ -18,6 +20,9 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+
+/// How long the end of the daemon waits for a control group to become empty.
+const LAST_GROUPS: Duration = Duration::from_millis(500);
 
 /// The edge's side of a pool.
 #[derive(Debug)]
@@ -48,8 +53,12 @@ pub enum ApplyError {
     Identity(String, Error),
     /// A pool's application needs a program that is not there.
     Program(String, std::path::PathBuf),
+    /// A pool can't be confined as it is to be.
+    Confine(String, ConfineError),
     /// A pool's application is a Rust handler that this program does not have.
     Handler(String),
+    /// A pool's access log can't be opened.
+    AccessLog(String, LogError),
 }
 
 impl fmt::Display for ApplyError {
@@ -57,6 +66,8 @@ impl fmt::Display for ApplyError {
         match self {
             ApplyError::Listen(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
+            ApplyError::Confine(pool, error) => write!(f, "[pool {pool}] {error}"),
+            ApplyError::AccessLog(pool, error) => write!(f, "[pool {pool}] access log: {error}"),
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -77,6 +88,8 @@ impl std::error::Error for ApplyError {
         match self {
             ApplyError::Listen(_, error) => Some(error),
             ApplyError::Identity(_, error) => Some(error),
+            ApplyError::Confine(_, error) => Some(error),
+            ApplyError::AccessLog(_, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -89,8 +102,27 @@ impl Edge {
         let mut opened = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
+        let mut groups = Vec::new();
         for pool in &config.pools {
-            settings.push(self.settings(pool, &mut identities)?);
+            let group = confine::check(pool).map_err(|e| ApplyError::Confine(pool.name.clone(), e));
+            let own = group.and_then(|group| {
+                groups.extend(group);
+                let access = pool.access.as_ref().map(|access| open_file(&access.path));
+                let access = access
+                    .transpose()
+                    .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
+                Ok((
+                    self.settings(pool, config.global.log_limit, &mut identities)?,
+                    access,
+                ))
+            });
+            match own {
+                Ok(own) => settings.push(own),
+                Err(error) => {
+                    remove_listeners(&opened);
+                    return Err(error);
+                }
+            }
             let known = self.pool_listening_as(pool);
             let listener = match known {
                 Some(_) => None,
@@ -102,16 +134,13 @@ impl Edge {
             match listener.transpose() {
                 Ok(listener) => opened.push((known, listener)),
                 Err(error) => {
-                    opened
-                        .iter()
-                        .filter_map(|(_, listener)| listener.as_ref())
-                        .for_each(Listener::remove_file);
+                    remove_listeners(&opened);
                     return Err(error);
                 }
             }
         }
         let mut wanted = Vec::new();
-        for ((known, listener), settings) in opened.into_iter().zip(settings) {
+        for ((known, listener), (settings, access)) in opened.into_iter().zip(settings) {
             let pool = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
@@ -124,13 +153,14 @@ impl Edge {
             let generation = GenerationId(self.next_generation);
             let policy = policy(&settings.pool);
             self.generations
-                .insert(generation, Generation::new(pool, settings));
+                .insert(generation, Generation::new(pool, settings, access));
             wanted.push(WantedPool {
                 pool,
                 generation,
                 policy,
             });
         }
+        self.take_groups(groups);
         let global = &config.global;
         let wanted = Wanted {
             process_max: global.process_max,
@@ -146,6 +176,7 @@ impl Edge {
     pub(super) fn settings<'p>(
         &self,
         pool: &'p Pool,
+        log_limit: usize,
         identities: &mut HashMap<Option<(&'p str, Option<&'p str>)>, Identity>,
     ) -> Result<Settings, ApplyError> {
         let user = pool.user.as_deref().filter(|_| identity::is_root());
@@ -188,6 +219,7 @@ impl Edge {
             started: Generation::started_now(),
             slots: pool.pm.max_children(),
             descriptor_limit: self.descriptor_limit,
+            log_limit,
         })
     }
 
@@ -283,10 +315,47 @@ impl Edge {
         }
     }
 
-    /// Removes the files of every socket; at the end.
+    /// Remembers the pools' control groups, and removes those of pools that are gone, as far as nobody is in them.
+    fn take_groups(&mut self, groups: Vec<Group>) {
+        let before = std::mem::take(&mut self.groups);
+        let gone = before.into_iter().filter(|group| !groups.contains(group));
+        let left: Vec<Group> = gone
+            .filter(|group| !confine::remove_group(group, Duration::ZERO))
+            .collect();
+        self.groups = groups;
+        self.groups.extend(left);
+    }
+
+    /// Opens the access logs anew. `None`: there are none; else whether all of them could be.
+    pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
+        let mut outcome = None;
+        for generation in self.generations.values_mut() {
+            match generation.reopen_access_log() {
+                Ok(false) => {}
+                Ok(true) => outcome = outcome.or(Some(true)),
+                Err(error) => {
+                    log::error!("[pool {}] {error}", generation.settings.pool.name);
+                    outcome = Some(false);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Removes the files of every socket, and the control groups; at the end.
     pub(in crate::master) fn remove_socket_files(&self) {
         self.pools.values().for_each(|pool| pool.listener.remove_file());
+        for group in &self.groups {
+            if !confine::remove_group(group, LAST_GROUPS) {
+                log::warn!("the control group {} is not empty and stays", group.display());
+            }
+        }
     }
+}
+
+fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>)]) {
+    let made = opened.iter().filter_map(|(_, listener)| listener.as_ref());
+    made.for_each(Listener::remove_file);
 }
 
 pub(super) fn policy(pool: &Pool) -> Policy {

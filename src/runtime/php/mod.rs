@@ -4,6 +4,7 @@
 //! libphp itself is known to the forkyard-php executable only.
 
 pub mod protocol;
+pub mod request_settings;
 pub mod script;
 pub mod settings;
 pub mod status;

@@ -1,7 +1,9 @@
 //! How a pool's settings reach PHP.
 
 use crate::config::Php;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+const LOCK_PLACE: &str = "opcache.lockfile_path";
 
 /// Where php.ini is looked for when none is named, best first: php-fpm's own, then that of libphp, which is there when
 /// php-fpm is not installed.
@@ -41,6 +43,17 @@ pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     values.chain(admin).filter(|(name, _, _)| !is_start_setting(name))
 }
 
+/// The same with OPcache's lock, which it makes at start and unlinks at once, in a place that the pool may write to.
+pub fn with_lock_in(php: &Php, place: &Path) -> Php {
+    let mut php = php.clone();
+    let is_set = |list: &[(String, String)]| list.iter().any(|(name, _)| name == LOCK_PLACE);
+    if !is_set(&php.php_value) && !is_set(&php.php_admin_value) {
+        php.php_admin_value
+            .push((LOCK_PLACE.to_owned(), place.to_string_lossy().into_owned()));
+    }
+    php
+}
+
 fn is_start_setting(name: &str) -> bool {
     name == "extension" || name == "zend_extension" || name.starts_with("opcache.")
 }
@@ -60,8 +73,9 @@ fn quote(value: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{later_settings, php_ini_directories, start_lines};
-    use crate::config::Php;
+    use super::{later_settings, php_ini_directories, start_lines, with_lock_in};
+    use crate::config::{Php, RequestSettings};
+    use std::path::Path;
     use std::time::Duration;
 
     fn settings(php_value: &[(&str, &str)], php_admin_value: &[(&str, &str)]) -> Php {
@@ -75,6 +89,7 @@ mod tests {
             extended_info: false,
             defines: vec![],
             limit_extensions: vec![],
+            request_settings: RequestSettings::All,
             php_value: own(php_value),
             php_admin_value: own(php_admin_value),
             preloader_idle_timeout: Duration::ZERO,
@@ -105,6 +120,18 @@ mod tests {
         assert_eq!(lines("/it's \"x\""), Err("opcache.preload".into()));
         assert_eq!(lines("a\nextension=evil"), Err("opcache.preload".into()));
         assert_eq!(start_lines(&settings(&[], &[])), Ok(None));
+    }
+
+    #[test]
+    fn the_lock_is_where_the_operator_wants_it_or_where_it_may_be() {
+        let lines = |php: &Php| {
+            start_lines(&with_lock_in(php, Path::new("/srv/tmp")))
+                .unwrap()
+                .unwrap()
+        };
+        assert_eq!(lines(&settings(&[], &[])), "opcache.lockfile_path='/srv/tmp'\n");
+        let own = settings(&[], &[("opcache.lockfile_path", "/own")]);
+        assert_eq!(lines(&own), "opcache.lockfile_path='/own'\n");
     }
 
     #[test]

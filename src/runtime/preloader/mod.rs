@@ -25,6 +25,8 @@ pub enum Error {
     Kit(KitError),
     /// A system call failed.
     System(sys::Error),
+    /// The process could not become what its pool says.
+    Settle(worker::SettleError),
 }
 
 impl fmt::Display for Error {
@@ -34,6 +36,7 @@ impl fmt::Display for Error {
             Error::Order => f.write_str("line from the master: not the time for it"),
             Error::Kit(error) => write!(f, "message from the master: {error}"),
             Error::System(error) => error.fmt(f),
+            Error::Settle(error) => error.fmt(f),
         }
     }
 }
@@ -43,6 +46,12 @@ impl std::error::Error for Error {}
 impl From<sys::Error> for Error {
     fn from(error: sys::Error) -> Error {
         Error::System(error)
+    }
+}
+
+impl From<worker::SettleError> for Error {
+    fn from(error: worker::SettleError) -> Error {
+        Error::Settle(error)
     }
 }
 

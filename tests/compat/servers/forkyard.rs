@@ -85,6 +85,7 @@ fn configuration(setup: &Setup, directory: &TempDir, socket: &std::path::Path) -
          runtime = \"php\"\n\
          version = \"8.2\"\n\
          php_ini = {php_ini:?}\n\
+         request_settings = \"all\"\n\
          php_value = {php_value}\n\
          php_admin_value = {php_admin_value}\n\
          {endings}",

@@ -49,6 +49,12 @@ static void print_modules(void)
     efree(names);
 }
 
+static void register_environment(zval *variables)
+{
+    php_import_environment_variables(variables);
+    php_register_variable("PHP_SELF", "", variables);
+}
+
 /* libphp tells when it was built in phpinfo() only. */
 static smart_str general_information;
 
@@ -83,7 +89,7 @@ EXPORT int forkyard_shim_report(int what)
     sapi_module.flush = NULL;
     sapi_module.getenv = NULL;
     sapi_module.read_cookies = NULL;
-    sapi_module.register_server_variables = NULL;
+    sapi_module.register_server_variables = register_environment;
     sapi_module.phpinfo_as_text = 1;
     if (php_request_startup() == FAILURE) {
         return -1;

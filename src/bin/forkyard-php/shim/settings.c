@@ -74,6 +74,9 @@ static void on_param_ini(zval *name, zval *value, zval *index, int type, void *m
         say_formatted("ERROR", "Passing INI directive through FastCGI: empty value for key '%s'", Z_STRVAL_P(name));
         return;
     }
+    if (worker.may_set && !worker.may_set(Z_STRVAL_P(name))) {
+        return;
+    }
     /* What can't be undone is for the pool's settings. */
     bool is_lasting = strcmp(Z_STRVAL_P(name), "extension") == 0 || strcmp(Z_STRVAL_P(name), "disable_classes") == 0;
     struct ini_change change = {0};

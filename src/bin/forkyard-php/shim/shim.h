@@ -42,6 +42,8 @@ struct forkyard_shim_worker {
     const struct forkyard_api *api;
     /* Writes what fpm_get_status() gives as JSON and returns its length, 0 if it does not fit. */
     size_t (*status)(const forkyard_request *request, char *buffer, size_t size);
+    /* Whether a request may bring this setting along; says in the log why not. NULL: it may bring any. */
+    uint8_t (*may_set)(const char *name);
     uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */
     uint8_t stderr_caught; /* messages also go to standard error */
 };

@@ -1,0 +1,156 @@
+//! System calls that no web application needs and that attacks on the kernel, on other processes, and on the limits of
+//! a container begin with. They fail with EPERM; everything else works as before.
+
+use super::ConfineError;
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
+};
+use std::collections::BTreeMap;
+
+const KEY: &str = "confine.deny_system_calls";
+
+/// Calls that are refused whatever their arguments.
+#[rustfmt::skip]
+const REFUSED: &[i64] = &[
+    // Other processes.
+    libc::SYS_ptrace, libc::SYS_process_vm_readv, libc::SYS_process_vm_writev, libc::SYS_process_madvise,
+    libc::SYS_kcmp, libc::SYS_pidfd_getfd,
+    // The kernel itself.
+    libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_kexec_load, libc::SYS_kexec_file_load,
+    libc::SYS_init_module, libc::SYS_finit_module, libc::SYS_delete_module, libc::SYS_syslog, libc::SYS_reboot,
+    libc::SYS_acct, libc::SYS_swapon, libc::SYS_swapoff, libc::SYS_quotactl, libc::SYS_personality,
+    libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register,
+    // Keys.
+    libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl,
+    // Mounts, roots and name spaces.
+    libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot, libc::SYS_move_mount,
+    libc::SYS_open_tree, libc::SYS_fsopen, libc::SYS_fsconfig, libc::SYS_fsmount, libc::SYS_fspick,
+    libc::SYS_mount_setattr, libc::SYS_unshare, libc::SYS_setns, libc::SYS_open_by_handle_at, libc::SYS_fanotify_init,
+    // The machine's time and name.
+    libc::SYS_clock_settime, libc::SYS_settimeofday, libc::SYS_clock_adjtime, libc::SYS_adjtimex,
+    libc::SYS_sethostname, libc::SYS_setdomainname,
+];
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[i64] = &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[i64] = &[];
+
+/// clone(2) with any of these makes a name space.
+const NAME_SPACES: i32 = libc::CLONE_NEWNS
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+/// Kinds of sockets that only programs of the system use.
+const REFUSED_FAMILIES: &[i32] = &[
+    libc::AF_ALG,
+    libc::AF_VSOCK,
+    libc::AF_TIPC,
+    libc::AF_RDS,
+    libc::AF_KEY,
+    libc::AF_PACKET,
+    libc::AF_CAN,
+    libc::AF_BLUETOOTH,
+];
+
+/// The other numbers of the same calls (x32 ABI, __X32_SYSCALL_BIT), where a kernel has them.
+#[cfg(target_arch = "x86_64")]
+const ALIASES: &[i64] = &[0, 0x4000_0000];
+#[cfg(not(target_arch = "x86_64"))]
+const ALIASES: &[i64] = &[0];
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+pub(super) fn check() -> Result<(), ConfineError> {
+    // What the kernel knows of actions stands here as long as it has filters at all (seccomp(2)).
+    if !std::path::Path::new("/proc/sys/kernel/seccomp/actions_avail").exists() {
+        let reason = "this kernel has no system call filters (CONFIG_SECCOMP_FILTER); leave it out";
+        return Err(ConfineError::new(KEY, reason));
+    }
+    programs().map(drop)
+}
+
+/// Refuses the calls from now on, to this process and all that it starts; and, since a program with more rights would
+/// run with the same filter, no program gains rights any more (no_new_privs).
+pub(super) fn deny() -> Result<(), ConfineError> {
+    for program in programs()? {
+        seccompiler::apply_filter(&program).map_err(|error| ConfineError::new(KEY, error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn programs() -> Result<[BpfProgram; 2], ConfineError> {
+    let failed = |error: seccompiler::BackendError| ConfineError::new(KEY, error.to_string());
+    // Its flags can't be looked at: who is told that it is not there uses clone(2).
+    let clone3: Rules = spread([(libc::SYS_clone3, Vec::new())]);
+    Ok([
+        program(refused().map_err(failed)?, libc::EPERM).map_err(failed)?,
+        program(clone3, libc::ENOSYS).map_err(failed)?,
+    ])
+}
+
+fn refused() -> Result<Rules, seccompiler::BackendError> {
+    let plain = REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, Vec::new()));
+    let mut rules: Vec<(i64, Vec<SeccompRule>)> = plain.collect();
+    let mut clone = Vec::new();
+    for bit in (0..32).map(|shift| 1_u64 << shift) {
+        if NAME_SPACES as u64 & bit != 0 {
+            clone.push(rule(
+                0,
+                SeccompCmpArgLen::Qword,
+                SeccompCmpOp::MaskedEq(bit),
+                bit,
+            )?);
+        }
+    }
+    rules.push((libc::SYS_clone, clone));
+    let families = REFUSED_FAMILIES
+        .iter()
+        .map(|family| rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, *family as u64));
+    rules.push((libc::SYS_socket, families.collect::<Result<_, _>>()?));
+    Ok(spread(rules))
+}
+
+fn spread(rules: impl IntoIterator<Item = (i64, Vec<SeccompRule>)>) -> Rules {
+    let named = |(call, rules): (i64, Vec<SeccompRule>)| {
+        ALIASES.iter().map(move |alias| (call | alias, rules.clone()))
+    };
+    rules.into_iter().flat_map(named).collect()
+}
+
+fn rule(
+    argument: u8,
+    length: SeccompCmpArgLen,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompRule, seccompiler::BackendError> {
+    SeccompRule::new(vec![SeccompCondition::new(argument, length, operator, value)?])
+}
+
+fn program(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::BackendError> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno as u32),
+        arch,
+    )?
+    .try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_filters_are_valid_programs() {
+        let [refused, clone3] = programs().unwrap();
+        // The kernel takes 4096 instructions at most (BPF_MAXINSNS).
+        assert!(refused.len() < 4096 && clone3.len() < refused.len());
+    }
+}

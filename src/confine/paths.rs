@@ -1,0 +1,124 @@
+//! The only paths that a pool may use (Landlock, landlock(7)).
+
+use super::ConfineError;
+use crate::config::{Application, Paths};
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus,
+};
+use std::path::Path;
+
+const KEY: &str = "confine.read, confine.write";
+/// The rights that are known here; of those that the kernel is too old for, less is closed.
+const KNOWN: ABI = ABI::V5;
+
+/// What PHP, its libraries and the programs that scripts start can't do without: read and run.
+const SYSTEM: &[&str] = &["/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr"];
+/// Files that libraries read: names of hosts and users, time zones, certificates.
+const SYSTEM_FILES: &[&str] = &[
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/fonts",
+    "/etc/gai.conf",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/php",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/etc/ssl",
+    "/etc/timezone",
+];
+/// Read and written by everybody.
+const DEVICES: &[&str] = &[
+    "/dev/full",
+    "/dev/null",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/zero",
+];
+
+pub(super) fn check() -> Result<(), ConfineError> {
+    ruleset(CompatLevel::HardRequirement, ABI::V1).map(drop).map_err(|_| {
+        ConfineError::new(
+            KEY,
+            "this kernel has no Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in lsm= on its command line); \
+             leave them out",
+        )
+    })
+}
+
+/// Closes everything else to this process and all that it starts. No program gains rights any more (no_new_privs).
+pub(super) fn restrict(paths: &Paths, application: &Application) -> Result<(), ConfineError> {
+    let failed = |error: RulesetError| ConfineError::new(KEY, error.to_string());
+    let mut rules = ruleset(CompatLevel::BestEffort, KNOWN).map_err(failed)?;
+    let (read, all) = (AccessFs::from_read(KNOWN), AccessFs::from_all(KNOWN));
+    for path in SYSTEM.iter().chain(SYSTEM_FILES) {
+        rules = add_if_there(rules, Path::new(path), read)?;
+    }
+    for path in DEVICES {
+        rules = add_if_there(rules, Path::new(path), AccessFs::ReadFile | AccessFs::WriteFile)?;
+    }
+    if let Application::Php(php) = application {
+        for path in php.php_ini.iter().chain(&php.library) {
+            rules = add_if_there(rules, path, read)?;
+        }
+    }
+    for (list, access) in [(&paths.read, read), (&paths.write, all)] {
+        for path in list {
+            rules = add(rules, path, access)?;
+        }
+    }
+    let status = rules.restrict_self().map_err(failed)?;
+    if status.ruleset == RulesetStatus::NotEnforced {
+        return Err(ConfineError::new(KEY, "this kernel enforces no such rules"));
+    }
+    Ok(())
+}
+
+fn ruleset(level: CompatLevel, abi: ABI) -> Result<RulesetCreated, RulesetError> {
+    let all: BitFlags<AccessFs> = AccessFs::from_all(abi);
+    Ruleset::default()
+        .set_compatibility(level)
+        .handle_access(all)?
+        .create()
+}
+
+fn add_if_there(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, ConfineError> {
+    if path.exists() {
+        add(rules, path, access)
+    } else {
+        Ok(rules)
+    }
+}
+
+fn add(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, ConfineError> {
+    let failed =
+        |error: &dyn std::fmt::Display| ConfineError::new(KEY, format!("{}: {error}", path.display()));
+    let file = PathFd::new(path).map_err(|error| failed(&error))?;
+    // Rights to a directory's content mean nothing for a file, and are refused for one.
+    let access = if path.is_dir() {
+        access
+    } else {
+        access & AccessFs::from_file(KNOWN)
+    };
+    rules
+        .add_rule(PathBeneath::new(file, access))
+        .map_err(|error| failed(&error))
+}

@@ -1,0 +1,156 @@
+//! What workers say into their standard output and error: into the log, line by line.
+//!
+//! A line that a request leaves unfinished ends with the request. The worker sees to that with a newline of its own,
+//! where it can tell that there may be such a line: bytes that nobody has read yet, or a word of the scoreboard's header
+//! that says that the master holds one. Empty lines are dropped, so a newline too many does no harm, and there is no
+//! mark in the text that anybody could forge.
+
+use super::output::{Lines, Look};
+use super::{Edge, Generation, GenerationId, WorkerEdge, WorkerId};
+use crate::logs::{Log, Speaker};
+use crate::scoreboard::layout::slot;
+use crate::scoreboard::{Stage, census, header};
+use std::sync::atomic::AtomicU64;
+
+/// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
+const LAST_LOOKS: usize = 64;
+
+impl Edge {
+    /// Logs what a worker wrote. `true`: there is more.
+    pub(super) fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return false;
+        };
+        let Some(generation) = self.generations.get(&worker.generation) else {
+            return false;
+        };
+        let pool = &generation.settings.pool;
+        let pid = pid(generation, worker);
+        let speaker = |stream| Speaker {
+            pool: &pool.name,
+            pid,
+            stream,
+            decorate: pool.decorate_workers_output,
+        };
+        // What comes on one stream ends a line of the other, as in php-fpm.
+        for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
+            if other != index {
+                lines.end_line(|words| self.log.write_output(&speaker(stream), words));
+            }
+        }
+        let before = requests(generation, worker);
+        let Some((lines, stream)) = worker.output.get_mut(index) else {
+            return false;
+        };
+        let look = log_lines(self.log, &speaker(stream), lines);
+        if look == Look::Ended {
+            self.sources.forget(&self.registry, lines.pipe());
+        }
+        let is_unfinished = lines.is_unfinished();
+        self.note_unfinished(id, is_unfinished);
+        if is_unfinished && look == Look::Drained {
+            self.end_lines_of_ended(id, before);
+        }
+        look == Look::More
+    }
+
+    /// Publishes whether lines are unfinished. Before [`Edge::end_lines_of_ended`] looks: a worker that has not seen
+    /// this is then seen to be done with its request, or to have begun another.
+    fn note_unfinished(&mut self, id: WorkerId, is_unfinished: bool) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        if worker.unfinished == is_unfinished {
+            return;
+        }
+        worker.unfinished = is_unfinished;
+        let generation = worker.generation;
+        self.count_unfinished(generation, is_unfinished);
+    }
+
+    fn count_unfinished(&self, id: GenerationId, is_one_more: bool) {
+        let resources = self.generations.get(&id).and_then(|g| g.resources.as_ref());
+        if let Some(resources) = resources {
+            header::count_unfinished(resources.board.header(), is_one_more);
+        }
+    }
+
+    /// The request may have ended before the master could say that it holds a line. `before`: how many requests there
+    /// had been when the line was read.
+    fn end_lines_of_ended(&mut self, id: WorkerId, before: u64) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        let Some(generation) = self.generations.get(&worker.generation) else {
+            return;
+        };
+        // The number of requests comes after the stage: it is stored before a stage that shows a request.
+        let stage = page(generation, worker).map(census::stage);
+        let is_between = matches!(stage, Some(Stage::Accepting | Stage::Accepted | Stage::Finished));
+        if !is_between && requests(generation, worker) == before {
+            return;
+        }
+        let pool = &generation.settings.pool;
+        let pid = pid(generation, worker);
+        for (lines, stream) in &mut worker.output {
+            let speaker = Speaker {
+                pool: &pool.name,
+                pid,
+                stream,
+                decorate: pool.decorate_workers_output,
+            };
+            lines.end_line(|words| self.log.write_output(&speaker, words));
+        }
+        self.note_unfinished(id, false);
+    }
+
+    /// Logs what a worker that is gone has left.
+    pub(super) fn read_last_output(&mut self, worker: &mut WorkerEdge, pid: i32) {
+        if worker.unfinished {
+            worker.unfinished = false;
+            self.count_unfinished(worker.generation, false);
+        }
+        let Some(generation) = self.generations.get(&worker.generation) else {
+            return;
+        };
+        let pool = &generation.settings.pool;
+        for (lines, stream) in &mut worker.output {
+            let speaker = Speaker {
+                pool: &pool.name,
+                pid,
+                stream,
+                decorate: pool.decorate_workers_output,
+            };
+            for _ in 0..LAST_LOOKS {
+                if log_lines(self.log, &speaker, lines) != Look::More {
+                    break;
+                }
+            }
+            // A process that the worker started may still have the pipe.
+            lines.end_line(|words| self.log.write_output(&speaker, words));
+            self.sources.forget(&self.registry, lines.pipe());
+        }
+    }
+}
+
+/// The page of a worker's slot.
+fn page<'g>(generation: &'g Generation, worker: &WorkerEdge) -> Option<&'g [AtomicU64]> {
+    let resources = generation.resources.as_ref()?;
+    resources.board.slot(worker.slot as usize)
+}
+
+/// How many requests a worker has taken up.
+fn requests(generation: &Generation, worker: &WorkerEdge) -> u64 {
+    page(generation, worker).map_or(0, |page| census::word(page, slot::REQUESTS))
+}
+
+/// A worker's process id. It may speak before its preloader has said which it is; then its own word is taken, which is
+/// good enough for a line of the log.
+fn pid(generation: &Generation, worker: &WorkerEdge) -> i32 {
+    let own = || page(generation, worker).and_then(|page| i32::try_from(census::word(page, slot::PID)).ok());
+    worker.pid.or_else(own).unwrap_or_default()
+}
+
+fn log_lines(log: &Log, speaker: &Speaker<'_>, lines: &mut Lines) -> Look {
+    lines.read_within(log.room(speaker), |words| log.write_output(speaker, words))
+}

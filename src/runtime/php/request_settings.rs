@@ -1,0 +1,189 @@
+//! Which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`.
+//!
+//! Whoever reaches a pool's socket can send any parameter. With `auto_prepend_file` or `error_log` among them, reaching
+//! the socket is as good as running code as the pool's user.
+
+use crate::config::RequestSettings;
+
+/// Settings of limits, display and sessions' times, which web servers do send. None of them names a file that is
+/// written, a program, a function, or code. `open_basedir` and `disable_functions` are here because a site that relies on
+/// its web server to send them would otherwise run without them.
+pub const HARMLESS: &[&str] = &[
+    "date.timezone",
+    "default_charset",
+    "disable_functions",
+    "display_errors",
+    "display_startup_errors",
+    "error_reporting",
+    "expose_php",
+    "html_errors",
+    "ignore_user_abort",
+    "log_errors",
+    "max_execution_time",
+    "max_file_uploads",
+    "max_input_nesting_level",
+    "max_input_time",
+    "max_input_vars",
+    "memory_limit",
+    "open_basedir",
+    "output_buffering",
+    "post_max_size",
+    "precision",
+    "serialize_precision",
+    "session.cache_expire",
+    "session.cache_limiter",
+    "session.cookie_domain",
+    "session.cookie_httponly",
+    "session.cookie_lifetime",
+    "session.cookie_path",
+    "session.cookie_samesite",
+    "session.cookie_secure",
+    "session.gc_divisor",
+    "session.gc_maxlifetime",
+    "session.gc_probability",
+    "session.name",
+    "session.use_strict_mode",
+    "short_open_tag",
+    "upload_max_filesize",
+    "zlib.output_compression",
+    "zlib.output_compression_level",
+];
+
+/// Names that are remembered as reported.
+const REMEMBERED: usize = 32;
+/// Characters of a name that are shown.
+const SHOWN: usize = 80;
+
+/// A pool's rule.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    settings: RequestSettings,
+    /// What the pool's configuration holds fast.
+    held: Vec<String>,
+    reported: Vec<String>,
+}
+
+/// What is to be done with a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is set.
+    Set,
+    /// It is not, and this is to be logged; an empty text: it has been said often enough.
+    Refuse(String),
+}
+
+impl Rule {
+    /// The rule of a pool. `held`: the names in its `php_admin_value`.
+    pub fn new(settings: RequestSettings, held: Vec<String>) -> Rule {
+        Rule {
+            settings,
+            held,
+            reported: Vec::new(),
+        }
+    }
+
+    /// Whether every setting may be set, so that nobody has to ask.
+    pub fn is_open(&self) -> bool {
+        self.settings == RequestSettings::All
+    }
+
+    /// Judges one setting.
+    pub fn judge(&mut self, name: &str) -> Verdict {
+        let why = match &self.settings {
+            RequestSettings::All => return Verdict::Set,
+            RequestSettings::Only(names) if names.iter().any(|known| known == name) => return Verdict::Set,
+            RequestSettings::Harmless if self.held.iter().any(|known| known == name) => {
+                "the pool's php_admin_value has it"
+            }
+            RequestSettings::Harmless if HARMLESS.contains(&name) => return Verdict::Set,
+            RequestSettings::Harmless => "it is not among the harmless ones",
+            RequestSettings::Only(_) => "request_settings does not list it",
+            RequestSettings::None => "request_settings is \"none\"",
+        };
+        Verdict::Refuse(self.report(name, why))
+    }
+
+    /// A line for the log, once for each name: whoever sends thousands of names must not fill the log.
+    fn report(&mut self, name: &str, why: &str) -> String {
+        if self.reported.len() >= REMEMBERED || self.reported.iter().any(|known| known == name) {
+            return String::new();
+        }
+        self.reported.push(name.to_owned());
+        let shown: String = name.chars().take(SHOWN).collect();
+        format!(
+            "refused the setting '{shown}' that came with a request (PHP_VALUE, PHP_ADMIN_VALUE): {why}. If the web \
+             server is meant to send it, set it in the pool or list it in request_settings; if not, find out who \
+             reaches the pool's socket. This worker says so once"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HARMLESS, Rule, Verdict};
+    use crate::config::RequestSettings;
+
+    fn rule(settings: RequestSettings) -> Rule {
+        Rule::new(settings, vec!["memory_limit".into(), "auto_prepend_file".into()])
+    }
+
+    fn refused(rule: &mut Rule, name: &str) -> bool {
+        matches!(rule.judge(name), Verdict::Refuse(_))
+    }
+
+    #[test]
+    fn all_is_php_fpms_way() {
+        let mut rule = rule(RequestSettings::All);
+        assert!(rule.is_open());
+        assert!(!refused(&mut rule, "auto_prepend_file"));
+    }
+
+    #[test]
+    fn harmless_ones_pass_unless_the_pool_holds_them() {
+        let mut rule = rule(RequestSettings::Harmless);
+        assert!(!rule.is_open());
+        assert!(!refused(&mut rule, "upload_max_filesize"));
+        assert!(refused(&mut rule, "memory_limit"), "php_admin_value has it");
+        for name in [
+            "auto_prepend_file",
+            "auto_append_file",
+            "allow_url_include",
+            "error_log",
+            "extension",
+            "include_path",
+            "output_handler",
+            "sendmail_path",
+            "session.save_path",
+            "unserialize_callback_func",
+            "user_ini.filename",
+            "Auto_Prepend_File",
+            "",
+        ] {
+            assert!(refused(&mut rule, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_what_it_says_and_none_is_none() {
+        let mut listed = rule(RequestSettings::Only(vec!["auto_prepend_file".into()]));
+        assert!(!refused(&mut listed, "auto_prepend_file"));
+        assert!(refused(&mut listed, "upload_max_filesize"));
+        let mut none = rule(RequestSettings::None);
+        assert!(HARMLESS.iter().all(|name| refused(&mut none, name)));
+    }
+
+    #[test]
+    fn a_name_is_reported_once_and_names_are_not_remembered_for_ever() {
+        let mut rule = rule(RequestSettings::None);
+        let said = |verdict| matches!(verdict, Verdict::Refuse(text) if !text.is_empty());
+        assert!(said(rule.judge("a")));
+        assert!(!said(rule.judge("a")));
+        let lines = (0..1000).filter(|n| said(rule.judge(&n.to_string()))).count();
+        assert_eq!(lines, 31);
+    }
+
+    #[test]
+    fn the_list_is_sorted() {
+        assert!(HARMLESS.is_sorted());
+    }
+}

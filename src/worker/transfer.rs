@@ -1,0 +1,52 @@
+//! Transfers over a connection that take more than one call.
+
+use super::connection::Connection;
+use super::request::ClientGone;
+use crate::sys::clock;
+use crate::sys::socket::{Progress, Readiness, receive, send_gathered, shutdown_write, wait};
+use std::io::IoSlice;
+use std::time::Duration;
+
+/// How long a client that sends more than was read may keep its worker after the answer.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+
+/// Writes several pieces, waiting at most `patience` whenever there is no room.
+pub(super) fn send_pieces(
+    connection: &Connection,
+    mut pieces: &mut [IoSlice<'_>],
+    patience: Duration,
+) -> Result<(), ClientGone> {
+    IoSlice::advance_slices(&mut pieces, 0);
+    while !pieces.is_empty() {
+        match send_gathered(connection.socket(), pieces) {
+            Ok(Progress::Done(count)) => IoSlice::advance_slices(&mut pieces, count),
+            Ok(Progress::WouldBlock) => {
+                if !wait(connection.socket(), Readiness::Writable, patience).is_ok_and(|ready| ready) {
+                    return Err(ClientGone);
+                }
+            }
+            Err(_) => return Err(ClientGone),
+        }
+    }
+    Ok(())
+}
+
+/// Reads and drops what the client still sends, for a bounded time.
+pub(super) fn drain_input(connection: &Connection, buffer: &mut [u8]) {
+    shutdown_write(connection.socket());
+    let end = clock::now() + DRAIN_LIMIT;
+    loop {
+        match receive(connection.socket(), buffer) {
+            Ok(Progress::Done(0)) | Err(_) => return,
+            Ok(Progress::Done(_)) => {}
+            Ok(Progress::WouldBlock) => {
+                let left = end.since(clock::now());
+                if left.is_zero()
+                    || !wait(connection.socket(), Readiness::Readable, left).is_ok_and(|ready| ready)
+                {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! One configuration, run by php-fpm and by forkyard-fpm.
+
+use crate::both::OURS;
+use crate::support::fcgi::{Answer, Client, Params};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub(crate) const STOCK: &str = "/usr/sbin/php-fpm8.2";
+/// How long anything may take: a loaded machine is slow.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether both can be run here, with workers of another user.
+pub(crate) fn is_possible() -> bool {
+    let is_possible = nix::unistd::geteuid().is_root() && Path::new(STOCK).exists();
+    if !is_possible {
+        eprintln!("skipped: needs root and {STOCK}");
+    }
+    is_possible
+}
+
+/// A daemon in a directory of its own.
+pub(crate) struct Fpm {
+    child: Child,
+    directory: tempfile::TempDir,
+    pub(crate) address: String,
+}
+
+impl Fpm {
+    /// Starts a program; `{DIR}` in the settings is its directory. The scripts are in it, too.
+    pub(crate) fn start(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        for (name, text) in scripts {
+            fs::write(path.join(name), text).expect("writable");
+        }
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+        let address = port.expect("there are ports").to_string();
+        let text = format!(
+            "[global]\nerror_log = {{DIR}}/error\npid = {{DIR}}/pid\n{global}\n[www]\nuser = www-data\nlisten = {address}\n\
+             pm = static\npm.max_children = 1\n{pool}\n"
+        );
+        let text = text.replace("{DIR}", &path.display().to_string());
+        fs::write(path.join("fpm.conf"), text).expect("writable");
+        let errors = fs::File::create(path.join("stderr")).expect("writable");
+        let child = Command::new(program)
+            .args(["-F", "-n", "-y"])
+            .arg(path.join("fpm.conf"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors)
+            .spawn()
+            .expect("it can be run");
+        let fpm = Fpm {
+            child,
+            directory,
+            address,
+        };
+        fpm.wait_for("error", "ready to handle connections");
+        fpm
+    }
+
+    /// Both programs, php-fpm first.
+    pub(crate) fn both(global: &str, pool: &str, scripts: &[(&str, &str)]) -> [Fpm; 2] {
+        [STOCK, OURS].map(|program| Fpm::start(program, global, pool, scripts))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A file as text, with its directory called `DIR`.
+    pub(crate) fn read(&self, name: &str) -> String {
+        let bytes = fs::read(self.path(name)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        text.replace(&self.directory.path().display().to_string(), "DIR")
+    }
+
+    /// Waits until a file holds this; says all of the file.
+    pub(crate) fn wait_for(&self, name: &str, text: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let read = self.read(name);
+            if read.contains(text) {
+                return read;
+            }
+            assert!(Instant::now() < end, "no {text:?} in {name}:\n{read}");
+            let mut nothing = [];
+            let _ = nix::poll::poll(&mut nothing, 10_u8);
+        }
+    }
+
+    pub(crate) fn params(&self, script: &str, query: &str) -> Params {
+        Params::get(self.directory.path(), script, query)
+    }
+
+    pub(crate) fn ask(&self, params: &Params, body: &[u8]) -> Answer {
+        let mut client = Client::connect_tcp(&self.address).expect("it listens");
+        client.request(params, body).expect("it answers")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).expect("it runs");
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+}
+
+impl Drop for Fpm {
+    fn drop(&mut self) {
+        let path = format!("/proc/{0}/task/{0}/children", self.child.id());
+        let children = fs::read_to_string(path).unwrap_or_default();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for pid in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+}

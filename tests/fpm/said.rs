@@ -1,0 +1,166 @@
+//! What workers write, in the log: php-fpm's own tests of it, on both programs.
+
+use crate::both::{OURS, without_time};
+use crate::pair::{Fpm, is_possible};
+
+/// One of php-fpm's tests of log writing.
+struct Case {
+    name: &'static str,
+    limit: usize,
+    buffering: bool,
+    decorate: bool,
+    script: &'static str,
+}
+
+const fn case(
+    name: &'static str,
+    limit: usize,
+    buffering: bool,
+    decorate: bool,
+    script: &'static str,
+) -> Case {
+    Case {
+        name,
+        limit,
+        buffering,
+        decorate,
+        script,
+    }
+}
+
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    case("log-bm-limit-1024-msg-80", 1024, true, true, "error_log(str_repeat('t', 80));"),
+    case("log-bm-limit-2048-msg-4000", 2048, true, true, "error_log(str_repeat('t', 4000));"),
+    case("log-bm-in-shutdown-fn", 1024, true, true, "register_shutdown_function(function () { error_log(str_repeat('e', 80)); });"),
+    case("log-bwd-limit-1050-msg-2048", 1050, true, true, "file_put_contents('php://stderr', str_repeat('a', 2048) . \"\\n\");"),
+    case("log-bwd-limit-1050-msg-2900", 1050, true, true, "file_put_contents('php://stderr', str_repeat('a', 2900) . \"\\n\");"),
+    case("log-bwd-limit-8000-msg-4096", 8000, true, true, "file_put_contents('php://stderr', str_repeat('a', 4096) . \"\\n\");"),
+    case("log-bwd-msg-with-nl", 1024, true, true, "file_put_contents('php://stderr', \"abc\\nabc\\n\\n\");"),
+    case("log-bwd-multiple-msgs", 1024, true, true, "foreach (['msg 1 - ', 'msg 2 - ', 'msg 3'] as $text) { file_put_contents('php://stderr', $text); usleep(1); }"),
+    case("log-bwd-multiple-msgs-stdout-stderr", 1024, true, true, "file_put_contents('php://stdout', str_repeat('a', 100) . \"\\n\"); usleep(20000); file_put_contents('php://stderr', str_repeat('b', 2048) . \"\\n\"); usleep(20000); file_put_contents('php://stdout', str_repeat('c', 20)); usleep(20000); file_put_contents('php://stderr', str_repeat('d', 20));"),
+    case("log-bwp-limit-1024-msg-120", 1024, true, false, "file_put_contents('php://stderr', str_repeat('a', 120) . \"\\n\");"),
+    case("log-bwp-limit-1500-msg-3300", 1500, true, false, "file_put_contents('php://stderr', str_repeat('a', 3300) . \"\\n\");"),
+    case("log-bwp-msg-flush-split-real", 1024, true, false, "file_put_contents('php://stderr', str_repeat('a', 1022));"),
+    case("log-bwp-realloc-buffer", 4096, true, false, "file_put_contents('php://stderr', str_repeat('a', 100)); usleep(1); file_put_contents('php://stderr', str_repeat('a', 3900)); "),
+    case("log-dwd-limit-1050-msg-2048", 1050, false, true, "file_put_contents('php://stderr', str_repeat('a', 2048) . \"\\n\");"),
+    case("log-dwd-limit-1050-msg-2900", 1050, false, true, "file_put_contents('php://stderr', str_repeat('a', 2900) . \"\\n\");"),
+    case("log-dwd-limit-8000-msg-4096", 8000, false, true, "file_put_contents('php://stderr', str_repeat('a', 4096) . \"\\n\");"),
+    case("log-dwp-limit-1000-msg-2000", 1000, false, false, "file_put_contents('php://stderr', str_repeat('a', 2000) . \"\\n\");"),
+];
+
+/// What follows in the log when a script has run, without time and process id, and FastCGI's STDERR.
+fn said(fpm: &Fpm, script: &str, mark: &str) -> (Vec<String>, String) {
+    let answer = fpm.ask(&fpm.params(script, ""), b"");
+    fpm.ask(&fpm.params("mark.php", mark), b"");
+    let log = fpm.wait_for("error", mark);
+    let lines = log
+        .lines()
+        .skip_while(|line| !line.contains("ready to handle connections"))
+        .skip(1)
+        .filter(|line| !line.contains("interval set"))
+        .take_while(|line| !line.contains(mark));
+    (lines.map(str::to_owned).collect(), answer.error_text())
+}
+
+/// The worker's number in a line, all nines.
+fn without_pid(line: &str) -> String {
+    let line = without_time(line);
+    match line.split_once("] child ") {
+        Some((before, after)) => {
+            let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+            let digits = after.len() - rest.len();
+            format!("{before}] child {}{rest}", "9".repeat(digits))
+        }
+        None => line.to_owned(),
+    }
+}
+
+const MARK: &str = "<?php file_put_contents('php://stderr', $_SERVER['QUERY_STRING'] . \"\\n\");";
+
+fn settings(case: &Case) -> (String, String) {
+    let flag = |flag| if flag { "yes" } else { "no" };
+    (
+        format!(
+            "log_limit = {}\nlog_buffering = {}",
+            case.limit,
+            flag(case.buffering)
+        ),
+        format!(
+            "catch_workers_output = yes\ndecorate_workers_output = {}",
+            flag(case.decorate)
+        ),
+    )
+}
+
+#[test]
+fn output_is_logged_as_php_fpm_does() {
+    if !is_possible() {
+        return;
+    }
+    for case in CASES {
+        let (global, pool) = settings(case);
+        let script = format!("<?php {}", case.script);
+        let scripts = [("a.php", script.as_str()), ("mark.php", MARK)];
+        let [stock, ours] =
+            Fpm::both(&global, &pool, &scripts).map(|fpm| said(&fpm, "a.php", "the end of it"));
+        assert_eq!(stock.1, ours.1, "{}: FastCGI's STDERR", case.name);
+        let longest = ours.0.iter().map(|line| line.len() + 1).max();
+        assert!(longest <= Some(case.limit), "{}: {longest:?}", case.name);
+        let plain = |lines: &[String]| lines.iter().map(|line| without_pid(line)).collect::<Vec<_>>();
+        let (stock, ours) = (plain(&stock.0), plain(&ours.0));
+        assert!(!ours.is_empty(), "{}", case.name);
+        let lengths = |lines: &[String]| lines.first().map(|line| line.find("said into"));
+        if lengths(&stock) == lengths(&ours) {
+            assert_eq!(stock, ours, "{}", case.name);
+        }
+    }
+}
+
+/// php-fpm marks the end of a request in the text itself, and could be made to drop text by what looks like the mark
+/// (CVE-2024-9026). Here nothing is taken away.
+#[test]
+fn what_looks_like_a_mark_is_text() {
+    if !is_possible() {
+        return;
+    }
+    let scripts = [
+        (
+            "a.php",
+            "<?php foreach ([1021, 1022, 1023, 1024, 1025, 1026] as $length) file_put_contents('php://stderr', \
+             str_repeat('a', $length) . \"\\0fscf\\0\" . str_repeat('b', 10) . \"\\n\");",
+        ),
+        ("mark.php", MARK),
+    ];
+    let pool = "catch_workers_output = yes\ndecorate_workers_output = no";
+    let fpm = Fpm::start(OURS, "log_limit = 2048", pool, &scripts);
+    let (lines, _) = said(&fpm, "a.php", "the end of it");
+    let expected: Vec<String> = (1021..=1026)
+        .map(|length| format!("{}\0fscf\0bbbbbbbbbb", "a".repeat(length)))
+        .collect();
+    assert_eq!(lines, expected);
+}
+
+/// A line that a request leaves unfinished is one of its own, not the beginning of the next request's.
+#[test]
+fn unfinished_lines_of_two_requests_are_two() {
+    if !is_possible() {
+        return;
+    }
+    let scripts = [
+        (
+            "a.php",
+            "<?php file_put_contents('php://stderr', 'part ' . $_SERVER['QUERY_STRING']);",
+        ),
+        ("mark.php", MARK),
+    ];
+    let pool = "catch_workers_output = yes\ndecorate_workers_output = no";
+    let fpm = Fpm::start(OURS, "", pool, &scripts);
+    let mut expected = Vec::new();
+    for number in 0..200 {
+        fpm.ask(&fpm.params("a.php", &number.to_string()), b"");
+        expected.push(format!("part {number}"));
+    }
+    let (lines, _) = said(&fpm, "mark.php", "the end of it");
+    assert_eq!(lines, expected);
+}

@@ -1,0 +1,329 @@
+//! Where log lines go, how they look, and what becomes of a full disk.
+
+use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::{PATIENCE, until};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
+
+/// Starts the daemon with a system log of its own.
+fn start_with_syslog(path: &std::path::Path, text: &str) -> (Daemon, UnixDatagram) {
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let socket = UnixDatagram::bind(path.join("log")).expect("bind");
+    socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    command.env("FORKYARD_SYSLOG_SOCKET", path.join("log"));
+    (Daemon::launch(path, command), socket)
+}
+
+/// The next datagram with this text.
+fn hear(socket: &UnixDatagram, text: &str) -> String {
+    let mut buffer = [0; 4096];
+    loop {
+        let count = socket
+            .recv(&mut buffer)
+            .unwrap_or_else(|error| panic!("waited in vain for {text}: {error}"));
+        let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
+        if message.contains(text) {
+            return message;
+        }
+    }
+}
+
+#[test]
+fn syslog_gets_what_php_fpm_would_send() {
+    let dir = directory();
+    let path = dir.path();
+    let text = format!(
+        "[global]\nerror_log = \"syslog\"\nsyslog = {{ ident = \"mine\", facility = \"local3\" }}\n{}",
+        php_pool(path, STATIC, "")
+    );
+    let (mut daemon, socket) = start_with_syslog(path, &text);
+    let ready = hear(&socket, "ready to handle connections");
+    // 19 * 8 + 5: LOG_LOCAL3 and LOG_NOTICE.
+    let (head, rest) = ready.split_once(" mine[").expect("the name");
+    assert!(head.starts_with("<157>"), "{ready}");
+    assert_eq!(head.len(), "<157>Nov 20 18:53:09".len(), "{ready}");
+    let expected = format!("{}]: [NOTICE] ready to handle connections", daemon.pid());
+    assert_eq!(rest, expected);
+    let workers = daemon.wait_for_workers("www", 1);
+    crate::support::process::signal(workers[0], Signal::SIGKILL);
+    // LOG_WARNING.
+    assert!(hear(&socket, "exited on signal 9").starts_with("<156>"));
+    // Nobody reads any more: the daemon goes on, and says it where it can.
+    drop(socket);
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for("error log file re-opened");
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+}
+
+/// A system log that is full does not stop the master.
+#[test]
+fn a_full_system_log_is_not_waited_for() {
+    let dir = directory();
+    let path = dir.path();
+    let text = format!("[global]\nerror_log = \"syslog\"\n{}", php_pool(path, STATIC, ""));
+    let (mut daemon, socket) = start_with_syslog(path, &text);
+    hear(&socket, "ready to handle connections");
+    let flood = UnixDatagram::unbound().expect("socket");
+    flood.set_nonblocking(true).expect("it is ours");
+    while flood.send_to(b"noise", path.join("log")).is_ok() {}
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+    // What syslog does not take is seen on standard error.
+    daemon.wait_for("[NOTICE] exiting, bye-bye!");
+}
+
+#[test]
+fn lines_can_be_json() {
+    let mut daemon = Daemon::start(|dir| {
+        format!(
+            "[global]\nlog_format = \"json\"\n{}",
+            php_pool(dir, &format!("{STATIC}catch_workers_output = true\n"), "")
+        )
+    });
+    daemon.write(
+        "a.php",
+        "<?php file_put_contents('php://stderr', \"say \\\"x\\\"\\n\");",
+    );
+    daemon.get("www", "a.php");
+    let line = daemon.wait_for("say ");
+    let said: Value = serde_json::from_str(&line).expect("JSON");
+    let worker = daemon.workers("www")[0];
+    assert_eq!(said["message"], "say \"x\"");
+    assert_eq!(
+        (&said["pool"], &said["stream"]),
+        (&"www".into(), &"stderr".into())
+    );
+    assert_eq!(
+        (&said["pid"], &said["level"]),
+        (&worker.into(), &"warning".into())
+    );
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+    for line in daemon.log().lines() {
+        let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let time = object["time"].as_str().expect("a time");
+        assert_eq!(time.as_bytes().get(10), Some(&b'T'), "{line}");
+        assert!(
+            object["pid"].is_number() && object["message"].is_string(),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_log_of_everything_says_where_it_comes_from() {
+    let mut daemon =
+        Daemon::start(|dir| format!("[global]\nlog_level = \"debug\"\n{}", php_pool(dir, STATIC, "")));
+    let line = daemon.wait_for("ready to handle connections");
+    // [20-Nov-2026 18:53:09.000042] NOTICE: pid 7, run(), line 3: ready to handle connections
+    let (time, rest) = line.split_once("] ").expect("a time");
+    assert_eq!(time.len(), "[20-Nov-2026 18:53:09.000042".len(), "{line}");
+    let start = format!("NOTICE: pid {}, run(), line ", daemon.pid());
+    assert!(rest.starts_with(&start), "{line}");
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+}
+
+#[test]
+fn a_full_disk_does_not_stop_requests() {
+    let mut daemon = Daemon::start(|dir| {
+        php_pool(
+            dir,
+            &format!("{STATIC}access = {{ log = \"/dev/full\", format = \"%r\" }}\n"),
+            "",
+        )
+    });
+    daemon.write("a.php", "<?php echo 'served';");
+    for _ in 0..3 {
+        assert_eq!(daemon.get("www", "a.php").body(), "served");
+    }
+    daemon.wait_for("the access log /dev/full can't be written: No space left on device");
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+    let said = daemon.log().matches("can't be written").count();
+    assert_eq!(said, 1, "it is said once:\n{}", daemon.log());
+}
+
+/// A configuration whose access log can't be opened is refused, and the old one goes on.
+#[test]
+fn an_access_log_that_can_not_be_opened_is_an_error() {
+    let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));
+    daemon.write("a.php", "<?php echo 'served';");
+    let settings = format!(
+        "{STATIC}access.log = \"{}/missing/access\"\n",
+        daemon.dir.display()
+    );
+    let text = php_pool(&daemon.dir, &settings, "");
+    daemon.write("forkyard.toml", &text);
+    daemon.signal(Signal::SIGUSR2);
+    let line = daemon.wait_for("the old one stays in force");
+    assert!(
+        line.contains("[pool www] access log: failed to open") && line.contains("No such file"),
+        "{line}"
+    );
+    assert_eq!(daemon.get("www", "a.php").body(), "served");
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+}
+
+/// Over a reload, and with workers that were told to go and still serve, every request has its line.
+#[test]
+fn no_line_is_lost_over_reloads_and_rotations() {
+    let mut daemon = Daemon::start(|dir| {
+        let settings = format!(
+            "pm = \"static\"\nmax_children = 4\naccess = {{ log = \"{}/access\", format = \"%q %m\" }}\n",
+            dir.display()
+        );
+        php_pool(dir, &settings, "")
+    });
+    daemon.write("a.php", "<?php echo 'served';");
+    let mut rotated = Vec::new();
+    for number in 0..200 {
+        let body = daemon.get("www", &format!("a.php?{number}")).body();
+        assert_eq!(body, "served");
+        if number % 50 == 10 {
+            let name = daemon.dir.join(format!("access.{number}"));
+            fs::rename(daemon.dir.join("access"), &name).expect("it is there");
+            rotated.push(name);
+            daemon.signal(Signal::SIGUSR1);
+        }
+        if number % 50 == 30 {
+            daemon.signal(Signal::SIGUSR2);
+        }
+        if number % 50 == 10 {
+            daemon.wait_for_count("access log file re-opened", rotated.len());
+        }
+    }
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+    rotated.push(daemon.dir.join("access"));
+    let mut lines: Vec<String> = Vec::new();
+    for path in &rotated {
+        let text = fs::read_to_string(path).expect("a log");
+        assert!(!text.is_empty(), "{}", path.display());
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    let expected: Vec<String> = (0..200).map(|number| format!("{number} GET")).collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn the_service_manager_is_told_what_the_pools_do() {
+    let dir = directory();
+    let path = dir.path();
+    let text = format!(
+        "[global]\nsystemd_interval = \"200ms\"\n{}",
+        php_pool(path, "pm = \"static\"\nmax_children = 2\n", "")
+    );
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
+    socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    command.env("NOTIFY_SOCKET", path.join("notify"));
+    let mut daemon = Daemon::launch(path, command);
+    daemon.wait_for("systemd monitor interval set to 200ms");
+    daemon.wait_for_workers("www", 2);
+    hear(&socket, "Processes active: 0, idle: 2, Requests: 0, slow: 0");
+    daemon.write("a.php", "<?php");
+    daemon.get("www", "a.php");
+    let text = hear(&socket, "Requests: 1, ");
+    let expected = "READY=1\nSTATUS=Processes active: 0, idle: 2, Requests: 1, slow: 0, Traffic: ";
+    assert!(text.starts_with(expected), "{text}");
+    assert!(text.ends_with("req/sec"), "{text}");
+    hear(&socket, "Traffic: 0.00req/sec");
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+}
+
+/// php-fpm's test gh9754-daemonized-stderr-close: whoever reads the launcher's standard error comes to its end.
+#[test]
+fn a_daemon_in_the_background_lets_go_of_standard_error() {
+    let dir = directory();
+    let path = dir.path();
+    let text = format!(
+        "[global]\npid = \"{0}/pid\"\nerror_log = \"{0}/log\"\n{1}",
+        path.display(),
+        php_pool(path, STATIC, "")
+    );
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["run", "-D", "-c"]).arg(path.join("forkyard.toml"));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // Waits for the end of both streams, too.
+    std::thread::spawn(move || sender.send(command.output()));
+    let output = receiver.recv_timeout(PATIENCE);
+    let pid: u32 = fs::read_to_string(path.join("pid"))
+        .expect("pid file")
+        .parse()
+        .expect("a pid");
+    let is_running = crate::support::process::runs(pid);
+    crate::support::process::signal(pid, Signal::SIGQUIT);
+    until("the daemon to end", || {
+        (!crate::support::process::runs(pid)).then_some(())
+    });
+    let output = output.expect("the streams end").expect("forkyard");
+    assert!(output.status.success() && is_running);
+}
+
+/// The command that a document shows for a line of the access log.
+#[test]
+fn the_access_log_of_the_documents_is_written() {
+    let document =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/logging.md")).expect("document");
+    let format = document
+        .lines()
+        .find_map(|line| line.strip_prefix("access.format = '")?.strip_suffix('\''))
+        .expect("the document has a format");
+    let shown = document
+        .lines()
+        .skip_while(|line| !line.starts_with("access.format"))
+        .find(|line| line.starts_with("127.0.0.1 - alice "))
+        .expect("the document shows a line");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let address = port.expect("there are ports").to_string();
+    let daemon = Daemon::start(|dir| {
+        let settings = format!(
+            "{STATIC}listen = \"{address}\"\naccess = {{ log = \"{}/access\", format = '{format}' }}\n",
+            dir.display()
+        );
+        php_pool(dir, &settings, "")
+    });
+    daemon.write("a.php", "<?php echo 'served';");
+    let params = crate::support::fcgi::Params::get(&daemon.dir, "a.php", "page=2");
+    let params = params.with("HTTP_AUTHORIZATION", "Basic YWxpY2U6eA==");
+    let mut client = crate::support::fcgi::Client::connect_tcp(&address).expect("connect");
+    let answer = client.request(&params.with("HTTP_USER_AGENT", "curl/7.88.1"), b"");
+    assert_eq!(answer.expect("answer").body(), "served");
+    let line = until("the line", || {
+        fs::read_to_string(daemon.dir.join("access"))
+            .ok()
+            .filter(|text| text.ends_with('\n'))
+    });
+    // Numbers differ, and the month.
+    let shape = |line: &str| {
+        let line: String = line
+            .chars()
+            .map(|c| if c.is_ascii_digit() { '9' } else { c })
+            .collect();
+        let mut parts: Vec<String> = line.split('/').map(str::to_owned).collect();
+        parts[1] = "Nov".to_owned();
+        let line = parts.join("/");
+        let mut text = String::new();
+        for c in line.chars() {
+            if c != '9' || !text.ends_with('9') {
+                text.push(c);
+            }
+        }
+        text
+    };
+    assert_eq!(shape(line.trim_end()), shape(shown));
+}

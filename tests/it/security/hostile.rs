@@ -1,0 +1,243 @@
+//! Preloaders and workers in the hands of an attacker: `hostile.py` in the place of forkyard-php.
+
+use super::needs_root;
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\nstart_timeout = \"2s\"\n";
+const QUIET: &str = "pm = \"static\"\nmax_children = 2\nstatus_path = \"/status\"\n";
+
+fn hostile(dir: &Path, kind: &str, settings: &str) -> String {
+    hostile_named(dir, kind, kind, settings)
+}
+
+fn hostile_named(dir: &Path, name: &str, kind: &str, settings: &str) -> String {
+    let settings = format!(
+        "user = \"nobody\"\n{settings}env = {{ HOSTILE = \"{kind}\", DIRECTORY = \"{}\", PATH = \"/usr/bin:/bin\" }}\n",
+        dir.display()
+    );
+    pool(dir, name, &settings, PHP)
+}
+
+/// Starts a daemon whose pools that have HOSTILE in their environment are run by `hostile.py`.
+fn start(dir: &Path, configuration: &str) -> Daemon {
+    make_writable(dir);
+    let ours = Path::new(env!("CARGO_BIN_EXE_forkyard"));
+    let program = dir.join("forkyard");
+    if fs::hard_link(ours, &program).is_err() {
+        fs::copy(ours, &program).expect("copy");
+    }
+    fs::write(dir.join("hostile.py"), include_str!("hostile.py")).expect("write");
+    let wrapper = format!(
+        "#!/bin/sh\n[ -z \"$HOSTILE\" ] || exec python3 '{}/hostile.py'\nexec '{}' \"$@\"\n",
+        dir.display(),
+        env!("CARGO_BIN_EXE_forkyard-php")
+    );
+    let preloader = dir.join("forkyard-php");
+    fs::write(&preloader, wrapper).expect("write");
+    fs::set_permissions(&preloader, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+    fs::write(dir.join("forkyard.toml"), configuration).expect("write");
+    fs::write(dir.join("ok.php"), "<?php echo 'fine';").expect("write");
+    let mut command = Command::new(program);
+    command.args(["run", "-c"]).arg(dir.join("forkyard.toml"));
+    let daemon = Daemon::launch(dir, command);
+    daemon.wait_for("ready to handle connections");
+    daemon
+}
+
+fn assert_fine(daemon: &Daemon) {
+    for _ in 0..5 {
+        assert_eq!(daemon.get("quiet", "ok.php").body(), "fine");
+    }
+}
+
+/// A process of the quiet pool's user that has become the master's child: what a script left behind.
+fn orphan(daemon: &Daemon) -> u32 {
+    daemon.write(
+        "orphan.php",
+        "<?php echo shell_exec('setsid sleep 120 >/dev/null 2>&1 & echo $!');",
+    );
+    let pid = daemon.get("quiet", "orphan.php").body();
+    let pid: u32 = pid.trim().parse().expect("a pid");
+    until("the orphan to be the master's", || {
+        let parent = process::status_line(pid, "PPid")?;
+        (parent == daemon.pid().to_string()).then_some(())
+    });
+    pid
+}
+
+/// Processes that hostile workers left behind, ended when the test is.
+struct Leftovers<'d>(&'d Path);
+
+impl Leftovers<'_> {
+    fn pids(&self) -> Vec<u32> {
+        let names = fs::read_dir(self.0).expect("files").map_while(Result::ok);
+        let pid = |name: &str| name.strip_prefix("leftover-")?.parse().ok();
+        names
+            .filter_map(|entry| pid(entry.file_name().to_str()?))
+            .collect()
+    }
+}
+
+impl Drop for Leftovers<'_> {
+    fn drop(&mut self) {
+        for pid in self.pids() {
+            // A number of which another process may have become the owner is left alone.
+            if process::title(pid).contains("hostile.py") {
+                let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL);
+            }
+        }
+    }
+}
+
+fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("descriptors")
+        .count()
+}
+
+/// Waits for the daemon to be asked to reload without some pools, and to be rid of them.
+fn reload_without(daemon: &Daemon, configuration: &str, gone: &[&str]) {
+    fs::write(daemon.dir.join("forkyard.toml"), configuration).expect("write");
+    daemon.signal(Signal::SIGUSR2);
+    until("the hostile pools to be closed", || {
+        gone.iter()
+            .all(|pool| !daemon.socket(pool).exists())
+            .then_some(())
+    });
+}
+
+#[test]
+fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
+    if needs_root() {
+        return;
+    }
+    let dir = directory();
+    let path = dir.path();
+    let quiet = pool(path, "quiet", QUIET, PHP);
+    let mut daemon = start(path, &quiet);
+    let victims = daemon.wait_for_workers("quiet", 2);
+    let orphan = orphan(&daemon);
+    fs::write(path.join("victim"), victims[0].to_string()).expect("write");
+    fs::write(path.join("orphan"), orphan.to_string()).expect("write");
+    let before = descriptors(daemon.pid());
+
+    let kinds = [
+        "lies",
+        "unasked",
+        "descriptors",
+        "endless",
+        "noise",
+        "nothing",
+        "deaf",
+        "chatter",
+    ];
+    let eight = "pm = \"static\"\nmax_children = 8\n";
+    let all: String = kinds.iter().map(|kind| hostile(path, kind, eight)).collect();
+    fs::write(path.join("forkyard.toml"), format!("{quiet}{all}")).expect("write");
+    daemon.signal(Signal::SIGUSR2);
+
+    let named = |pid: u32| format!("[pool lies] the preloader names process {pid}, which is no new child");
+    for pid in [victims[0], orphan, daemon.pid(), 1] {
+        daemon.wait_for(&named(pid));
+    }
+    daemon.wait_for("[pool unasked] the preloader names a worker that it was not asked for");
+    for kind in ["endless", "noise"] {
+        daemon.wait_for(&format!("[pool {kind}] the preloader (pid "));
+    }
+    until("200 times 200 descriptors", || {
+        path.join("sent").exists().then_some(())
+    });
+    daemon.wait_for("[pool chatter] preloader ");
+    // Those who say nothing are ended after their start timeout.
+    for kind in ["nothing", "deaf"] {
+        until("its preloader to be replaced or given up", || {
+            daemon
+                .log()
+                .contains(&format!("[pool {kind}] the preloader "))
+                .then_some(())
+        });
+    }
+    assert_fine(&daemon);
+    assert!(process::runs(orphan), "another user's process was ended");
+
+    reload_without(&daemon, &quiet, &kinds);
+    for kind in kinds {
+        until("its preloader to be gone", || {
+            daemon.preloaders(kind).is_empty().then_some(())
+        });
+    }
+    assert_fine(&daemon);
+    assert!(process::runs(orphan), "another user's process was ended");
+    until("the master to have closed what it was sent", || {
+        (descriptors(daemon.pid()) <= before).then_some(())
+    });
+    process::signal(orphan, Signal::SIGKILL);
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+}
+
+/// They write noise into their slots, pipes and the queue of kept connections, and leave processes behind that go on
+/// with it when their worker, and even their pool, is gone.
+#[test]
+fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
+    if needs_root() {
+        return;
+    }
+    let dir = directory();
+    let path = dir.path();
+    let quiet = pool(path, "quiet", QUIET, PHP);
+    // Whatever the master reads of their slots: idle, since when, how long a request has run.
+    let all = hostile(
+        path,
+        "workers",
+        "pm = \"static\"\nmax_children = 3\nrequest_terminate_timeout = \"1s\"\n",
+    ) + &hostile_named(
+        path,
+        "dynamic",
+        "workers",
+        "pm = \"dynamic\"\nmax_children = 4\nmin_spare_servers = 1\nmax_spare_servers = 2\n\
+             start_servers = 2\nrequest_terminate_timeout = \"1s\"\nprocess_idle_timeout = \"50ms\"\n",
+    ) + &hostile_named(
+        path,
+        "ondemand",
+        "workers",
+        "pm = \"ondemand\"\nmax_children = 3\nprocess_idle_timeout = \"50ms\"\n",
+    );
+    let pools = ["workers", "dynamic", "ondemand"];
+    let mut daemon = start(path, &format!("{quiet}{all}"));
+    // Connections that nobody will serve make an ondemand pool's workers.
+    let waiting: Vec<_> = (0..3).map(|_| daemon.client("ondemand")).collect();
+    let victims = daemon.wait_for_workers("quiet", 2);
+    let leftovers = Leftovers(path);
+    until("processes that were left behind", || {
+        (leftovers.pids().len() >= 9).then_some(())
+    });
+    assert_fine(&daemon);
+    // What they flood is read to the end when the pool goes: there must be an end to that.
+    reload_without(&daemon, &quiet, &pools);
+    drop(waiting);
+    until("the hostile workers to be gone", || {
+        pools
+            .iter()
+            .all(|pool| daemon.preloaders(pool).is_empty())
+            .then_some(())
+    });
+    assert_fine(&daemon);
+    let serving = daemon.workers("quiet");
+    assert_eq!(
+        serving.len(),
+        2,
+        "{victims:?} were left alone or replaced by the reload"
+    );
+    assert!(
+        leftovers.pids().iter().any(|pid| process::runs(*pid)),
+        "the flood was still on"
+    );
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+}

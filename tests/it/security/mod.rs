@@ -1,0 +1,36 @@
+//! What docs/security.md promises: a pool's code is hostile and wants the master, another pool or the machine.
+//!
+//! Two users are needed, so most of it is for root, as whom CI runs.
+
+mod apart;
+mod confine;
+mod hostile;
+mod names;
+mod requests;
+mod sockets;
+
+use crate::support::is_root;
+use std::process::{Command, Output};
+
+/// The other pool's user, beside www-data.
+pub const NOBODY: u32 = 65_534;
+
+/// Whether this test can be run; says so if not.
+pub fn needs_root() -> bool {
+    let skipped = !is_root();
+    if skipped {
+        eprintln!("skipped: it takes two users, and only root can become another");
+    }
+    skipped
+}
+
+/// Runs Python as a user.
+pub fn python_as(uid: u32, script: &str, arguments: &[&str]) -> Output {
+    let script = format!("import os\nos.setgroups([])\nos.setgid({uid})\nos.setuid({uid})\n{script}");
+    // One that every user can read.
+    Command::new("/usr/bin/python3")
+        .args(["-c", &script])
+        .args(arguments)
+        .output()
+        .expect("python3")
+}

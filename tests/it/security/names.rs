@@ -1,0 +1,200 @@
+//! Names in directories that others can write to: log, pid file, sockets.
+
+use super::{NOBODY, needs_root, python_as};
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::until;
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 1\n";
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("stat").permissions().mode() & 0o777
+}
+
+/// A directory of the attacker's, with links to a file of root's.
+fn trap(names: &[&str]) -> tempfile::TempDir {
+    let dir = directory();
+    let precious = dir.path().join("precious");
+    fs::write(&precious, "precious").expect("write");
+    fs::set_permissions(&precious, fs::Permissions::from_mode(0o600)).expect("chmod");
+    fs::create_dir(dir.path().join("theirs")).expect("mkdir");
+    make_writable(&dir.path().join("theirs"));
+    for name in names {
+        symlink(&precious, dir.path().join("theirs").join(name)).expect("symlink");
+    }
+    dir
+}
+
+fn assert_untouched(dir: &Path) {
+    let precious = dir.join("precious");
+    assert_eq!(fs::read_to_string(&precious).expect("read"), "precious");
+    assert_eq!(mode(&precious), 0o600);
+}
+
+#[test]
+fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
+    let dir = trap(&["daemon.log"]);
+    let log = dir.path().join("theirs/daemon.log");
+    let text = format!(
+        "[global]\nerror_log = \"{}\"\n{}",
+        log.display(),
+        pool(dir.path(), "www", ONDEMAND, PHP)
+    );
+    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["run", "-c"])
+        .arg(dir.path().join("forkyard.toml"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("forkyard");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("a symbolic link in a directory that others can write to is not followed"),
+        "{said}"
+    );
+    assert_untouched(dir.path());
+}
+
+/// The same when the log is opened again, at SIGUSR1: it goes on in the old file.
+#[test]
+fn nor_when_it_is_opened_again() {
+    let dir = trap(&[]);
+    let log = dir.path().join("theirs/daemon.log");
+    let text = format!(
+        "[global]\nerror_log = \"{}\"\n{}",
+        log.display(),
+        pool(dir.path(), "www", ONDEMAND, PHP)
+    );
+    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["run", "-c"]).arg(dir.path().join("forkyard.toml"));
+    let mut daemon = Daemon::launch(dir.path(), command);
+    let old = dir.path().join("theirs/old");
+    until("the log", || {
+        fs::read_to_string(&log)
+            .ok()?
+            .contains("ready to handle")
+            .then_some(())
+    });
+    fs::rename(&log, &old).expect("rename");
+    symlink(dir.path().join("precious"), &log).expect("symlink");
+    daemon.signal(Signal::SIGUSR1);
+    until("the refusal", || {
+        fs::read_to_string(&old)
+            .ok()?
+            .contains("is not followed")
+            .then_some(())
+    });
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert_untouched(dir.path());
+}
+
+#[test]
+fn a_pid_file_takes_a_link_s_place_and_not_its_target_s() {
+    let dir = trap(&["forkyard.pid"]);
+    let pid = dir.path().join("theirs/forkyard.pid");
+    let text = format!(
+        "[global]\npid = \"{}\"\n{}",
+        pid.display(),
+        pool(dir.path(), "www", ONDEMAND, PHP)
+    );
+    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+    let mut daemon = Daemon::start_in(dir.path());
+    assert!(fs::symlink_metadata(&pid).expect("the pid file").is_file());
+    assert_eq!(fs::read_to_string(&pid).expect("read"), daemon.pid().to_string());
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert!(!pid.exists());
+    assert_untouched(dir.path());
+}
+
+/// A reload gives a socket its new mode. Somebody who owns the directory has put a link to another file in its place.
+#[test]
+fn a_reload_changes_the_mode_of_a_socket_and_of_nothing_else() {
+    let dir = trap(&[]);
+    let socket = dir.path().join("theirs/www.sock");
+    let configuration = |mode: &str| {
+        let listen = format!(
+            "listen = {{ address = \"{}\", mode = \"{mode}\" }}\n",
+            socket.display()
+        );
+        pool(dir.path(), "www", &format!("{listen}{ONDEMAND}"), PHP)
+    };
+    let file = dir.path().join("forkyard.toml");
+    fs::write(&file, configuration("0600")).expect("write");
+    let daemon = Daemon::start_in(dir.path());
+    assert_eq!(mode(&socket), 0o600);
+    fs::write(&file, configuration("0622")).expect("write");
+    daemon.signal(Signal::SIGUSR2);
+    until("the new mode", || (mode(&socket) == 0o622).then_some(()));
+    fs::remove_file(&socket).expect("unlink");
+    symlink(dir.path().join("precious"), &socket).expect("symlink");
+    fs::write(&file, configuration("0666")).expect("write");
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("is not the socket that was made there: somebody replaced it");
+    assert_untouched(dir.path());
+}
+
+/// Looks at a path and connects to it as fast as it can, until it is told to stop; says what it saw.
+const WATCH: &str = "
+import socket, stat, sys
+path, stop = sys.argv[1:]
+seen, connected = set(), 0
+while not os.path.exists(stop):
+    try:
+        seen.add(oct(stat.S_IMODE(os.lstat(path).st_mode)))
+    except FileNotFoundError:
+        pass
+    try:
+        socket.socket(socket.AF_UNIX).connect(path)
+        connected += 1
+    except OSError:
+        pass
+print(sorted(seen), connected)
+";
+
+#[test]
+fn a_socket_is_never_there_with_another_mode_than_its_own() {
+    if needs_root() {
+        return;
+    }
+    let dir = directory();
+    let socket = dir.path().join("www.sock");
+    let listen = format!(
+        "listen = {{ address = \"{}\", mode = \"0600\", owner = \"www-data\" }}\n",
+        socket.display()
+    );
+    fs::write(
+        dir.path().join("forkyard.toml"),
+        pool(dir.path(), "www", &format!("{listen}{ONDEMAND}"), PHP),
+    )
+    .expect("write");
+    let stop = dir.path().join("stop");
+    let output = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let arguments = [socket.display().to_string(), stop.display().to_string()];
+            python_as(NOBODY, WATCH, &[&arguments[0], &arguments[1]])
+        });
+        for _ in 0..10 {
+            let mut daemon = Daemon::start_in(dir.path());
+            daemon.signal(Signal::SIGTERM);
+            assert!(daemon.wait().success());
+        }
+        fs::write(&stop, "").expect("write");
+        watcher.join().expect("the watcher")
+    });
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(
+        said.trim(),
+        "['0o600'] 0",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

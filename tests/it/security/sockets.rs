@@ -1,0 +1,198 @@
+//! Who may connect: lists of users and groups on unix sockets, addresses over TCP.
+
+use super::{needs_root, python_as};
+use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::nginx::free_port;
+use crate::support::until;
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const STATIC: &str = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n";
+
+const CONNECT: &str = "
+import socket, sys
+try:
+    socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+    print('connected')
+except PermissionError:
+    print('refused')
+";
+
+fn connects(name: &str, socket: &Path) -> bool {
+    let uid = nix::unistd::User::from_name(name)
+        .expect("users")
+        .expect(name)
+        .uid
+        .as_raw();
+    let output = python_as(uid, CONNECT, &[&socket.display().to_string()]);
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    assert!(said == "connected" || said == "refused", "{output:?}");
+    said == "connected"
+}
+
+fn list(socket: &Path) -> Vec<String> {
+    let output = Command::new("getfacl")
+        .args(["--absolute-names", "--omit-header"])
+        .arg(socket)
+        .output()
+        .expect("getfacl (Debian package acl)");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines()
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
+    if needs_root() {
+        return;
+    }
+    let dir = directory();
+    let socket = dir.path().join("www.sock");
+    let configuration = |more: &str| {
+        let listen = format!(
+            "user = \"www-data\"\nlisten = {{ address = \"{}\", mode = \"0600\"{more} }}\n",
+            socket.display()
+        );
+        pool(dir.path(), "www", &format!("{listen}{STATIC}"), PHP)
+    };
+    let file = dir.path().join("forkyard.toml");
+    fs::write(
+        &file,
+        configuration(", acl_users = [\"nobody\", \"games\"], acl_groups = [\"mail\"]"),
+    )
+    .expect("write");
+    let daemon = Daemon::start_in(dir.path());
+    let wanted = [
+        "user::rw-",
+        "user:games:rw-",
+        "user:nobody:rw-",
+        "group::---",
+        "group:mail:rw-",
+        "mask::rw-",
+        "other::---",
+    ];
+    assert_eq!(list(&socket), wanted);
+    // The program's group is its user's number: mail's is 8 for both.
+    for (user, may) in [
+        ("nobody", true),
+        ("games", true),
+        ("mail", true),
+        ("www-data", false),
+        ("daemon", false),
+    ] {
+        assert_eq!(connects(user, &socket), may, "{user}");
+    }
+    // A reload with another list, then without one.
+    fs::write(&file, configuration(", acl_users = [\"daemon\"]")).expect("write");
+    daemon.signal(Signal::SIGUSR2);
+    until("the other list", || {
+        list(&socket)
+            .contains(&"user:daemon:rw-".to_owned())
+            .then_some(())
+    });
+    assert!(connects("daemon", &socket) && !connects("nobody", &socket));
+    fs::write(&file, configuration(", owner = \"games\"")).expect("write");
+    daemon.signal(Signal::SIGUSR2);
+    until("no list", || {
+        (list(&socket) == ["user::rw-", "group::---", "other::---"]).then_some(())
+    });
+    assert!(connects("games", &socket) && !connects("daemon", &socket));
+}
+
+#[test]
+fn an_unknown_user_in_a_list_is_an_error_with_its_place() {
+    if needs_root() {
+        return;
+    }
+    let dir = directory();
+    let listen = format!(
+        "listen = {{ address = \"{}/www.sock\", acl_users = [\"no-such-user\"] }}\n",
+        dir.path().display()
+    );
+    let file = dir.path().join("forkyard.toml");
+    fs::write(&file, pool(dir.path(), "www", &format!("{listen}{STATIC}"), PHP)).expect("write");
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["check", "-c"])
+        .arg(&file)
+        .output();
+    let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
+    assert!(
+        said.contains("listen.acl_users: there is no user \"no-such-user\""),
+        "{said}"
+    );
+}
+
+/// A pool over TCP that only some addresses may use: what a client from 127.0.0.1 and one from ::1 get.
+fn served(listen: &str, allowed: &str, port: u16) -> (Daemon, bool, bool) {
+    let daemon = Daemon::start(|dir| {
+        let listen = format!("listen = {{ address = \"{listen}\", allowed_clients = [{allowed}] }}\n");
+        pool(dir, "www", &format!("{listen}{STATIC}"), PHP)
+    });
+    daemon.write("ok.php", "<?php echo 'fine';");
+    let params = Params::get(&daemon.dir, "ok.php", "");
+    let asks = |address: String| {
+        let Ok(mut client) = Client::connect_tcp(&address) else {
+            return false;
+        };
+        // The connection may be gone before the request is written.
+        client
+            .request(&params, b"")
+            .is_ok_and(|answer| answer.body() == "fine")
+    };
+    let (v4, v6) = (asks(format!("127.0.0.1:{port}")), asks(format!("[::1]:{port}")));
+    (daemon, v4, v6)
+}
+
+fn has_v6() -> bool {
+    let has = std::net::TcpListener::bind("[::1]:0").is_ok();
+    if !has {
+        eprintln!("skipped: this machine has no IPv6");
+    }
+    has
+}
+
+#[test]
+fn allowed_clients_are_compared_as_addresses_of_both_families() {
+    if !has_v6() {
+        return;
+    }
+    let any = free_port();
+    let port = any.to_string();
+    // A socket of both families sees IPv4 clients as ::ffff:127.0.0.1.
+    let (daemon, v4, v6) = served(&port, "\"127.0.0.1\"", any);
+    assert_eq!((v4, v6), (true, false));
+    daemon.wait_for("ERROR: [pool www] Connection disallowed: IP address '::1' has been dropped.");
+    drop(daemon);
+    let (daemon, v4, v6) = served(&port, "\"::1\"", any);
+    assert_eq!((v4, v6), (false, true));
+    daemon.wait_for("ERROR: [pool www] Connection disallowed: IP address '127.0.0.1' has been dropped.");
+    drop(daemon);
+    let (_daemon, v4, v6) = served(&port, "\"::ffff:127.0.0.1\", \"0:0:0:0:0:0:0:1\"", any);
+    assert_eq!((v4, v6), (true, true));
+}
+
+/// The worker closes it at once: nothing is read, nothing counted, and the worker is free.
+#[test]
+fn a_refused_client_costs_no_request() {
+    if !has_v6() {
+        return;
+    }
+    let port = free_port();
+    let (daemon, v4, _) = served(&format!("[::1]:{port}"), "\"::2\"", port);
+    assert!(!v4);
+    let mut silent: Vec<Client> = (0..5)
+        .map(|_| Client::connect_tcp(&format!("[::1]:{port}")).expect("connect"))
+        .collect();
+    for client in &mut silent {
+        // The end comes without a byte having been sent.
+        assert_eq!(client.read_raw().expect("the end"), b"");
+    }
+    daemon.wait_for_count("Connection disallowed: IP address '::1' has been dropped.", 5);
+    assert_eq!(daemon.workers("www").len(), 1);
+}
