@@ -23,6 +23,7 @@ impl Installed {
         let dir = directory();
         let path = dir.path().to_owned();
         fs::write(path.join("forkyard.toml"), php_pool(&path, settings, "")).expect("configuration");
+        crate::support::daemon::make_writable(&path);
         install(&path);
         let mut command = Command::new(program(&path));
         command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
@@ -31,7 +32,7 @@ impl Installed {
         daemon.write("pid.php", "<?php echo getmypid();");
         daemon.write(
             "hold.php",
-            "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';",
+            "<?php touch(__DIR__ . '/begun'); while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';",
         );
         Installed { daemon, _dir: dir }
     }
@@ -139,6 +140,34 @@ fn another_program_takes_over_with_workers_and_requests() {
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for_count("the new workers serve", 2);
     assert!(kept.request(&params, b"").expect("answer").ended);
+}
+
+/// A worker of the old program writes to the log that the new one has opened.
+#[test]
+fn logs_are_opened_anew_for_workers_that_were_taken_over() {
+    let dir = directory();
+    let log = dir.path().join("access");
+    let settings = format!("{STATIC}access.log = \"{}\"\n", log.display());
+    let installed = Installed::start(&settings);
+    let daemon = &installed.daemon;
+    daemon.wait_for_workers("www", 3);
+    let mut held = installed.hold();
+    until("the request to begin", || {
+        fs::metadata(daemon.dir.join("begun")).is_ok().then_some(())
+    });
+    install(&daemon.dir);
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("the new workers serve");
+    let moved = dir.path().join("access.1");
+    fs::rename(&log, &moved).expect("rename");
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for("access log file re-opened");
+    fs::write(daemon.dir.join("go"), "").expect("go");
+    assert_eq!(held.answer().expect("answer").body(), "held");
+    until("the line in the new log", || {
+        fs::read_to_string(&log).ok()?.contains("hold.php").then_some(())
+    });
+    assert!(!fs::read_to_string(&moved).expect("old log").contains("hold.php"));
 }
 
 #[test]
