@@ -13,9 +13,11 @@
 //! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
 //! * [`runtime`]: how a request is answered.
 //! * [`keeper`]: holds a master's descriptors and starts it again.
+//! * [`reporter`]: answers status and ping at an address of their own, whatever the workers do.
 //! * [`listen`]: listening sockets.
 //! * [`status`]: a snapshot of a pool, rendered.
 //! * [`logs`]: the daemon's own log.
+//! * [`slowlog`]: what a slow worker is busy with, read from its memory and written down.
 //! * [`abi`]: the worker contract as a C ABI.
 //! * [`sys`]: the only door to the kernel.
 //! * [`tick`]: monotonic time as a value.
@@ -32,8 +34,10 @@ pub mod keeper;
 pub mod listen;
 pub mod logs;
 pub mod master;
+pub mod reporter;
 pub mod runtime;
 pub mod scoreboard;
+pub mod slowlog;
 pub mod status;
 #[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;

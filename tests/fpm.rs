@@ -20,6 +20,8 @@ mod said;
 mod service;
 #[path = "fpm/start.rs"]
 mod start;
+#[path = "fpm/status_listen.rs"]
+mod status_listen;
 #[allow(
     dead_code,
     unreachable_pub,

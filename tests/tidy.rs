@@ -71,7 +71,7 @@ fn parts_know_only_whom_they_may() {
         "std::net::Tcp",
         "std::process",
     ];
-    const RULES: [(&str, &[&str]); 7] = [
+    const RULES: [(&str, &[&str]); 8] = [
         (
             "fastcgi/",
             &[
@@ -100,6 +100,16 @@ fn parts_know_only_whom_they_may() {
             &["crate::sys", "crate::master", "crate::worker", "nix::", "mio::"],
         ),
         ("worker/", &["crate::master"]),
+        (
+            "slowlog/",
+            &[
+                "crate::master",
+                "crate::worker",
+                "crate::config",
+                "nix::",
+                "std::fs",
+            ],
+        ),
         (
             "scoreboard/",
             &["crate::master", "crate::worker", "crate::config"],

@@ -34,6 +34,8 @@ pub struct Global {
     pub systemd_interval: Option<Duration>,
     /// Cap on workers over all pools; `None`: no cap.
     pub process_max: Option<u32>,
+    /// So many crashed workers in so short a time give every pool new processes; `None`: never.
+    pub emergency_restart: Option<EmergencyRestart>,
     /// nice(2) value of the master.
     pub process_priority: Option<i32>,
     /// How long a retiring worker may go on with its request before it is terminated.
@@ -44,6 +46,15 @@ pub struct Global {
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the master.
     pub rlimit_core: Option<CoreLimit>,
+}
+
+/// When crashed workers are taken as a sign that what they share is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmergencyRestart {
+    /// Workers killed by SIGSEGV or SIGBUS, at least 1.
+    pub threshold: u32,
+    /// The time within which they were, above zero.
+    pub interval: Duration,
 }
 
 /// Where log lines go.
@@ -114,6 +125,10 @@ pub struct Pool {
     pub max_requests: Option<u64>,
     /// A request that runs longer is ended together with its worker; `None`: never.
     pub request_terminate_timeout: Option<Duration>,
+    /// `request_terminate_timeout` also counts after the application has ended its answer.
+    pub request_terminate_timeout_track_finished: bool,
+    /// Where and when a slow request is written down; `None`: it isn't.
+    pub slow_log: Option<SlowLog>,
     /// How long a silent client may keep a worker waiting, at each read and write.
     pub client_timeout: Duration,
     /// How long an idle kept connection stays open.
@@ -142,6 +157,8 @@ pub struct Pool {
     pub confine: Confine,
     /// URI (SCRIPT_NAME) that is answered with the pool's status.
     pub status_path: Option<String>,
+    /// Where the pool's reporter listens, which answers status and ping alone; `None`: there is none.
+    pub status_listen: Option<Listen>,
     /// URI (SCRIPT_NAME) that is answered with `ping_response`.
     pub ping_path: Option<String>,
     /// Body of the answer to `ping_path`.
@@ -193,6 +210,17 @@ pub struct Cgroup {
     pub cpu_percent: Option<u32>,
     /// `pids.max`.
     pub pids_max: Option<u32>,
+}
+
+/// The log of slow requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowLog {
+    /// The file, opened for append; opened again on SIGUSR1.
+    pub path: PathBuf,
+    /// A request that runs longer is slow.
+    pub timeout: Duration,
+    /// Calls that are written down at most, from the innermost on; at least 1.
+    pub trace_depth: u32,
 }
 
 /// A pool's listening socket.

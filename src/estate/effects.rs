@@ -25,8 +25,10 @@ pub struct Heritage {
     pub config: Option<Config>,
     /// The descriptors, by name.
     pub descriptors: HashMap<String, OwnedFd>,
-    /// Listening sockets without a document, or that a service manager has opened.
+    /// Listening sockets that a service manager has opened.
     pub listeners: Vec<OwnedFd>,
+    /// Listening sockets that the master before this one has opened, and no pool is known for.
+    pub own_listeners: Vec<OwnedFd>,
     /// What came out of a descriptor store, which still holds it.
     pub stored: Vec<String>,
     /// The highest numbers that occur in names: of pools, generations and workers.
@@ -177,7 +179,7 @@ fn settle(
         Err(problem) => {
             heritage.problem = Some(problem);
             let sockets = named.into_iter().map(|(_, fd)| fd);
-            heritage.listeners = sockets.filter(is_listener).collect();
+            heritage.own_listeners = sockets.filter(is_listener).collect();
             return heritage;
         }
     };
@@ -210,7 +212,7 @@ fn settle(
             .iter()
             .any(|pool| names::listener(pool.id) == name);
         if is_listener(&fd) && !is_known {
-            heritage.listeners.push(fd);
+            heritage.own_listeners.push(fd);
         } else {
             heritage.descriptors.insert(name, fd);
         }

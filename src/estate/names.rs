@@ -11,6 +11,11 @@ pub fn listener(pool: u32) -> String {
     format!("p{pool}.l")
 }
 
+/// The listening socket of a pool's status, if that has one of its own.
+pub fn status(pool: u32) -> String {
+    format!("p{pool}.s")
+}
+
 /// The two ends of a pool's hand-over queue, out first.
 pub fn queue(pool: u32) -> [String; 2] {
     [format!("p{pool}.qo"), format!("p{pool}.qi")]

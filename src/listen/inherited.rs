@@ -22,8 +22,9 @@ struct Passed {
 
 impl Inherited {
     /// Takes over listening sockets that this process was started with.
-    pub fn new(sockets: Vec<OwnedFd>) -> Inherited {
-        let with_address = |socket: OwnedFd| {
+    /// `ours`: another master has opened them, and left them to this one.
+    pub fn new(sockets: Vec<OwnedFd>, ours: Vec<OwnedFd>) -> Inherited {
+        let with_address = |socket: OwnedFd, is_ours: bool| {
             let address = match socket::local_address(socket.as_fd())? {
                 Bound::Path(path) => Address::Unix(path),
                 Bound::Port(address) => Address::Tcp(address),
@@ -31,13 +32,18 @@ impl Inherited {
             Some(Passed {
                 address,
                 socket,
-                is_ours: false,
+                is_ours,
             })
         };
         // php-fpm's variables first: of a socket that both name, they know what it is called.
         let mut sockets = sockets;
         let mut passed = from_php_fpm(&mut sockets);
-        passed.extend(sockets.into_iter().filter_map(with_address));
+        passed.extend(ours.into_iter().filter_map(|socket| with_address(socket, true)));
+        passed.extend(
+            sockets
+                .into_iter()
+                .filter_map(|socket| with_address(socket, false)),
+        );
         Inherited { sockets: passed }
     }
 

@@ -2,6 +2,7 @@
 //! events.
 
 use super::event::{Exit, GenerationId, PoolId, SlotIndex, WorkerId};
+use crate::config::EmergencyRestart;
 use std::fmt;
 use std::time::Duration;
 
@@ -25,8 +26,14 @@ pub enum Action {
     Fork(WorkerId, GenerationId, SlotIndex),
     /// Tell a worker to finish: seen between requests.
     Retire(WorkerId),
+    /// Send a worker SIGTERM with the word that its request's time is up, so that the client is answered.
+    TimeUp(WorkerId),
     /// Send a worker a signal.
     Kill(WorkerId, Force),
+    /// Write down what the worker's request is busy with, without disturbing it. Nothing comes of it for the core.
+    Trace(WorkerId),
+    /// Prepare the present configuration once more, with new generations for all pools, and tell `Apply`.
+    Renew,
     /// Publish the generation's counters that the master keeps.
     Publish(GenerationId, Figures),
     /// The generation has no worker and no preloader left and will have none: release its scoreboard and pipes.
@@ -74,6 +81,8 @@ pub enum Force {
 pub struct Figures {
     /// How often more workers were wanted than `max_children` allows.
     pub max_children_reached: u64,
+    /// Requests that ran past `request_slowlog_timeout`.
+    pub slow_requests: u64,
 }
 
 /// A line for the log, as a value, so that tests can tell lines apart.
@@ -90,6 +99,10 @@ pub enum Notice {
     BackingOff(PoolId, Duration),
     /// Many workers are being made at once: the number made, idle, running.
     SeemsBusy(PoolId, u32, u32, u32),
+    /// A worker's request has been running for so long, past `request_slowlog_timeout`. Once for each request.
+    RequestSlow(WorkerId, Duration),
+    /// So many workers crashed in so short a time that everything is made anew.
+    EmergencyRestart(EmergencyRestart),
     /// A worker's request ran past `request_terminate_timeout`; the worker gets a signal.
     RequestTimedOut(WorkerId, Duration, Force),
     /// A worker that was told to go is still there after its time; it gets a signal.

@@ -104,6 +104,7 @@ impl Manager {
             seen: None,
             stalled: None,
             overdue: false,
+            slow: None,
         };
         self.children.adopt(adopted.worker, worker);
         if let Some((since, grace)) = grace {

@@ -18,11 +18,22 @@ pub(super) struct View {
     /// Workers that were told to go as surplus and say that they are idle.
     pub lingering: Vec<WorkerId>,
     /// Requests that may expire, and since when they run; without those whose worker was sent a signal.
-    pub running: Vec<(WorkerId, Tick)>,
+    pub running: Vec<Running>,
     /// Since when workers, told to go or not, have work that may become a running request.
     pub about_to_run: Vec<Tick>,
     /// How many connections wait, if that is known.
     pub queued: Option<u32>,
+}
+
+/// A request that may expire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Running {
+    pub worker: WorkerId,
+    pub since: Tick,
+    /// The application runs.
+    pub executing: bool,
+    /// From when on it counts as slow, if it was not found slow before.
+    pub unlogged: Option<Tick>,
 }
 
 /// A worker that waits for work.
@@ -76,7 +87,13 @@ impl View {
             Going::Terminated(_) | Going::Killed(_) => return,
         }
         if running {
-            self.running.push((id, since.unwrap_or(now)));
+            let since = since.unwrap_or(now);
+            self.running.push(Running {
+                worker: id,
+                since,
+                executing: row.is_some_and(|row| row.executing),
+                unlogged: worker.unlogged_since(since),
+            });
         } else if up && !idle {
             self.about_to_run.push(since.unwrap_or(now));
         }
@@ -101,6 +118,7 @@ mod tests {
             idle,
             since: Tick::ZERO,
             running,
+            executing: running,
             kept: 0,
         }
     }
@@ -125,7 +143,13 @@ mod tests {
         let view = View::read(&mut children, GENERATION, &rows, None, Tick::ZERO);
         assert_eq!((view.ready(), view.busy, view.born), (1, 1, 1));
         assert_eq!(view.lingering, [ids[2]]);
-        assert_eq!(view.running, [(ids[1], Tick::ZERO)]);
+        let running = Running {
+            worker: ids[1],
+            since: Tick::ZERO,
+            executing: true,
+            unlogged: Some(Tick::ZERO),
+        };
+        assert_eq!(view.running, [running]);
         assert_eq!(view.about_to_run, []);
     }
 }

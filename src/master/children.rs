@@ -19,6 +19,8 @@ pub(super) struct Worker {
     pub seen: Option<Seen>,
     /// It said that it was idle since then, and took nothing though work waited.
     pub stalled: Option<Tick>,
+    /// The last request of it that was found slow.
+    pub slow: Option<Slow>,
     /// It was told to go as surplus long ago.
     pub overdue: bool,
 }
@@ -42,7 +44,27 @@ pub(super) struct Seen {
     pub first: Tick,
 }
 
+/// A request that was found slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slow {
+    /// When it began, as its worker says: by that it is known again.
+    pub since: Tick,
+    /// When it was found. The next one can't have begun before.
+    pub found: Tick,
+}
+
 impl Worker {
+    /// Since when the request runs that its slot shows, if it was not found slow before. `since`: as far as the worker
+    /// can be believed. One that says again and again that it serves another request is found slow no more often than a
+    /// true one could be.
+    pub(super) fn unlogged_since(&self, since: Tick) -> Option<Tick> {
+        let Some(slow) = self.slow else {
+            return Some(since);
+        };
+        let said = self.seen.map(|seen| seen.since);
+        (said != Some(slow.since)).then(|| since.max(slow.found))
+    }
+
     /// Takes in what the slot says, and returns since when it has been so, as far as the worker can be believed: a time
     /// before its birth is its birth, and a time yet to come is the first time that the master was told one.
     pub(super) fn see(&mut self, idle: bool, since: Tick, now: Tick) -> Tick {
@@ -114,6 +136,7 @@ impl Children {
             forked: now,
             seen: None,
             stalled: None,
+            slow: None,
             overdue: false,
         };
         self.crews.entry(generation).or_default().count(&worker, 1);
@@ -245,6 +268,29 @@ mod tests {
             "a time to come counts from when it was first told"
         );
         assert_eq!(see(at(98), at(25)), Some(at(20)), "whichever time to come it is");
+    }
+
+    #[test]
+    fn a_request_is_found_slow_once_and_the_next_began_later() {
+        let mut children = Children::default();
+        let id = children.add(GenerationId(0), SlotIndex(0), at(10));
+        let mut unlogged = |said, now, is_slow: bool| {
+            children.change(id, |worker| {
+                let since = worker.see(false, said, now);
+                let unlogged = worker.unlogged_since(since);
+                if is_slow {
+                    worker.slow = Some(Slow {
+                        since: said,
+                        found: now,
+                    });
+                }
+                unlogged
+            })
+        };
+        assert_eq!(unlogged(at(15), at(20), true), Some(Some(at(15))));
+        assert_eq!(unlogged(at(15), at(25), false), Some(None), "the same");
+        assert_eq!(unlogged(at(16), at(25), false), Some(Some(at(20))), "a lie");
+        assert_eq!(unlogged(at(24), at(25), false), Some(Some(at(24))), "another");
     }
 
     #[test]

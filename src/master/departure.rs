@@ -6,6 +6,7 @@ use super::children::Life;
 use super::event::{Exit, GenerationId, WorkerId};
 use super::leave::{Cause, Going, Order, Why};
 use super::manager::{Manager, Step};
+use super::phase::Phase;
 use super::timers::Timer;
 use crate::config::ProcessManager;
 use std::time::Duration;
@@ -40,6 +41,10 @@ impl Manager {
         match order {
             Order::Nothing => {}
             Order::Retire => step.act(Action::Retire(id)),
+            Order::TimeUp => {
+                self.tell_kill(id, going, Force::Terminate, step);
+                step.act(Action::TimeUp(id));
+            }
             Order::Kill(force) => {
                 self.tell_kill(id, going, force, step);
                 step.act(Action::Kill(id, force));
@@ -116,14 +121,14 @@ impl Manager {
         self.timers.clear(Timer::Worker(id));
         self.give_back(id_of_generation, worker.slot);
         let stayed = worker.going == Going::Staying;
-        step.say(Notice::WorkerGone(id, exit, !stayed || exit == Exit::Code(0)));
+        let expired = matches!(
+            worker.going,
+            Going::Terminated(Why::Expired) | Going::Killed(Why::Expired)
+        );
+        let is_expected = exit == Exit::Code(0) || !(stayed || expired);
+        step.say(Notice::WorkerGone(id, exit, is_expected));
         if let Some(generation) = self.generations.get_mut(&id_of_generation) {
-            let replaced = stayed
-                || matches!(
-                    worker.going,
-                    Going::Terminated(Why::Expired) | Going::Killed(Why::Expired)
-                );
-            if replaced && matches!(generation.policy.pm, ProcessManager::Dynamic { .. }) {
+            if (stayed || expired) && matches!(generation.policy.pm, ProcessManager::Dynamic { .. }) {
                 generation.owed = generation.owed.saturating_add(1);
             }
             if worker.life == Life::Up {
@@ -141,6 +146,18 @@ impl Manager {
         // Those who have waited for capacity come before a replacement.
         self.give_turns(step);
         self.worker_gone(id_of_generation, step);
+        if exit.is_crash() {
+            self.crashed(step);
+        }
+    }
+
+    fn crashed(&mut self, step: &mut Step<'_>) {
+        let is_changing =
+            self.phase != Phase::Running || self.pools.values().any(|pool| pool.coming.is_some());
+        if let Some(rule) = self.emergency.crashed(step.now, is_changing) {
+            step.say(Notice::EmergencyRestart(rule));
+            step.act(Action::Renew);
+        }
     }
 
     fn give_back(&mut self, id: GenerationId, slot: super::event::SlotIndex) {

@@ -21,6 +21,14 @@ pub struct WorkerId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotIndex(pub u32);
 
+impl Exit {
+    /// Whether the kernel ended the process for what it did to memory: SIGSEGV or SIGBUS, whose numbers are the same on
+    /// every architecture that forkyard is built for.
+    pub fn is_crash(self) -> bool {
+        matches!(self, Exit::Signal { signal: 7 | 11, .. })
+    }
+}
+
 impl fmt::Display for SlotIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
@@ -90,10 +98,14 @@ pub struct Row {
     pub worker: WorkerId,
     /// The stage is ACCEPTING: the worker waits for work.
     pub idle: bool,
-    /// When the stage last changed to ACCEPTING (idle) or left it (busy).
+    /// When the request was taken up, if one is being served; else when the stage last changed to ACCEPTING (idle) or
+    /// left it (busy).
     pub since: Tick,
-    /// The request may be ended by `request_terminate_timeout`: its stage is after ACCEPTED and not yet FINISHED.
+    /// The request may be ended by `request_terminate_timeout`: its stage is after ACCEPTED and, unless the time after
+    /// the answer counts too, before END.
     pub running: bool,
+    /// The application runs: the stage is EXECUTING, and the request may be slow.
+    pub executing: bool,
     /// Idle kept connections that the worker holds.
     pub kept: u32,
 }
@@ -154,6 +166,8 @@ pub struct Wanted {
     pub process_max: Option<u32>,
     /// How long a retiring worker may go on before SIGTERM, and how long after that before SIGKILL is fixed.
     pub control_timeout: Duration,
+    /// When crashed workers have everything made anew; `None`: never.
+    pub emergency: Option<crate::config::EmergencyRestart>,
     /// The pools, in configuration order.
     pub pools: Vec<WantedPool>,
 }
@@ -176,6 +190,8 @@ pub struct Policy {
     pub pm: crate::config::ProcessManager,
     /// A request that runs longer is ended with its worker.
     pub terminate_timeout: Option<Duration>,
+    /// A request that runs longer is slow: what it is busy with is written down.
+    pub slow_timeout: Option<Duration>,
     /// `Some`: workers come from a preloader, which may take `start_timeout` to be ready and is stopped after
     /// `idle_timeout` without a worker.
     pub preloader: Option<PreloaderPolicy>,

@@ -12,6 +12,7 @@
 use super::action::{Figures, Notify};
 use super::backoff::Backoff;
 use super::event::{Policy, PoolId};
+use super::overdue;
 use super::preloader::Preloader;
 use super::slots::Slots;
 use super::source::Block;
@@ -76,7 +77,7 @@ impl Generation {
             backoff: Backoff::default(),
             preloader: Preloader::Absent,
             spare: Spare::Unused,
-            watchdog: if policy.terminate_timeout.is_some() {
+            watchdog: if overdue::Limits::of(&policy).soonest().is_some() {
                 Watchdog::Armed
             } else {
                 Watchdog::Off

@@ -1,11 +1,14 @@
-//! What is done about workers that a census shows: requests that run too long, workers that are idle for too long, and
+//! What is done about workers that a census shows: requests that are slow or run too long, workers that are idle for too long, and
 //! workers that should have gone.
 
+use super::action::{Action, Notice};
 use super::census::View;
-use super::event::GenerationId;
+use super::children::Slow;
+use super::event::{GenerationId, WorkerId};
 use super::generation::{CensusNumber, Stage};
 use super::leave::Cause;
 use super::manager::{Manager, Step};
+use super::overdue::Limits;
 use super::policy;
 use super::source::Source;
 use super::timers::Timer;
@@ -16,7 +19,7 @@ use std::time::Duration;
 const NOT_NOW: Duration = Duration::from_secs(1);
 
 impl Manager {
-    /// Ends requests that ran too long, and workers that say they are idle and do not go.
+    /// Has slow requests written down, ends those that ran too long, and workers that say they are idle and do not go.
     pub(super) fn inspect(&mut self, id: GenerationId, view: &View, step: &mut Step<'_>) {
         for worker in &view.lingering {
             if self.children.worker(*worker).is_some_and(|worker| worker.overdue) {
@@ -26,18 +29,44 @@ impl Manager {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let Some(timeout) = generation.policy.terminate_timeout else {
+        let limits = Limits::of(&generation.policy);
+        if limits.soonest().is_none() {
             return;
-        };
-        for (worker, since) in &view.running {
-            if step.now.since(*since) >= timeout {
-                self.dismiss(*worker, Cause::Expired, step);
+        }
+        for request in &view.running {
+            let verdict = limits.judge(request, step.now);
+            if verdict.is_slow {
+                self.found_slow(id, request.worker, step);
+            }
+            if verdict.is_expired {
+                self.dismiss(request.worker, Cause::Expired, step);
             }
         }
-        if view.about_to_run.is_empty() && view.running.is_empty() {
+        let is_settled = view
+            .running
+            .iter()
+            .all(|request| limits.is_settled(request, step.now));
+        if view.about_to_run.is_empty() && is_settled {
             self.watchdog_changed(id, watchdog::Cause::Quiet, None, step);
         } else {
             self.watchdog_changed(id, watchdog::Cause::Busy, Some(view), step);
+        }
+    }
+
+    /// A request is slow: once.
+    fn found_slow(&mut self, id: GenerationId, worker: WorkerId, step: &mut Step<'_>) {
+        let age = self.children.change(worker, |worker| {
+            worker.slow = worker.seen.map(|seen| Slow {
+                since: seen.since,
+                found: step.now,
+            });
+            worker.state_age(step.now)
+        });
+        step.say(Notice::RequestSlow(worker, age.unwrap_or_default()));
+        step.act(Action::Trace(worker));
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.figures.slow_requests += 1;
+            step.act(Action::Publish(id, generation.figures));
         }
     }
 
@@ -51,28 +80,20 @@ impl Manager {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
-        let Some(timeout) = generation.policy.terminate_timeout else {
+        let limits = Limits::of(&generation.policy);
+        let Some(soonest) = limits.soonest() else {
             return;
         };
         let (next, order) = generation.watchdog.after(cause);
         generation.watchdog = next;
         match order {
             watchdog::Order::Nothing => {}
-            watchdog::Order::Time => self.timers.set_by(Timer::Expiry(id), step.now, timeout),
+            watchdog::Order::Time => self.timers.set_by(Timer::Expiry(id), step.now, soonest),
             watchdog::Order::TimeEarliest => {
-                // Those that have expired by now were sent a signal, or are not yet requests that can be.
-                let began = view.into_iter().flat_map(|view| {
-                    view.running
-                        .iter()
-                        .map(|(_, since)| since)
-                        .chain(&view.about_to_run)
-                });
-                let earliest = began
-                    .map(|since| timeout.saturating_sub(step.now.since(*since)))
-                    .filter(|left| !left.is_zero())
-                    .min();
-                self.timers
-                    .set(Timer::Expiry(id), step.now, earliest.unwrap_or(timeout));
+                // Not later than for a request that begins now and of which nobody tells.
+                let next = view.and_then(|view| limits.next_look(view, step.now));
+                let next = next.map_or(soonest, |next| next.min(soonest));
+                self.timers.set(Timer::Expiry(id), step.now, next);
             }
             watchdog::Order::Look => {
                 self.take_census(id, step);

@@ -66,6 +66,8 @@ pub(super) enum Order {
     Nothing,
     /// Tell it to finish.
     Retire,
+    /// Terminate it with the word that its request's time is up.
+    TimeUp,
     /// Send it a signal.
     Kill(Force),
 }
@@ -77,7 +79,9 @@ impl Going {
             (Going::Staying, Cause::Surplus) => (Going::Surplus, Order::Retire),
             (Going::Staying, Cause::Leave) => (Going::Leaving, Order::Retire),
             (Going::Surplus, Cause::Leave) => (Going::Leaving, Order::Nothing),
-            (Going::Staying | Going::Surplus | Going::Leaving, Cause::Expired) => terminate(Why::Expired),
+            (Going::Staying | Going::Surplus | Going::Leaving, Cause::Expired) => {
+                (Going::Terminated(Why::Expired), Order::TimeUp)
+            }
             (Going::Staying | Going::Surplus | Going::Leaving, Cause::Stop) => terminate(Why::Stop),
             (Going::Surplus, Cause::Hung) => terminate(Why::Stayed),
             (Going::Leaving, Cause::Due) => terminate(Why::Stayed),
@@ -129,7 +133,7 @@ mod tests {
     #[test]
     fn terminated_ends_in_killed_whatever_else_is_wished() {
         let (going, order) = Going::Staying.after(Cause::Expired);
-        assert_eq!(order, Order::Kill(Force::Terminate));
+        assert_eq!(order, Order::TimeUp);
         assert_eq!(going.after(Cause::Stop), (going, Order::Nothing));
         assert_eq!(
             going.after(Cause::Due),

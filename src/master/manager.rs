@@ -6,6 +6,7 @@
 use super::action::{Action, Notice, Outcome};
 use super::census::View;
 use super::children::{Children, Crew, Life};
+use super::emergency::Emergency;
 use super::event::{Event, GenerationId, PoolId, Row, SlotIndex, WorkerId};
 use super::generation::{CensusNumber, Generation, Stage};
 use super::phase::{self, Phase};
@@ -33,6 +34,7 @@ pub struct Manager {
     pub(super) children: Children,
     pub(super) quota: Quota,
     pub(super) timers: Timers,
+    pub(super) emergency: Emergency,
     /// Generations in which something changed and whose consequences are still to be drawn.
     pub(super) touched: BTreeSet<GenerationId>,
     /// Whether `Apply` has ever come.
@@ -85,6 +87,7 @@ impl Manager {
             children: Children::default(),
             quota: Quota::default(),
             timers: Timers::default(),
+            emergency: Emergency::default(),
             touched: BTreeSet::new(),
             applied: false,
         }

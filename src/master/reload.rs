@@ -25,6 +25,7 @@ impl Manager {
         }
         self.quota.set_max(wanted.process_max);
         self.control_timeout = wanted.control_timeout;
+        self.emergency.set_rule(wanted.emergency);
         let starting: BTreeSet<GenerationId> = wanted
             .pools
             .iter()

@@ -206,6 +206,7 @@ pub(crate) fn run_with(
     master.tell_ready();
     master.set_bulletin(interval);
     let outcome = master.serve();
+    master.edge.end_reporters();
     master.edge.remove_socket_files();
     master.edge.clear_store();
     if let Some(path) = &pid_file {
@@ -375,11 +376,16 @@ impl Master {
                 }
             }
             for source in sources {
-                if self.edge.attend(source) {
+                if let Source::Status(pool) = source {
+                    self.edge.reporter_wanted(pool, self.manager.serving(pool));
+                } else if self.edge.attend(source) {
                     again.push(source);
                 }
                 self.settle();
             }
+            let manager = &self.manager;
+            self.edge
+                .tend_reporters(clock::now(), |pool| manager.serving(pool));
             self.feed_watchdog();
             self.publish_bulletin();
             if self
@@ -439,11 +445,16 @@ impl Master {
     fn timeout(&self) -> Option<Duration> {
         let watchdog = self.watchdog.as_ref().map(|watchdog| watchdog.due);
         let bulletin = self.bulletin.as_ref().map(|bulletin| bulletin.due);
-        let upgrade = self.edge.upgrade_deadline();
-        let deadline = [self.manager.next_deadline(), watchdog, bulletin, upgrade]
-            .into_iter()
-            .flatten()
-            .min()?;
+        let deadline = [
+            self.manager.next_deadline(),
+            watchdog,
+            bulletin,
+            self.edge.reporters_deadline(),
+            self.edge.upgrade_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()?;
         let left = deadline.since(clock::now());
         // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
         Some(Duration::from_millis(
@@ -483,7 +494,10 @@ impl Master {
                     self.stopping.get_or_insert(Stopping::Finish);
                     self.tell(Event::Finish);
                 }
-                SIGUSR1 => self.reopen_logs(),
+                SIGUSR1 => {
+                    self.reopen_logs();
+                    self.edge.reopen_slow_logs();
+                }
                 SIGUSR2 => {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();

@@ -64,6 +64,7 @@ impl World {
             idle,
             since: self.now,
             running: !idle,
+            executing: !idle,
             kept: 0,
         }
     }
@@ -73,6 +74,7 @@ fn policy(pm: ProcessManager) -> Policy {
     Policy {
         pm,
         terminate_timeout: None,
+        slow_timeout: None,
         preloader: None,
     }
 }
@@ -86,6 +88,7 @@ fn wanted(generation: GenerationId, policy: Policy, process_max: Option<u32>) ->
     Wanted {
         process_max,
         control_timeout: Duration::from_secs(5),
+        emergency: None,
         pools,
     }
 }
@@ -271,7 +274,7 @@ fn a_request_that_runs_too_long_is_ended_with_its_worker() {
         actions[..2],
         [
             Action::Say(Notice::RequestTimedOut(worker, timeout, Force::Terminate)),
-            Action::Kill(worker, Force::Terminate)
+            Action::TimeUp(worker)
         ]
     );
     world.pass(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! When a generation's requests are looked at for `request_terminate_timeout`.
+//! When a generation's requests are looked at for `request_slowlog_timeout` and `request_terminate_timeout`.
 //!
 //! ```text
 //!          Accepted             Due             Busy
@@ -7,7 +7,7 @@
 //!     └───────────────────────────────────┘ Quiet
 //! ```
 //!
-//! While no request runs nothing ticks: in Armed and Looking workers tell when they take up work. While some run there is
+//! While no request runs that could still be slow or expire nothing ticks: in Armed and Looking workers tell when they take up work. While some run there is
 //! one timer, for the earliest that can expire; no request that starts later can expire before it.
 
 /// The state.
@@ -15,7 +15,7 @@
 pub(super) enum Watchdog {
     /// The generation has no such timeout.
     Off,
-    /// No request ran when last looked; the next one is told.
+    /// No request ran when last looked, or none of which anything could become; the next one is told.
     Armed,
     /// A timer is set for the earliest request that can expire.
     Timing,
@@ -41,7 +41,7 @@ pub(super) enum Cause {
 pub(super) enum Order {
     /// Nothing.
     Nothing,
-    /// Set the timer to a whole timeout from now.
+    /// Set the timer to a whole timeout from now, the shorter one.
     Time,
     /// Set the timer to the earliest expiry that the census shows.
     TimeEarliest,

@@ -57,6 +57,22 @@ pub unsafe fn adopt(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
+/// Takes ownership of the one descriptor that this program was started with beside the standard streams.
+///
+/// # Errors
+/// EBADF: it is not open, or was taken before.
+pub fn adopt_first(fd: RawFd) -> Result<OwnedFd> {
+    static TAKEN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+    // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    set_close_on_exec(borrowed, true)?;
+    if TAKEN.swap(true, std::sync::atomic::Ordering::SeqCst) {
+        return Err(Error::new("adopt", fd.to_string(), nix::errno::Errno::EBADF));
+    }
+    // SAFETY: it is open, was passed to this program for its own use, and is taken once.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Sends bytes with descriptors (SCM_RIGHTS, unix(7)); at most [`MAX_PASSED`]. Says how many bytes were sent.
 pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> Result<usize> {
     let rights = [ControlMessage::ScmRights(descriptors)];

@@ -11,6 +11,7 @@ pub mod file;
 pub mod foreign;
 pub mod identity;
 pub mod invocation;
+pub mod last_word;
 pub mod memfile;
 pub mod notify;
 pub mod passed;

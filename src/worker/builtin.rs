@@ -2,12 +2,9 @@
 
 use super::request::Request;
 use super::service::Service;
-use crate::scoreboard::census::{self, Entry};
-use crate::scoreboard::layout::header as word;
-use crate::scoreboard::{Stage, header};
-use crate::status::{self, Answer, ListenQueue, Snapshot, WorkerRow};
-use crate::sys::{clock, diag};
-use crate::tick::Tick;
+use super::snapshot;
+use crate::scoreboard::Stage;
+use crate::status::{self, Snapshot};
 use std::os::fd::AsFd;
 
 /// Answers the request if `uri` is the pool's status or ping path.
@@ -28,93 +25,18 @@ pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]
         return false;
     };
     // A client that is gone needs no answer.
-    let _ = request.write(&encode(&answer, extra_headers));
+    let _ = request.write(&snapshot::encode(&answer, extra_headers));
     true
-}
-
-fn encode(answer: &Answer, extra_headers: &[u8]) -> Vec<u8> {
-    let mut bytes = extra_headers.to_vec();
-    for (name, value) in &answer.headers {
-        bytes.extend_from_slice(name.as_bytes());
-        bytes.extend_from_slice(b": ");
-        bytes.extend_from_slice(value.as_bytes());
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes.extend_from_slice(b"\r\n");
-    bytes.extend_from_slice(&answer.body);
-    bytes
 }
 
 /// The pool as its scoreboard shows it now.
 pub(super) fn snapshot(service: &Service) -> Snapshot {
-    let (board, words) = (&service.board, service.board.header());
-    let now = clock::now();
-    let mut workers = Vec::new();
-    let (mut idle, mut active) = (0, 0);
-    let mut accepted = census::word(words, word::PAST_REQUESTS);
-    let mut max_active = census::word(words, word::PAST_MAX_ACTIVE);
-    for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
-        let Some(page) = board.slot(index) else { continue };
-        let entry = census::read(page);
-        match entry.stage {
-            Stage::Accepting => idle += 1,
-            // Not able to serve yet, as php-fpm counts it.
-            Stage::Creating => {}
-            _ => active += 1,
-        }
-        accepted = accepted.saturating_add(entry.requests);
-        max_active = max_active.max(entry.max_active.min(board.slots() as u64));
-        workers.push(row(&entry, now));
-    }
-    let queue = diag::listen_queue(service.listener.as_fd()).unwrap_or_default();
-    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let max_queue = small(census::word(words, word::MAX_LISTEN_QUEUE)).max(queue.current);
-    Snapshot {
-        pool: service.settings.pool.name.clone(),
-        process_manager: service.settings.pool.pm.name(),
-        start: service.settings.started as i64,
-        now: clock::epoch_seconds() as i64,
-        utc_offset_s: clock::utc_offset_seconds(),
-        accepted,
-        listen_queue: ListenQueue {
-            current: queue.current,
-            max: max_queue,
-            len: queue.limit,
-        },
-        idle,
-        active,
-        total: idle + active,
-        max_active: small(max_active).max(active),
-        max_children_reached: census::word(words, word::MAX_CHILDREN_REACHED),
-        slow: census::word(words, word::SLOW_REQUESTS),
-        workers,
-    }
-}
-
-fn row(entry: &Entry, now: Tick) -> WorkerRow {
-    let is_idle = entry.stage == Stage::Accepting;
-    let [method, uri, query, script, user] = entry.texts.clone();
-    WorkerRow {
-        pid: i32::try_from(entry.pid).unwrap_or(0),
-        state: entry.stage.name(),
-        start: i64::try_from(entry.started).unwrap_or(0),
-        requests: entry.requests,
-        duration_us: if is_idle {
-            entry.duration_micros
-        } else {
-            now.since(entry.taken).as_micros() as u64
-        },
-        method,
-        uri,
-        query,
-        content_length: entry.content_length,
-        user,
-        script,
-        last_cpu: if is_idle {
-            entry.cpu_centipercent as f64 / 100.0
-        } else {
-            0.0
-        },
-        last_memory: if is_idle { entry.memory } else { 0 },
-    }
+    let settings = &service.settings;
+    snapshot::take(
+        &settings.pool.name,
+        settings.pool.pm.name(),
+        settings.started,
+        &service.board,
+        service.listener.as_fd(),
+    )
 }

@@ -205,7 +205,7 @@ impl Lobby {
 
     /// The worker has work from now on. ACCEPTED is there to be seen before the pipe is written to, and before the
     /// master's wish is read: if the master's wish comes too late to be seen here, its census sees this worker busy.
-    fn take_up(&mut self, service: &mut Service) {
+    pub(super) fn take_up(&mut self, service: &mut Service) {
         let now = clock::now();
         service.stamp().accepted(now);
         let notify = header::notify(service.board.header());

@@ -17,6 +17,8 @@ mod request;
 mod run;
 mod service;
 mod settle;
+pub mod snapshot;
+mod time_up;
 mod transfer;
 
 pub use kit::{Kit, KitError, Seat, Settings};

@@ -84,7 +84,8 @@ impl<'w> Request<'w> {
 
     /// Enters a stage: INFO, EXECUTING or END; the worker's loop enters the others.
     pub fn set_stage(&mut self, stage: Stage) {
-        if matches!(stage, Stage::Info | Stage::Executing | Stage::End) {
+        let is_over = self.service.is_finished() && stage != Stage::End;
+        if matches!(stage, Stage::Info | Stage::Executing | Stage::End) && !is_over {
             self.service.stage(stage);
         }
     }
@@ -157,6 +158,8 @@ impl<'w> Request<'w> {
     /// Ends the answer now, while the runtime goes on working. Not needed at the end of an answer.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
+        // Whatever the application does now, it answers nobody.
+        self.service.stage(Stage::End);
         // A connection whose next request has been read in part can't be anybody else's: it stays with this worker.
         if !self.service.has_input() {
             self.service.hold_current();

@@ -9,7 +9,7 @@ use super::request::Request;
 use super::service::{NoRequest, Service};
 use crate::scoreboard::{Reader, Slot, Stage, header};
 use crate::sys::fd::unread;
-use crate::sys::{Error, clock};
+use crate::sys::{Error, clock, last_word};
 use crate::tick::Tick;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use std::io;
@@ -25,6 +25,8 @@ const FIRST_BYTE_PATIENCE: Duration = Duration::from_millis(1);
 /// Serves until told to retire; says the exit code. The process has its signals at their defaults, its identity and
 /// its environment; the application is loaded.
 pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
+    // Whatever the runtime has made of this signal; one that has to see the handler before has installed it itself.
+    last_word::install();
     match Worker::begin(kit, seat) {
         Ok(mut worker) => worker.serve(runtime),
         Err(error) => {
@@ -114,6 +116,10 @@ impl Worker {
             outcome = self.serve_request(runtime);
             if outcome.is_ok() && (!self.service.has_input() || self.is_worn_out()) {
                 break;
+            }
+            if outcome.is_ok() {
+                // The next one was sent along with it: work that was taken up now.
+                self.lobby.take_up(&mut self.service);
             }
         }
         match outcome {

@@ -5,12 +5,13 @@ use super::connection::Connection;
 use super::kit::Settings;
 use super::minder::Minder;
 use super::request::ClientGone;
+use super::time_up;
 use super::transfer::{drain_input, send_pieces};
 use crate::fastcgi::{Input, MAX_CONTENT, Output, Params, ProtocolStatus, RecordType, Violation, header};
 use crate::scoreboard::stamp::{Description, Stamp};
 use crate::scoreboard::{Reader, Slot, Stage};
 use crate::sys::socket::{Progress, Readiness, receive, send, wait};
-use crate::sys::{Error, clock};
+use crate::sys::{Error, clock, last_word};
 use crate::tick::Tick;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -82,6 +83,8 @@ pub(super) struct Service {
     cpu_micros: u64,
     /// The access log, if there is one.
     recorder: Option<Box<Recorder>>,
+    /// The request that the answer at the end of its time was made for.
+    last_word_for: u16,
 }
 
 impl Service {
@@ -113,6 +116,7 @@ impl Service {
             taken: Tick::ZERO,
             cpu_micros: clock::process_cpu_micros(),
             recorder,
+            last_word_for: 0,
         }
     }
 
@@ -165,6 +169,7 @@ impl Service {
 
     /// Takes the current connection back.
     pub(super) fn detach(&mut self) -> Option<Box<Connection>> {
+        last_word::disarm();
         self.current.take()
     }
 
@@ -281,7 +286,14 @@ impl Service {
         let Some(connection) = self.current.as_deref() else {
             return Err(NoRequest::Closed);
         };
-        self.output.begin(connection.responder.request_id());
+        let id = connection.responder.request_id();
+        self.output.begin(id);
+        // No request has the number 0.
+        if self.last_word_for != id {
+            self.last_word_for = id;
+            last_word::set_answer(&time_up::answer(id));
+        }
+        last_word::arm(connection.socket());
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
         // The end of an empty body came with the parameters, most likely.
@@ -412,6 +424,7 @@ impl Service {
             if pending.is_empty() {
                 return Ok(());
             }
+            last_word::begin();
             match send(connection.socket(), pending) {
                 Ok(Progress::Done(count)) => self.output.consume(count),
                 Ok(Progress::WouldBlock) => match wait(connection.socket(), Readiness::Writable, patience) {
@@ -447,6 +460,7 @@ impl Service {
             let Some(connection) = self.current.as_deref() else {
                 return Err(ClientGone);
             };
+            last_word::begin();
             send_pieces(connection, &mut pieces, self.settings.pool.client_timeout)?;
             self.output.consume(before);
         }
@@ -496,6 +510,7 @@ impl Service {
             self.output.abandon();
         }
         self.finished = true;
+        last_word::disarm();
         let Some(connection) = self.current.as_deref_mut() else {
             return Ok(());
         };

@@ -77,7 +77,17 @@ fn every_fragment_of_a_configuration_fits_into_a_pool() {
 
 #[test]
 fn every_block_has_a_kind_that_is_known() {
-    let known = BTreeSet::from(["", "toml", "toml fragment", "nginx", "sh", "rust"]);
+    let known = BTreeSet::from([
+        "",
+        "toml",
+        "toml fragment",
+        "nginx",
+        "apache",
+        "lighttpd",
+        "caddy",
+        "sh",
+        "rust",
+    ]);
     for block in documents().into_iter().flat_map(|path| blocks::read(&path)) {
         assert!(known.contains(block.kind.as_str()), "{block}: {}", block.kind);
     }

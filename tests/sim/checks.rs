@@ -19,6 +19,9 @@ const DOUBT: Duration = Duration::from_millis(20);
 /// How much later than it expires a request is looked at: it is told of a little after it began.
 const LATE: Duration = Duration::from_millis(50);
 
+/// How long a request that is slow and has expired is left to be traced.
+const TRACE: Duration = Duration::from_millis(100);
+
 /// After a fault workers may be held back this long.
 const BACKOFF: Duration = Duration::from_secs(31);
 
@@ -40,7 +43,7 @@ impl World {
     fn check_timeouts(&self) -> Result<(), String> {
         for (id, worker) in &self.workers {
             let generation = self.generations.get(&worker.generation);
-            let Some(timeout) = generation.and_then(|it| it.policy.terminate_timeout) else {
+            let Some(policy) = generation.map(|it| it.policy) else {
                 continue;
             };
             let slot = generation.and_then(|it| it.slots.get(&worker.slot));
@@ -51,7 +54,18 @@ impl World {
             if worker.gone.is_some() || worker.hostile || worker.was_termed || told_late {
                 continue;
             }
-            let latest = slot.since + timeout + LATE;
+            let is_traced = worker.traced == Some(slot.since);
+            let slow = policy.slow_timeout.filter(|_| !is_traced);
+            let slow = slow.map(|timeout| slot.since + timeout);
+            // What is slow and expired in the same moment is traced first.
+            let terminate = policy.terminate_timeout.map(|timeout| {
+                let since = slot.since + timeout;
+                since.max(worker.traced_at + TRACE)
+            });
+            let Some(due) = slow.into_iter().chain(terminate).min() else {
+                continue;
+            };
+            let latest = due + LATE;
             if self.manager.next_deadline().is_none_or(|due| due > latest) {
                 return Err(format!("the request of {id:?} runs and nobody looks"));
             }
@@ -292,6 +306,9 @@ impl World {
             }
             Action::Retire(id) => self.check_retire(id),
             Action::Kill(id, force) => self.check_kill(id, force),
+            Action::TimeUp(id) => self.check_time_up(id),
+            Action::Trace(id) => self.check_trace(id),
+            Action::Renew => self.check_renew(),
             Action::DropGeneration(id) => {
                 let workers = self.workers.values().any(|worker| worker.generation == id);
                 let loads = self
@@ -329,21 +346,69 @@ impl World {
         }
     }
 
-    /// Only one whose request ran too long, or that had been told to go, is sent a signal; unless the daemon stops now.
+    /// Only one whose request runs longer than it may is told that its time is up.
+    fn check_time_up(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get(&id) else {
+            return self.fail(format!("the time of {id:?} is up, which was never made"));
+        };
+        let generation = self.generations.get(&worker.generation);
+        let timeout = generation.and_then(|it| it.policy.terminate_timeout);
+        let row = worker.last_row.filter(|row| row.running);
+        let is_up = timeout
+            .zip(row)
+            .is_some_and(|(timeout, row)| self.now.since(row.since) >= timeout);
+        if !is_up && !worker.hostile {
+            self.fail(format!("the time of {id:?} is up too early"));
+        }
+    }
+
+    /// Only a request that is slow is traced, and only once; a worker that lies has no more traces than true requests
+    /// could.
+    fn check_trace(&mut self, id: WorkerId) {
+        let now = self.now;
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return self.fail(format!("{id:?} is traced and was never made"));
+        };
+        let generation = self.generations.get(&worker.generation);
+        let timeout = generation.and_then(|it| it.policy.slow_timeout);
+        let (Some(timeout), Some(row)) = (timeout, worker.last_row) else {
+            return self.fail(format!("{id:?} is traced for no reason"));
+        };
+        let (hostile, before) = (worker.hostile, worker.traced);
+        worker.traced_at = now;
+        worker.traced = Some(if hostile { now } else { row.since });
+        if hostile {
+            if before.is_some_and(|before| now.since(before) < timeout) {
+                self.fail(format!("{id:?} lies and is traced again and again"));
+            }
+        } else if !row.executing || now.since(row.since) < timeout || before == Some(row.since) {
+            self.fail(format!("{id:?} is traced and is not slow: {row:?}"));
+        }
+    }
+
+    /// Everything is made anew only after so many crashes in so short a time.
+    fn check_renew(&mut self) {
+        let crashes = std::mem::take(&mut self.crashes);
+        let Some(rule) = self.emergency else {
+            return self.fail("everything is made anew without a rule");
+        };
+        let first = crashes
+            .len()
+            .checked_sub(rule.threshold as usize)
+            .and_then(|first| crashes.get(first));
+        if first.is_none_or(|first| self.now.since(*first) > rule.interval + LATE) || self.stopping {
+            self.fail(format!("everything is made anew after {crashes:?}"));
+        }
+    }
+
+    /// Only one that had been told to go is sent a signal; unless the daemon stops now.
     fn check_kill(&mut self, id: WorkerId, force: Force) {
         let Some(worker) = self.workers.get(&id) else {
             return self.fail(format!("{id:?} is killed and was never made"));
         };
-        let timeout = self
-            .generations
-            .get(&worker.generation)
-            .and_then(|it| it.policy.terminate_timeout);
-        let runs = worker.last_row.is_some_and(|row| row.running);
         let allowed = match force {
             Force::Kill => worker.was_termed,
-            Force::Ask | Force::Terminate => {
-                worker.was_retired || self.terminated || (timeout.is_some() && runs) || self.failing_start()
-            }
+            Force::Ask | Force::Terminate => worker.was_retired || self.terminated || self.failing_start(),
         };
         if !allowed {
             self.fail(format!("{id:?} is sent {force:?} for no reason"));

@@ -1,5 +1,6 @@
 //! The edge: happenings become events, actions are performed, one at a time.
 
+use crate::kernel::CRASH;
 use crate::scenario::Mutant;
 use crate::world::{Loader, Reading, Slot, World};
 use forkyard::master::action::{Action, Force, Notice};
@@ -108,6 +109,14 @@ impl World {
                     worker.last_row = Some(*row);
                 }
             }
+        }
+        match &event {
+            Event::Apply(wanted) => {
+                self.emergency = wanted.emergency;
+                self.crashes.clear();
+            }
+            Event::WorkerExited(_, exit) if *exit == CRASH => self.crashes.push(self.now),
+            _ => {}
         }
         let mut actions = Vec::new();
         self.manager.handle(event, self.now, &mut actions);
@@ -230,7 +239,21 @@ impl World {
                     self.die(id, Exit::Signal { signal, core: false });
                 }
             }
-            Action::Publish(..) => {}
+            Action::TimeUp(id) => {
+                let Some(worker) = self.workers.get_mut(&id) else {
+                    return;
+                };
+                worker.was_termed = true;
+                if !worker.ignores_term && !worker.frozen && worker.gone.is_none() {
+                    let exit = Exit::Signal {
+                        signal: 15,
+                        core: false,
+                    };
+                    self.die(id, exit);
+                }
+            }
+            Action::Trace(_) | Action::Publish(..) => {}
+            Action::Renew => self.renew(),
             Action::DropGeneration(id) => {
                 self.generations.remove(&id);
             }
@@ -305,6 +328,7 @@ impl World {
                 idle: self.random.percent(50),
                 since,
                 running: self.random.percent(50),
+                executing: self.random.percent(50),
                 kept: self.random.next() as u32,
             };
         }
@@ -313,6 +337,7 @@ impl World {
             idle: slot.stage == Stage::Accepting,
             since: slot.since,
             running: slot.stage > Stage::Accepted && slot.stage < Stage::Finished,
+            executing: slot.stage == Stage::Executing,
             kept: worker.map_or(0, |worker| worker.kept),
         }
     }

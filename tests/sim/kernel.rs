@@ -6,7 +6,7 @@ use forkyard::master::event::{Event, Exit, GenerationId, PoolId, SlotIndex, Work
 use forkyard::scoreboard::stage::Stage;
 use forkyard::tick::Tick;
 
-const CRASH: Exit = Exit::Signal {
+pub(crate) const CRASH: Exit = Exit::Signal {
     signal: 11,
     core: true,
 };
@@ -88,6 +88,8 @@ impl World {
             last_row: None,
             was_retired: false,
             was_termed: false,
+            traced: None,
+            traced_at: Tick::ZERO,
         };
         if worker.hostile || worker.ignores_term {
             self.tally.faults += 1;

@@ -1,7 +1,7 @@
 //! What a seed stands for: configurations, load and faults.
 
 use crate::random::Random;
-use forkyard::config::ProcessManager;
+use forkyard::config::{EmergencyRestart, ProcessManager};
 use forkyard::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use std::time::Duration;
 
@@ -94,6 +94,10 @@ pub(crate) struct Scenario {
     pub(crate) process_max: Option<u32>,
     pub(crate) preloaders: bool,
     pub(crate) timeouts: bool,
+    /// Requests are looked at for being slow.
+    pub(crate) slow_logs: bool,
+    /// Everything is made anew after crashes.
+    pub(crate) emergencies: bool,
     pub(crate) mutant: Option<Mutant>,
     /// Now and then the master dies and another takes over.
     pub(crate) masters_die: bool,
@@ -117,6 +121,8 @@ impl Scenario {
             process_max: capped.then(|| random.between(1, 3 * pools + 2)),
             preloaders: random.percent(40),
             timeouts: random.percent(40),
+            slow_logs: mutant.is_none() && random.percent(40),
+            emergencies: mutant.is_none() && random.percent(30),
             mutant,
             masters_die: false,
         }
@@ -126,6 +132,10 @@ impl Scenario {
         Wanted {
             process_max: self.process_max,
             control_timeout: Duration::from_millis(random.pick(&[0_u64, 500, 5_000])),
+            emergency: (self.emergencies && random.percent(80)).then(|| EmergencyRestart {
+                threshold: random.between(1, 4),
+                interval: random.millis(500, 20_000),
+            }),
             pools: pools
                 .iter()
                 .map(|(pool, generation)| WantedPool {
@@ -141,6 +151,7 @@ impl Scenario {
         Policy {
             pm: process_manager(random),
             terminate_timeout: (self.timeouts && random.percent(60)).then(|| random.millis(200, 6_000)),
+            slow_timeout: (self.slow_logs && random.percent(60)).then(|| random.millis(50, 3_000)),
             preloader: (self.preloaders && random.percent(60)).then(|| PreloaderPolicy {
                 start_timeout: random.millis(500, 5_000),
                 idle_timeout: random.millis(1, 20_000),

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use crate::scenario::Scenario;
-use forkyard::config::ProcessManager;
+use forkyard::config::{EmergencyRestart, ProcessManager};
 use forkyard::master::Manager;
 use forkyard::master::action::{Action, Notify};
 use forkyard::master::event::{Event, Exit, GenerationId, Policy, PoolId, Row, SlotIndex, WorkerId};
@@ -70,6 +70,10 @@ pub(crate) struct Worker {
     pub(crate) last_row: Option<Row>,
     pub(crate) was_retired: bool,
     pub(crate) was_termed: bool,
+    /// When the last request began that was traced.
+    pub(crate) traced: Option<Tick>,
+    /// When that was.
+    pub(crate) traced_at: Tick,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -159,6 +163,10 @@ pub(crate) struct World {
     pub(crate) reaped: BTreeSet<WorkerId>,
     pub(crate) next_generation: u32,
     pub(crate) next_pool: u32,
+    /// The rule of the configuration that the master was told last.
+    pub(crate) emergency: Option<EmergencyRestart>,
+    /// Crashes that the master was told, since everything was made anew.
+    pub(crate) crashes: Vec<Tick>,
     pub(crate) stopping: bool,
     pub(crate) terminated: bool,
     pub(crate) exited: bool,
@@ -188,6 +196,8 @@ impl World {
             reaped: BTreeSet::new(),
             next_generation: 0,
             next_pool: 0,
+            emergency: None,
+            crashes: Vec::new(),
             stopping: false,
             terminated: false,
             exited: false,
@@ -421,12 +431,27 @@ impl World {
         self.apply(&pools);
     }
 
+    /// Everything is made anew.
+    pub(crate) fn renew(&mut self) {
+        let pools: Vec<PoolId> = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| !pool.unwanted)
+            .map(|(id, _)| *id)
+            .collect();
+        self.apply_anew(&pools, true);
+    }
+
     pub(crate) fn apply(&mut self, pools: &[PoolId]) {
+        self.apply_anew(pools, false);
+    }
+
+    fn apply_anew(&mut self, pools: &[PoolId], is_anew: bool) {
         let mut pairs = Vec::new();
         for pool in pools {
             let known = self.pools.get(pool).and_then(|pool| pool.wanted);
             let generation = match known {
-                Some(generation) if self.random.percent(30) => generation,
+                Some(generation) if !is_anew && self.random.percent(30) => generation,
                 Some(_) | None => {
                     self.next_generation += 1;
                     GenerationId(self.next_generation)

@@ -1,5 +1,6 @@
 //! libphp and the shim, opened: the only place that calls them. shim.h is the same in C.
 
+use forkyard::slowlog::PhpLayout;
 use std::error::Error as StdError;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
@@ -79,6 +80,7 @@ type ResolvesFn = unsafe extern "C" fn(*const c_char) -> c_int;
 type ServeFn = unsafe extern "C" fn(*mut c_void, *const Description) -> c_int;
 type ReportFn = unsafe extern "C" fn(c_int) -> c_int;
 type EndWorkerFn = unsafe extern "C" fn();
+type StackFn = unsafe extern "C" fn(*mut PhpLayout);
 
 /// libphp with its shim. Never unloaded: PHP leaves handlers and threads' data behind.
 #[derive(Debug)]
@@ -92,6 +94,7 @@ pub(crate) struct Php {
     serve: ServeFn,
     report: ReportFn,
     end_worker: EndWorkerFn,
+    stack: StackFn,
 }
 
 /// Why PHP can't be had.
@@ -193,6 +196,7 @@ impl Php {
                 end_worker: std::mem::transmute::<NonNull<c_void>, EndWorkerFn>(
                     shim.symbol(c"forkyard_shim_end_worker")?,
                 ),
+                stack: std::mem::transmute::<NonNull<c_void>, StackFn>(shim.symbol(c"forkyard_shim_stack")?),
             })
         }
     }
@@ -257,6 +261,14 @@ impl Php {
     pub(crate) fn report(&self, what: c_int) -> bool {
         // SAFETY: PHP has started and serves no request.
         unsafe { (self.report)(what) == 0 }
+    }
+
+    /// Where the engine keeps its calls, in this process and all that are forked of it.
+    pub(crate) fn stack(&self) -> PhpLayout {
+        let mut layout = PhpLayout::default();
+        // SAFETY: struct forkyard_shim_stack is the same in C; PHP has started.
+        unsafe { (self.stack)(&raw mut layout) };
+        layout
     }
 
     /// Module shutdown, at the end of a worker.

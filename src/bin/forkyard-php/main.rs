@@ -9,12 +9,16 @@ mod ffi;
 mod preloader;
 mod report;
 mod sapi;
+mod tracer;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     forkyard::sys::title::prepare();
     forkyard::sys::signal::ignore_pipe();
+    if std::env::args().nth(1).as_deref() == Some(forkyard::slowlog::OPTION) {
+        return tracer::run();
+    }
     match report::asked() {
         Some(question) => report::answer(question),
         None => preloader::run(),

@@ -8,8 +8,9 @@ use forkyard::logs::Log;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use forkyard::runtime::php::settings;
 use forkyard::runtime::preloader::{Message, Socket};
+use forkyard::slowlog::StackSource;
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
-use forkyard::sys::{self, program, signal, title};
+use forkyard::sys::{self, last_word, program, signal, title};
 use forkyard::worker::{self, Kit, KitError, Seat, Settings};
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr, OsString};
@@ -106,6 +107,7 @@ pub(crate) fn run() -> ExitCode {
     };
     socket.answer(&Answer::Ready {
         version: preloader.php.version.clone(),
+        stack: Some(StackSource::Php(preloader.php.stack())),
     });
     loop {
         match socket.receive() {
@@ -216,6 +218,7 @@ impl Preloader {
     fn work(self, seat: Seat) -> ! {
         // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
         signal::reset_in_child();
+        last_word::install();
         let Preloader { kit, php, null } = self;
         title::set(&format!(
             "{}: pool {}",

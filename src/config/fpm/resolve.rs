@@ -8,8 +8,8 @@ use super::validate::Context;
 use super::values::{Manager, Values};
 use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use crate::config::{
-    AccessLog, Address, Application, Config, Confine, CoreLimit, Global, Limits, Listen, LogFormat, LogLevel,
-    LogTarget, Php, Pool, ProcessManager, RequestSettings,
+    AccessLog, Address, Application, Config, Confine, CoreLimit, EmergencyRestart, Global, Limits, Listen,
+    LogFormat, LogLevel, LogTarget, Php, Pool, ProcessManager, RequestSettings, SlowLog,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -31,8 +31,12 @@ const LIMITS: Limits = Limits {
 };
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// The kernel's maximum, as for any pool that names none.
+const STATUS_BACKLOG: i32 = -1;
 /// Which php.ini settings a request may bring along; read here and not passed on to PHP.
 pub(in crate::config) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
+/// php-fpm's default for `request_slowlog_trace_depth`.
+const TRACE_DEPTH: u32 = 20;
 /// After how long a surplus worker of a dynamic pool ends.
 const SURPLUS_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -79,6 +83,7 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         log_limit: usize::try_from(values.number("log_limit")).unwrap_or(0),
         systemd_interval: Some(seconds(values, "systemd_interval")).filter(|interval| !interval.is_zero()),
         process_max: positive(values, "process.max"),
+        emergency_restart: emergency_restart(values),
         process_priority: priority(values, context),
         process_control_timeout: if values.is_written("process_control_timeout") {
             seconds(values, "process_control_timeout")
@@ -108,6 +113,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     }
     let own = |name: &str| values.full(name).map(str::to_owned);
     let is_root = context.machine.is_root();
+    let listen = listen(text, context)?;
     let env = reversed(values.list("env"))
         .map(|(name, value)| {
             let value = match value.strip_prefix('$') {
@@ -120,13 +126,15 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     Ok(Pool {
         name: text.name.clone(),
         title: TITLE.to_owned(),
-        listen: listen(text, context)?,
+        listen: listen.clone(),
         user: own("user").filter(|_| is_root),
         group: own("group").filter(|_| is_root),
         pm: manager(values),
         max_requests: positive(values, "pm.max_requests").map(u64::from),
         request_terminate_timeout: Some(seconds(values, "request_terminate_timeout"))
             .filter(|timeout| !timeout.is_zero()),
+        request_terminate_timeout_track_finished: values.flag("request_terminate_timeout_track_finished"),
+        slow_log: slow_log(values),
         client_timeout: CLIENT_TIMEOUT,
         keepalive_timeout: KEEPALIVE_TIMEOUT,
         limits: LIMITS,
@@ -144,6 +152,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
             ..Confine::default()
         },
         status_path: own("pm.status_path"),
+        status_listen: status_listen(values, &listen, context)?,
         ping_path: own("ping.path"),
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
@@ -240,6 +249,25 @@ fn seconds(values: &Values, name: &str) -> Duration {
     Duration::from_secs(u64::try_from(values.number(name)).unwrap_or(0))
 }
 
+fn slow_log(values: &Values) -> Option<SlowLog> {
+    let timeout = seconds(values, "request_slowlog_timeout");
+    let path = values.full("slowlog").filter(|_| !timeout.is_zero())?;
+    Some(SlowLog {
+        path: PathBuf::from(path),
+        timeout,
+        trace_depth: positive(values, "request_slowlog_trace_depth").unwrap_or(TRACE_DEPTH),
+    })
+}
+
+fn emergency_restart(values: &Values) -> Option<EmergencyRestart> {
+    let interval = seconds(values, "emergency_restart_interval");
+    Some(EmergencyRestart {
+        threshold: positive(values, "emergency_restart_threshold")?,
+        interval,
+    })
+    .filter(|_| !interval.is_zero())
+}
+
 fn positive(values: &Values, name: &str) -> Option<u32> {
     u32::try_from(values.number(name))
         .ok()
@@ -303,6 +331,22 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
         acl_users,
         acl_groups,
     })
+}
+
+/// The address of the status alone, with the pool's owner, mode and allowed clients, and a backlog of its own.
+fn status_listen(
+    values: &Values,
+    pool: &Listen,
+    context: &mut Context<'_>,
+) -> Result<Option<Listen>, Failed> {
+    let Some(text) = values.full("pm.status_listen") else {
+        return Ok(None);
+    };
+    Ok(Some(Listen {
+        address: address(text, context)?,
+        backlog: STATUS_BACKLOG,
+        ..pool.clone()
+    }))
 }
 
 fn comma_list(values: &Values, name: &str) -> Vec<String> {

@@ -51,7 +51,11 @@ pub(super) fn global(directive: &Directive, value: &Plain, is_written: bool) -> 
 /// A directive that is written in a pool. `pool` is what the whole pool means; `has_more`: `listen` becomes a table.
 pub(super) fn pool(directive: &Directive, value: &Plain, pool: &Pool, has_more: bool) -> Outcome {
     let listen = &pool.listen;
-    let is_unix = is_unix(&listen.address);
+    // The address of the status has what the pool's own has.
+    let status = pool.status_listen.as_ref().map(|status| &status.address);
+    let all = || std::iter::once(&listen.address).chain(status);
+    let is_tcp = all().any(|address| !is_unix(address));
+    let is_unix = all().any(is_unix);
     match directive.name {
         // It is in the paths.
         "prefix" => Outcome::Nothing,
@@ -68,7 +72,7 @@ pub(super) fn pool(directive: &Directive, value: &Plain, pool: &Pool, has_more: 
             Outcome::Lost("it has no effect on a TCP socket".to_owned())
         }
         "listen.mode" => mode(directive, listen.mode),
-        "listen.allowed_clients" if is_unix => {
+        "listen.allowed_clients" if !is_tcp => {
             Outcome::Lost("it has no effect on a unix socket; use listen.owner, group and mode".to_owned())
         }
         "listen.allowed_clients" => {
@@ -86,7 +90,10 @@ pub(super) fn pool(directive: &Directive, value: &Plain, pool: &Pool, has_more: 
         "pm.process_idle_timeout" if matches!(pool.pm, ProcessManager::Dynamic { .. }) => {
             Outcome::Lost("php-fpm has no use for it with pm = dynamic; forkyard would".to_owned())
         }
-        "pm.status_path" | "ping.path" if matches!(value, Plain::Text(path) if path.len() == 1) => {
+        "pm.status_path" | "ping.path"
+            if matches!(value, Plain::Text(path) if path.len() == 1)
+                && (directive.name == "ping.path" || pool.status_listen.is_none()) =>
+        {
             Outcome::Lost("the path / is for an address of its own; name another path".to_owned())
         }
         "ping.path" if pool.ping_path.is_some() && pool.ping_path == pool.status_path => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::World;
 use crate::config::draft::{GlobalDraft, PoolText};
 use crate::config::leaves::{Field, Written};
-use crate::config::model::{Global, LogFormat, LogLevel, LogTarget, Pool};
+use crate::config::model::{EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, Pool};
 use crate::config::report::Report;
 use crate::config::units::{Text, Whole};
 use crate::config::value::quoted;
@@ -59,12 +59,48 @@ pub(super) fn resolve(
             .written()
             .map_or(LogLevel::Notice, |written| written.value.0),
         process_max: process_max(draft, pools, report),
+        emergency_restart: emergency_restart(draft, report),
         process_priority: priority(&draft.process_priority, world, report),
         process_control_timeout: (draft.process_control_timeout.written())
             .map_or(DEFAULT_CONTROL_TIMEOUT, |written| written.value.0),
         daemonize,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
+    }
+}
+
+/// Both keys or none: one alone says nothing.
+fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<EmergencyRestart> {
+    let threshold = report.range(&draft.emergency_restart_threshold, 0, i64::from(i32::MAX));
+    let threshold = threshold
+        .and_then(|count| u32::try_from(count).ok())
+        .filter(|count| *count > 0);
+    let interval = draft.emergency_restart_interval.written();
+    let interval = interval.filter(|written| !written.value.0.is_zero());
+    match (threshold, interval) {
+        (Some(threshold), Some(interval)) => Some(EmergencyRestart {
+            threshold,
+            interval: interval.value.0,
+        }),
+        (Some(_), None) => {
+            if let Some(written) = draft.emergency_restart_threshold.written() {
+                report.warn(
+                    written,
+                    "it has no effect without emergency_restart_interval",
+                    "set both",
+                );
+            }
+            None
+        }
+        (None, Some(interval)) => {
+            report.warn(
+                interval,
+                "it has no effect without emergency_restart_threshold",
+                "set both",
+            );
+            None
+        }
+        (None, None) => None,
     }
 }
 
@@ -81,8 +117,25 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
     }
 }
 
-/// An absolute path of a file that is yet to be made.
+/// An absolute path of a file that is yet to be made, outside every pool.
 fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+    if written.value.0.contains("$pool") {
+        report.rule(
+            written,
+            "$pool means nothing outside a pool",
+            "write the path in full",
+        );
+        return None;
+    }
+    absolute_file(written, world, report)
+}
+
+/// An absolute path of a file that is yet to be made.
+pub(super) fn absolute_file(
+    written: &Written<Text>,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<PathBuf> {
     let text = &written.value.0;
     let path = Path::new(text);
     if !path.is_absolute() || path.file_name().is_none() {
@@ -90,14 +143,6 @@ fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>)
             written,
             format!("{} is not the absolute path of a file", quoted(text)),
             "start it with /",
-        );
-        return None;
-    }
-    if text.contains("$pool") {
-        report.rule(
-            written,
-            "$pool means nothing outside a pool",
-            "write the path in full",
         );
         return None;
     }

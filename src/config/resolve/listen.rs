@@ -47,10 +47,19 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         written.value.0.clone()
     });
     let allowed_clients = allowed_clients(draft, report);
+    // What has no effect on the one may have one on the address of the status.
+    let status = draft
+        .status_listen
+        .written()
+        .map(|written| written.value.0.as_str());
+    let is_status_unix = status.is_some_and(|status| status.starts_with('/'));
+    let is_status_tcp = status.is_some_and(|status| !status.starts_with('/'));
     let acl_users = acl_users(&draft.listen_acl_users, world, report);
     let acl_groups = acl_groups(&draft.listen_acl_groups, world, report);
     let has_list = !acl_users.is_empty() || !acl_groups.is_empty();
     match &address {
+        Some(Address::Unix(_)) if is_status_tcp => {}
+        Some(Address::Tcp(_) | Address::TcpAny(_)) if is_status_unix => {}
         Some(Address::Unix(_)) => {
             without_effect(
                 &draft.listen_allowed_clients,
@@ -98,6 +107,21 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         allowed_clients,
         acl_users,
         acl_groups,
+    })
+}
+
+/// Where the status is served besides: at an address of its own, with all else as the pool's socket has it.
+pub(super) fn status(
+    draft: &PoolDraft,
+    pool: &Listen,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Listen> {
+    let address = address(draft.status_listen.written()?, world, report)?;
+    Some(Listen {
+        address,
+        backlog: DEFAULT_BACKLOG,
+        ..pool.clone()
     })
 }
 

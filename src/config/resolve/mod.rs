@@ -7,6 +7,7 @@ mod listen;
 mod manager;
 mod pool;
 mod programs;
+mod slow;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -266,28 +267,36 @@ fn unique(texts: Vec<PoolText>, findings: &mut Findings) -> Vec<PoolText> {
 fn shared_addresses(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
     // Paths by a map: of a thousand pools each would be compared with each.
     let mut sockets: HashMap<&Path, &Pool> = HashMap::new();
-    for (at, (text, pool)) in pools.iter().enumerate() {
-        let earlier = match &pool.listen.address {
-            Address::Unix(path) => match sockets.entry(path) {
-                Entry::Occupied(known) => Some(*known.get()),
-                Entry::Vacant(place) => {
-                    place.insert(pool);
-                    None
+    let mut ports: Vec<(&Address, &Pool)> = Vec::new();
+    for (text, pool) in pools {
+        let own = (listen::written(&text.draft), Some(&pool.listen));
+        let status = (text.draft.status_listen.written(), pool.status_listen.as_ref());
+        for (written, listen) in [own, status] {
+            let (Some(written), Some(listen)) = (written, listen) else {
+                continue;
+            };
+            let earlier = match &listen.address {
+                Address::Unix(path) => match sockets.entry(path) {
+                    Entry::Occupied(known) => Some(*known.get()),
+                    Entry::Vacant(place) => {
+                        place.insert(pool);
+                        None
+                    }
+                },
+                address => {
+                    let known = ports.iter().find(|(other, _)| overlap(other, address));
+                    let known = known.map(|(_, other)| *other);
+                    ports.push((address, pool));
+                    known
                 }
-            },
-            address => pools[..at]
-                .iter()
-                .map(|(_, other)| other)
-                .find(|other| overlap(&other.listen.address, address)),
-        };
-        if let Some(other) = earlier {
-            let mut report = Report::pool(findings, &pool.name);
-            if let Some(written) = listen::written(&text.draft) {
+            };
+            if let Some(other) = earlier {
                 let problem = format!(
                     "pool {} already listens on {}",
                     other.name,
                     quoted(&written.value.0)
                 );
+                let mut report = Report::pool(findings, &pool.name);
                 report.rule(written, problem, "give each pool an address of its own");
             }
         }

@@ -65,6 +65,7 @@ pub(super) fn resolve(
     let pm = manager::resolve(text, report);
     let (chdir, chroot) = directories(draft, world, report);
     let (status_path, ping_path) = uris(draft, report);
+    let status_listen = (listen.as_ref()).and_then(|listen| listen::status(draft, listen, world, report));
     let flag = |field: &Field<_>, default| {
         field
             .written()
@@ -81,6 +82,11 @@ pub(super) fn resolve(
         request_terminate_timeout: (draft.request_terminate_timeout.written())
             .map(|written| written.value.0)
             .filter(|timeout| !timeout.is_zero()),
+        request_terminate_timeout_track_finished: flag(
+            &draft.request_terminate_timeout_track_finished,
+            false,
+        ),
+        slow_log: super::slow::resolve(draft, world, report),
         client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
         keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
         limits: limits(draft, report),
@@ -95,6 +101,7 @@ pub(super) fn resolve(
         no_new_privs: flag(&draft.no_new_privs, false),
         confine: confine::resolve(text, world, report),
         status_path,
+        status_listen,
         ping_path,
         ping_response: ping_response(draft, report),
         catch_workers_output: flag(&draft.catch_workers_output, false),
@@ -335,20 +342,22 @@ fn existing(written: &Written<Text>, path: &Path, world: &dyn World, report: &mu
 
 /// `status_path` and `ping.path`.
 fn uris(draft: &PoolDraft, report: &mut Report<'_>) -> (Option<String>, Option<String>) {
-    let status = uri(&draft.status_path, report);
-    let ping = uri(&draft.ping_path, report);
+    // An address that has nothing else may have its page at "/".
+    let least = if draft.status_listen.is_absent() { 2 } else { 1 };
+    let status = uri(&draft.status_path, least, report);
+    let ping = uri(&draft.ping_path, 2, report);
     if let (Some(written), true) = (draft.ping_path.written(), ping.is_some() && ping == status) {
         report.rule(written, "it is the same as status_path", "give another path");
     }
     (status, ping)
 }
 
-fn uri(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
+fn uri(field: &Field<Text>, least: usize, report: &mut Report<'_>) -> Option<String> {
     let written = field.written()?;
     let text = &written.value.0;
     let problem = if !text.starts_with('/') {
         "does not start with /"
-    } else if text.len() < 2 {
+    } else if text.len() < least {
         "is too short"
     } else if !text
         .bytes()

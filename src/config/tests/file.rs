@@ -67,7 +67,11 @@ fn rules_of_global() {
         ),
         (
             "emergency_restart_interval = 1",
-            "2:1: error: global.emergency_restart_interval: unknown key; leave it out: the master never restarts itself",
+            "2:1: warning: global.emergency_restart_interval: it has no effect without emergency_restart_threshold; set both",
+        ),
+        (
+            "emergency_restart_threshold = 3",
+            "2:1: warning: global.emergency_restart_threshold: it has no effect without emergency_restart_interval; set both",
         ),
         (
             "events.mechanism = \"epoll\"",

@@ -167,3 +167,31 @@ fn pools_are_in_the_order_of_the_text() {
     let names: Vec<String> = valid(&text).pools.into_iter().map(|pool| pool.name).collect();
     assert_eq!(names, ["zzz", "www"]);
 }
+
+#[test]
+fn the_status_address_is_like_the_pool_s() {
+    let with = |lines: &str| {
+        listening("listen = { address = \"/run/a\", mode = \"0600\", backlog = 5 }")
+            .replace("pm =", &format!("{lines}\npm ="))
+    };
+    let pool = |lines: &str| match parsed(&with(lines), &ROOT) {
+        Ok(loaded) => loaded.config.pools[0].clone(),
+        Err(errors) => panic!("{errors}"),
+    };
+    assert_eq!(pool("").status_listen, None);
+    let both = pool("status_listen = \"127.0.0.1:9001\"\nstatus_path = \"/\"");
+    let status = both.status_listen.expect("it is given");
+    assert_eq!(status.address, Address::Tcp("127.0.0.1:9001".parse().unwrap()));
+    assert_eq!((status.mode, status.backlog), (0o600, -1));
+    assert_eq!(both.status_path.as_deref(), Some("/"));
+    one(
+        &with("status_listen = \"/run/a\""),
+        &ROOT,
+        "4:1: error: [pool www] status_listen: pool www already listens on \"/run/a\"; give each pool an address of its own",
+    );
+    one(
+        &with("status_listen = \"nowhere\""),
+        &ROOT,
+        "4:1: error: [pool www] status_listen: \"nowhere\" is not an address; write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port",
+    );
+}

@@ -44,12 +44,24 @@ fn rules_of_a_pool() {
             "7:10: error: [pool www] security.limit_extensions: unknown key; write limit_extensions in [pool.www.application]",
         ),
         (
-            "request_terminate_timeout_track_finished = true",
-            "7:1: error: [pool www] request_terminate_timeout_track_finished: unknown key; leave it out: request_terminate_timeout always counts until the worker is done with the request",
+            "slowlog = \"x\"",
+            "7:1: error: [pool www] slowlog: \"x\" is not the absolute path of a file; start it with /",
         ),
         (
-            "slowlog = \"/x\"",
-            "7:1: error: [pool www] slowlog: unknown key; a slow log is not available; leave it out",
+            "request_slowlog_timeout = 1",
+            "7:1: error: [pool www] request_slowlog_timeout: there is no file to write slow requests to; set slowlog as well",
+        ),
+        (
+            "request_slowlog_trace_depth = 5",
+            "7:1: warning: [pool www] request_slowlog_trace_depth: it has no effect without slowlog; set slowlog as well",
+        ),
+        (
+            "request_slowlog_trace_depth = 0\nslowlog = \"/var/log/x\"",
+            "7:1: error: [pool www] request_slowlog_trace_depth: 0 is out of range; give a whole number from 1 to 2147483647",
+        ),
+        (
+            "request_slowlog_timeout = \"6s\"\nrequest_terminate_timeout = \"5s\"\nslowlog = \"/var/log/x\"",
+            "7:1: error: [pool www] request_slowlog_timeout: no request lives that long: request_terminate_timeout is shorter; make it shorter than request_terminate_timeout",
         ),
         (
             "access.format = \"%{x}r\"",

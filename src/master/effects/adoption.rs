@@ -32,11 +32,12 @@ impl Edge {
             config: before,
             mut descriptors,
             listeners,
+            own_listeners,
             highest,
             problem,
             ..
         } = heritage;
-        self.inherited = Inherited::new(listeners);
+        self.inherited = Inherited::new(listeners, own_listeners);
         if let Some(problem) = problem {
             log::error!(
                 "what the master before this one has left can't be used, only its sockets can; its workers finish by \
@@ -234,6 +235,8 @@ impl Edge {
             begun: Tick::from_nanos(left.begun),
             up: left.up,
             unfinished: false,
+            // What it is busy with can't be seen until another has taken its place.
+            traceable: None,
             told: left.told.map(|(told, when)| (told, Tick::from_nanos(when))),
             foreign,
             start_time: std::cell::Cell::new(Some(left.start_time)),

@@ -70,6 +70,7 @@ impl Edge {
             foreign: None,
             start_time: std::cell::Cell::default(),
             unfinished: false,
+            traceable: None,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -164,6 +165,12 @@ impl Edge {
     /// A worker exists.
     pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
         if let Some(edge) = self.workers.get_mut(&worker) {
+            let resources = self
+                .generations
+                .get(&edge.generation)
+                .and_then(|g| g.resources.as_ref());
+            let preloader = resources.and_then(|r| r.preloader.as_ref());
+            edge.traceable = preloader.and_then(|p| p.traceable.clone());
             edge.pid = Some(pid);
             if let Some(store) = &mut self.store {
                 store.is_stale = true;
@@ -178,7 +185,7 @@ impl Edge {
     }
 
     /// Brings a generation's scoreboard and pipes into being and watches them.
-    fn open(&mut self, id: GenerationId) -> Result<(), Error> {
+    pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
         let Some(generation) = self.generations.get_mut(&id) else {
             return Ok(());
         };
@@ -249,6 +256,7 @@ impl Edge {
         };
         let pid = process::start(&program)?;
         drop(program);
+        let executable = launch.path;
         self.pids.insert(pid, Who::Preloader(id));
         let both = Interest::READABLE | Interest::WRITABLE;
         self.sources
@@ -256,6 +264,7 @@ impl Edge {
         self.sources
             .watch(&self.registry, &output, Source::PreloaderOutput(id))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
+        preloader.executable = super::slow::identify(&executable);
         let (settings, descriptors) = kit.take_apart();
         preloader.send(&Command::Begin { kit: settings }, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));

@@ -1,11 +1,13 @@
 //! Reaps children and tells what became of them.
 
 use super::preloader::Heard;
+use super::slow::Traceable;
 use super::{Edge, Who};
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::scoreboard::{Stage, census};
 use crate::sys::process::{self, Ended};
+use std::rc::Rc;
 
 /// Children that ended before their preloader had said that it made them, remembered.
 const EARLY_DEATHS: usize = 256;
@@ -25,7 +27,9 @@ impl Edge {
             match self.pids.remove(&pid) {
                 Some(Who::Worker(worker)) => self.worker_gone(worker, pid, exit(ended)),
                 Some(Who::Rehearsal) => self.rehearsal_ended(ended),
+                Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
                 Some(Who::Preloader(generation)) => self.preloader_gone(generation, ended),
+                Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
                 None => {
                     if self.early_deaths.len() >= EARLY_DEATHS {
@@ -150,8 +154,14 @@ impl Edge {
     fn take_answer(&mut self, id: GenerationId, answer: Answer) {
         let name = self.generation_name(id).to_owned();
         match answer {
-            Answer::Ready { version } => {
+            Answer::Ready { version, stack } => {
                 log::debug!("[pool {name}] the preloader is ready: PHP {version}");
+                let resources = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut());
+                if let Some(preloader) = resources.and_then(|r| r.preloader.as_mut()) {
+                    let known = stack.zip(preloader.executable);
+                    preloader.traceable =
+                        known.map(|(source, executable)| Rc::new(Traceable { source, executable }));
+                }
                 self.happened.push_back(Event::PreloaderReady(id));
             }
             Answer::Ok { worker, pid } => self.take_birth(id, WorkerId(worker), pid),

@@ -66,6 +66,9 @@ impl Edge {
                 all.extend(names::queue(id.0).into_iter().zip([out, into]));
             }
         }
+        for (id, reporter) in &self.reporters {
+            all.push((names::status(id.0), &reporter.listener.socket));
+        }
         for (id, generation) in &self.generations {
             if let Some(resources) = &generation.resources {
                 let descriptors = resources.descriptors();

@@ -31,6 +31,8 @@ impl Edge {
             Source::Messages(generation) => self.read_messages(generation),
             Source::Output(worker, index) => self.read_output(worker, index),
             Source::Preloader(generation) => self.hear_preloader(generation),
+            // Taken up by the loop, which knows what serves.
+            Source::Status(_) => false,
             Source::PreloaderOutput(generation) => self.read_preloader_output(generation),
             Source::Foreign(worker) => {
                 self.foreign_gone(worker);

@@ -12,6 +12,7 @@ use crate::sys::{Error, clock};
 use crate::worker::{Kit, Settings};
 use nix::sys::socket::SockType;
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A generation as it was configured; its resources come when it first needs a process.
@@ -26,6 +27,8 @@ pub(super) struct Generation {
     pub(super) seats: HashMap<u32, WorkerId>,
     /// Its access log, open.
     access: Option<OwnedFd>,
+    /// Where slow requests are written down.
+    pub(super) slow_log: Option<File>,
 }
 
 /// What exists only for a generation that has, or had, a process.
@@ -65,6 +68,7 @@ impl Generation {
             notify: Notify::default(),
             seats: HashMap::new(),
             access,
+            slow_log: None,
         }
     }
 

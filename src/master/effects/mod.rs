@@ -9,8 +9,10 @@ mod generation;
 mod output;
 mod pools;
 mod preloader;
+mod reporter;
 mod said;
 mod say;
+mod slow;
 mod sources;
 mod store;
 mod totals;
@@ -23,7 +25,7 @@ use crate::estate::names;
 use crate::listen::Inherited;
 use crate::logs::Log;
 use crate::scoreboard::{Stage, census, header};
-use crate::sys::{clock, diag, pidfd, process};
+use crate::sys::{clock, diag, last_word, pidfd, process};
 use crate::worker::Runtime;
 use generation::Generation;
 use mio::Registry;
@@ -32,6 +34,7 @@ use output::Lines;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 pub use pools::ApplyError;
 pub(super) use sources::{SIGNALS, Source};
@@ -54,6 +57,7 @@ pub(super) struct Edge {
     pools: HashMap<PoolId, pools::PoolEdge>,
     generations: HashMap<GenerationId, Generation>,
     workers: HashMap<WorkerId, WorkerEdge>,
+    reporters: HashMap<PoolId, reporter::ReporterEdge>,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
     /// Children that ended before their preloader had said that it made them.
@@ -97,6 +101,8 @@ struct WorkerEdge {
     start_time: std::cell::Cell<Option<u64>>,
     /// A line of its output is not complete.
     unfinished: bool,
+    /// How what it is busy with can be seen; `None`: it can't.
+    traceable: Option<Rc<slow::Traceable>>,
 }
 
 /// Whose a pid is.
@@ -106,6 +112,9 @@ enum Who {
     Preloader(GenerationId),
     /// The new program, trying.
     Rehearsal,
+    Reporter(PoolId),
+    /// A process that writes down what the worker with this pid is busy with.
+    Tracer(i32),
 }
 
 impl Edge {
@@ -128,6 +137,7 @@ impl Edge {
             pools: HashMap::new(),
             generations: HashMap::new(),
             workers: HashMap::new(),
+            reporters: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),
@@ -161,6 +171,7 @@ impl Edge {
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
+            Action::TimeUp(worker) => self.time_up(worker),
             Action::Kill(worker, force) => self.kill(worker, force),
             Action::Publish(generation, figures) => {
                 if let Some(resources) = self
@@ -170,8 +181,12 @@ impl Edge {
                 {
                     let counter = crate::scoreboard::layout::header::MAX_CHILDREN_REACHED;
                     header::raise(resources.board.header(), counter, figures.max_children_reached);
+                    let counter = crate::scoreboard::layout::header::SLOW_REQUESTS;
+                    header::raise(resources.board.header(), counter, figures.slow_requests);
                 }
             }
+            Action::Trace(worker) => self.trace(worker),
+            Action::Renew => self.renew(),
             Action::DropGeneration(generation) => self.drop_generation(generation),
             Action::ClosePool(pool) => self.close_pool(pool),
             Action::Say(notice) => self.say(&notice),
@@ -189,7 +204,11 @@ impl Edge {
                 let Some(page) = resources.board.slot(slot as usize) else {
                     continue;
                 };
-                rows.push(row(worker, page));
+                rows.push(row(
+                    worker,
+                    page,
+                    generation.settings.pool.request_terminate_timeout_track_finished,
+                ));
             }
         }
         let queued = self.pools.get(&generation.pool).map(pools::PoolEdge::queued);
@@ -233,6 +252,23 @@ impl Edge {
         }
     }
 
+    /// The worker answers for its request, and ends.
+    fn time_up(&mut self, id: WorkerId) {
+        self.close_retire(id);
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.told = Some((Told::Terminate, clock::now()));
+        let sent = match (&worker.foreign, worker.pid) {
+            // The word goes with the signal to a child only.
+            (Some(process), _) => Some(pidfd::send_signal(process.as_fd(), Signal::SIGTERM)),
+            (None, pid) => pid.map(last_word::send_time_up),
+        };
+        if let Some(Err(error)) = sent {
+            log::error!("{error}");
+        }
+    }
+
     fn drop_generation(&mut self, id: GenerationId) {
         let Some(generation) = self.generations.remove(&id) else {
             return;
@@ -256,18 +292,21 @@ impl Edge {
     }
 }
 
-/// A slot, as far as the core looks at it.
-fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64]) -> Row {
+/// A slot, as far as the core looks at it. `track_finished`: a request that is answered may still be ended.
+fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64], track_finished: bool) -> Row {
     use crate::scoreboard::layout::slot;
     let stage = census::stage(page);
+    let (since, running) = match stage {
+        Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => (slot::SINCE, false),
+        Stage::ReadingHeaders | Stage::Info | Stage::Executing => (slot::TAKEN, true),
+        Stage::End => (slot::TAKEN, track_finished),
+    };
     Row {
         worker,
         idle: stage == Stage::Accepting,
-        since: crate::tick::Tick::from_nanos(census::word(page, slot::SINCE)),
-        running: matches!(
-            stage,
-            Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::End
-        ),
+        since: crate::tick::Tick::from_nanos(census::word(page, since)),
+        running,
+        executing: stage == Stage::Executing,
         kept: u32::try_from(census::word(page, slot::KEPT)).unwrap_or(u32::MAX),
     }
 }

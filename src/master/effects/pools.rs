@@ -8,7 +8,7 @@ use crate::confine::{self, ConfineError, Group};
 use crate::estate::names;
 use crate::listen::{ListenError, Listener, bind};
 use crate::logs::{LogError, open_file};
-use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::runtime;
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::{self, Identity};
@@ -51,6 +51,8 @@ pub enum ApplyError {
     Listen(String, ListenError),
     /// A pool's user or group is unknown.
     Identity(String, Error),
+    /// A pool's log of slow requests can't be opened.
+    SlowLog(String, std::path::PathBuf, std::io::Error),
     /// A pool's application needs a program that is not there.
     Program(String, std::path::PathBuf),
     /// A pool can't be confined as it is to be.
@@ -68,6 +70,13 @@ impl fmt::Display for ApplyError {
             ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
             ApplyError::Confine(pool, error) => write!(f, "[pool {pool}] {error}"),
             ApplyError::AccessLog(pool, error) => write!(f, "[pool {pool}] access log: {error}"),
+            ApplyError::SlowLog(pool, path, error) => {
+                write!(
+                    f,
+                    "[pool {pool}] Unable to create or open slowlog({}): {error}",
+                    path.display()
+                )
+            }
             ApplyError::Program(pool, path) => write!(
                 f,
                 "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
@@ -90,6 +99,7 @@ impl std::error::Error for ApplyError {
             ApplyError::Identity(_, error) => Some(error),
             ApplyError::Confine(_, error) => Some(error),
             ApplyError::AccessLog(_, error) => Some(error),
+            ApplyError::SlowLog(_, _, error) => Some(error),
             ApplyError::Program(..) | ApplyError::Handler(_) => None,
         }
     }
@@ -99,7 +109,7 @@ impl Edge {
     /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
     /// told. On an error nothing has changed.
     pub(in crate::master) fn prepare(&mut self, config: Config) -> Result<Wanted, ApplyError> {
-        let mut opened = Vec::new();
+        let mut opened: Vec<(Option<PoolId>, Option<Listener>, Option<Listener>)> = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
         let mut groups = Vec::new();
@@ -111,10 +121,12 @@ impl Edge {
                 let access = access
                     .transpose()
                     .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
-                Ok((
-                    self.settings(pool, config.global.log_limit, &mut identities)?,
-                    access,
-                ))
+                let slow = super::slow::open(pool).map_err(|error| {
+                    let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
+                    ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
+                })?;
+                let own = self.settings(pool, config.global.log_limit, &mut identities)?;
+                Ok((own, access, slow))
             });
             match own {
                 Ok(own) => settings.push(own),
@@ -124,23 +136,23 @@ impl Edge {
                 }
             }
             let known = self.pool_listening_as(pool);
-            let listener = match known {
-                Some(_) => None,
-                None => Some(
-                    bind(&pool.listen, &mut self.inherited)
-                        .map_err(|e| ApplyError::Listen(pool.name.clone(), e)),
-                ),
-            };
-            match listener.transpose() {
-                Ok(listener) => opened.push((known, listener)),
-                Err(error) => {
-                    remove_listeners(&opened);
-                    return Err(error);
+            let own = Some(&pool.listen).filter(|_| known.is_none());
+            let status = pool.status_listen.as_ref();
+            let status = status.filter(|wanted| self.reporter_at(&pool.name, wanted).is_none());
+            for (listen, place) in [(own, 0), (status, 1)] {
+                let listener = listen.map(|listen| bind(listen, &mut self.inherited)).transpose();
+                match (listener, opened.last_mut()) {
+                    (Ok(listener), Some((.., last))) if place == 1 => *last = listener,
+                    (Ok(listener), _) => opened.push((known, listener, None)),
+                    (Err(error), _) => {
+                        remove_listeners(&opened);
+                        return Err(ApplyError::Listen(pool.name.clone(), error));
+                    }
                 }
             }
         }
         let mut wanted = Vec::new();
-        for ((known, listener), (settings, access)) in opened.into_iter().zip(settings) {
+        for ((known, listener, status), (settings, access, slow_log)) in opened.into_iter().zip(settings) {
             let pool = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
@@ -152,8 +164,11 @@ impl Edge {
             self.next_generation += 1;
             let generation = GenerationId(self.next_generation);
             let policy = policy(&settings.pool);
-            self.generations
-                .insert(generation, Generation::new(pool, settings, access));
+            let status_listen = settings.pool.status_listen.as_ref();
+            self.set_reporter(pool, &settings.pool.name, status_listen, status);
+            let mut edge = Generation::new(pool, settings, access);
+            edge.slow_log = slow_log;
+            self.generations.insert(generation, edge);
             wanted.push(WantedPool {
                 pool,
                 generation,
@@ -165,11 +180,20 @@ impl Edge {
         let wanted = Wanted {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
+            emergency: global.emergency_restart,
             pools: wanted,
         };
         self.config = config;
         self.keep_config();
         Ok(wanted)
+    }
+
+    /// Makes everything anew with the configuration that is in force.
+    pub(super) fn renew(&mut self) {
+        match self.prepare(self.config.clone()) {
+            Ok(wanted) => self.happened.push_back(Event::Apply(wanted)),
+            Err(error) => log::error!("the old processes stay: {error}"),
+        }
     }
 
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
@@ -190,6 +214,12 @@ impl Edge {
                 None => Identity::current(),
             }),
         };
+        if pool.status_listen.is_some() {
+            let program = self.libexec.join(super::reporter::PROGRAM);
+            if !program.exists() {
+                return Err(ApplyError::Program(pool.name.clone(), program));
+            }
+        }
         match &pool.application {
             Application::Php(_) => {
                 let program = self.libexec.join("forkyard-php");
@@ -309,6 +339,7 @@ impl Edge {
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.unwatch(id);
+        self.close_reporter(id);
         if let Some(pool) = self.pools.remove(&id) {
             pool.listener.remove_file();
             self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
@@ -353,9 +384,9 @@ impl Edge {
     }
 }
 
-fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>)]) {
-    let made = opened.iter().filter_map(|(_, listener)| listener.as_ref());
-    made.for_each(Listener::remove_file);
+fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener>)]) {
+    let made = opened.iter().flat_map(|(_, own, status)| [own, status]);
+    made.flatten().for_each(Listener::remove_file);
 }
 
 pub(super) fn policy(pool: &Pool) -> Policy {
@@ -373,6 +404,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
     Policy {
         pm: pool.pm,
         terminate_timeout: pool.request_terminate_timeout,
+        slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         preloader,
     }
 }

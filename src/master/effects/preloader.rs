@@ -1,11 +1,13 @@
 //! The channel to a preloader: JSON lines out, with descriptors, and JSON lines back, which are untrusted.
 
 use super::output::Lines;
+use super::slow::Traceable;
 use crate::runtime::php::protocol::{self, Answer};
 use crate::sys::fd::{receive_with, send_with};
 use crate::worker::Settings;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
 
 /// Bytes of one answer; a longer one ends the preloader.
 const ANSWER_BYTES: usize = 64 * 1024;
@@ -25,6 +27,10 @@ pub(super) struct Preloader {
     partial: Vec<u8>,
     /// The last lines it wrote, for the report when it fails.
     pub(super) last_words: VecDeque<String>,
+    /// Its executable, and so its workers': device and inode.
+    pub(super) executable: Option<(u64, u64)>,
+    /// How its workers can be traced, once it has said so.
+    pub(super) traceable: Option<Rc<Traceable>>,
 }
 
 /// What came of reading the channel.
@@ -47,6 +53,8 @@ impl Preloader {
             unsent: VecDeque::new(),
             partial: Vec::new(),
             last_words: VecDeque::new(),
+            executable: None,
+            traceable: None,
         }
     }
 

@@ -48,6 +48,19 @@ impl Edge {
                  {made} children, there are {idle} idle, and {running} total children",
                 self.pool_name(*pool)
             ),
+            Notice::RequestSlow(worker, age) => {
+                let (pool, pid) = self.name_worker(*worker);
+                log::warn!(
+                    "[pool {pool}] child {pid}{} executing too slow ({:.6} sec), logging",
+                    self.request_of(*worker),
+                    age.as_secs_f64()
+                );
+            }
+            Notice::EmergencyRestart(rule) => log::warn!(
+                "failed processes threshold ({} in {} sec) is reached, initiating reload",
+                rule.threshold,
+                rule.interval.as_secs_f64()
+            ),
             Notice::RequestTimedOut(worker, age, force) => {
                 let (pool, pid) = self.name_worker(*worker);
                 log::warn!(

@@ -26,6 +26,8 @@ pub(in crate::master) enum Source {
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.
     Rehearsal,
+    /// The address of a pool's status.
+    Status(PoolId),
 }
 
 /// The token of the signal pipe.

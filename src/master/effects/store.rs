@@ -129,6 +129,7 @@ impl Edge {
             Action::Fork(..)
             | Action::Retire(_)
             | Action::Kill(..)
+            | Action::TimeUp(_)
             | Action::DropGeneration(_)
             | Action::ClosePool(_)
             | Action::Say(Notice::GenerationServes(_) | Notice::WorkerGone(..)) => true,
@@ -139,6 +140,8 @@ impl Edge {
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
             | Action::Publish(..)
+            | Action::Trace(_)
+            | Action::Renew
             | Action::Say(_)
             | Action::Exit(_) => false,
         };
@@ -156,6 +159,12 @@ impl Edge {
                 store.keep(&out_name, out.as_fd());
                 store.keep(&in_name, into.as_fd());
             }
+        }
+    }
+
+    pub(super) fn keep_status(&mut self, id: PoolId) {
+        if let (Some(store), Some(reporter)) = (&mut self.store, self.reporters.get(&id)) {
+            store.keep(&names::status(id.0), reporter.listener.socket.as_fd());
         }
     }
 

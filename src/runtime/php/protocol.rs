@@ -1,6 +1,7 @@
 //! What master and preloader say to each other: one JSON object a line, over a stream socket that can carry
 //! descriptors.
 
+use crate::slowlog::StackSource;
 use serde::{Deserialize, Serialize};
 
 /// The descriptor that a preloader finds its end of the socket on.
@@ -37,6 +38,9 @@ pub enum Answer {
     Ready {
         /// PHP's version, as `8.2.35`.
         version: String,
+        /// Where its workers' calls are; absent: that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stack: Option<StackSource>,
     },
     /// A worker exists.
     Ok {
@@ -79,7 +83,8 @@ mod tests {
     fn answers_are_as_documented() {
         assert_eq!(
             json(&Answer::Ready {
-                version: "8.2.35".into()
+                version: "8.2.35".into(),
+                stack: None,
             }),
             r#"{"result":"ready","version":"8.2.35"}"#
         );

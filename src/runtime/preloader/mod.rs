@@ -112,6 +112,7 @@ impl Preloader {
     pub fn ready(&self, version: &str) {
         self.socket.answer(&Answer::Ready {
             version: version.to_owned(),
+            stack: None,
         });
     }
 

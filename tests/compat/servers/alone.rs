@@ -100,7 +100,7 @@ impl Alone {
             kit: kit.settings.clone(),
         };
         match server.ask(&begin, &kit.descriptors()) {
-            Answer::Ready { version } if version.starts_with("8.2.") => Ok(server),
+            Answer::Ready { version, .. } if version.starts_with("8.2.") => Ok(server),
             Answer::Error {
                 worker: None,
                 message,
@@ -212,6 +212,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         },
         max_requests: None,
         request_terminate_timeout: None,
+        request_terminate_timeout_track_finished: false,
+        slow_log: None,
         client_timeout: Duration::from_secs(20),
         keepalive_timeout: Duration::from_secs(20),
         limits: Limits {
@@ -229,6 +231,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         no_new_privs: false,
         confine: forkyard::config::Confine::default(),
         status_path: None,
+        status_listen: None,
         ping_path: setup.ping.then(|| "/ping".to_owned()),
         ping_response: "pong".into(),
         catch_workers_output: false,

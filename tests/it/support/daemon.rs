@@ -43,7 +43,7 @@ pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
 /// A pool that listens on `NAME.sock`.
 pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String {
     let mut text = format!("[pool.{name}]\n");
-    if !settings.contains("listen") {
+    if !settings.lines().any(|line| line.starts_with("listen")) {
         let _ = writeln!(
             text,
             "listen = {{ address = \"{}/{name}.sock\", mode = \"0666\" }}",

@@ -118,6 +118,7 @@ static char *param(const char *name, size_t length)
 #include "settings.c"
 #include "report.c"
 #include "heap.c"
+#include "stack.c"
 
 /* --- what the preloader calls --- */
 

@@ -70,6 +70,26 @@ int forkyard_shim_start(const struct forkyard_shim_start *start);
 /* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. */
 int forkyard_shim_set_ini(const char *name, const char *value, int mode);
 
+/* Where the engine keeps the calls that it is in. Offsets, but for the first; the bits are of words there. */
+struct forkyard_shim_stack {
+    uint64_t current_call; /* the address of the pointer to the innermost call, in this process and all forked of it */
+    uint32_t call_opline;
+    uint32_t call_function;
+    uint32_t call_info;
+    uint32_t call_previous;
+    uint32_t function_type;
+    uint32_t function_name;
+    uint32_t function_file;
+    uint32_t opline_line;
+    uint32_t string_length;
+    uint32_t string_text;
+    uint32_t info_code;     /* in a call's information: a file or eval */
+    uint32_t info_top;      /* in a call's information: not called by PHP code */
+    uint32_t type_internal; /* in a function's type: not PHP code */
+};
+/* In the preloader, once it has started. */
+void forkyard_shim_stack(struct forkyard_shim_stack *stack);
+
 /* What PHP can be asked about itself. */
 enum forkyard_shim_report {
     FORKYARD_SHIM_VERSION_TEXT = 0, /* PHP, the engine and its extensions */

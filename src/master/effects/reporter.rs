@@ -1,0 +1,284 @@
+//! Starts and stops the reporters, as their keepers say.
+
+use super::sources::Source;
+use super::{Edge, Who};
+use crate::config::Listen;
+use crate::estate::names;
+use crate::listen::Listener;
+use crate::master::event::{GenerationId, PoolId};
+use crate::master::reporters::{Cause, Keeper, Step};
+use crate::reporter::{Brief, CHANNEL};
+use crate::sys::fd::{send_with, socket_pair};
+use crate::sys::process::{self, Ended, Program};
+use crate::sys::{Error, clock};
+use crate::tick::Tick;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+/// The program, beside the preloaders' executables.
+pub(super) const PROGRAM: &str = "forkyard-reporter";
+
+/// A pool's address for its status, and the reporter there.
+#[derive(Debug)]
+pub(super) struct ReporterEdge {
+    pub(super) listener: Listener,
+    keeper: Keeper,
+    process: Option<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    pid: i32,
+    /// Closing it tells the reporter to leave.
+    channel: Option<OwnedFd>,
+    /// What it shows.
+    generation: GenerationId,
+}
+
+impl Edge {
+    /// The pool of this name that has its status where a new configuration wants it.
+    pub(super) fn reporter_at(&self, name: &str, wanted: &Listen) -> Option<PoolId> {
+        let mut known = self.reporters.iter();
+        known
+            .find(|(pool, known)| known.listener.address == wanted.address && self.pool_name(**pool) == name)
+            .map(|(pool, _)| *pool)
+    }
+
+    /// Takes up what a new configuration says of a pool's status; `opened`: its socket, if it was not open yet.
+    pub(super) fn set_reporter(
+        &mut self,
+        pool: PoolId,
+        name: &str,
+        wanted: Option<&Listen>,
+        opened: Option<Listener>,
+    ) {
+        let Some(wanted) = wanted else {
+            self.close_reporter(pool);
+            return;
+        };
+        // A pool whose own socket moves is another pool, which takes over the address of the status.
+        let moved = self.reporter_at(name, wanted).filter(|from| *from != pool);
+        let moved = moved.and_then(|from| self.release_reporter(from));
+        if let Some(listener) = opened.or(moved) {
+            self.close_reporter(pool);
+            let reporter = ReporterEdge {
+                listener,
+                keeper: Keeper::default(),
+                process: None,
+            };
+            self.reporters.insert(pool, reporter);
+            self.keep_status(pool);
+            self.reporter_step(pool, Step::Watch);
+        } else if let Some(reporter) = self.reporters.get(&pool) {
+            if let Err(error) = reporter.listener.adjust(wanted) {
+                log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
+            }
+        }
+    }
+
+    /// Closes a pool's status address. Its reporter has nobody left to answer.
+    pub(super) fn close_reporter(&mut self, pool: PoolId) {
+        if let Some(listener) = self.release_reporter(pool) {
+            listener.remove_file();
+        }
+    }
+
+    fn release_reporter(&mut self, pool: PoolId) -> Option<Listener> {
+        let reporter = self.reporters.remove(&pool)?;
+        self.unkeep([names::status(pool.0)]);
+        self.sources.forget(&self.registry, &reporter.listener.socket);
+        if let Some(process) = reporter.process {
+            let _ = process::send_signal(process.pid, Signal::SIGKILL);
+        }
+        Some(reporter.listener)
+    }
+
+    /// Ends every reporter; before the daemon does.
+    pub(in crate::master) fn end_reporters(&mut self) {
+        let pools: Vec<PoolId> = self.reporters.keys().copied().collect();
+        let pid = |edge: &ReporterEdge| edge.process.as_ref().map(|process| process.pid);
+        let pids: Vec<i32> = self.reporters.values().filter_map(pid).collect();
+        for pool in pools {
+            self.close_reporter(pool);
+        }
+        for pid in pids {
+            let _ = process::reap_pid(pid);
+        }
+    }
+
+    /// The earliest time at which something is to be done about a reporter.
+    pub(in crate::master) fn reporters_deadline(&self) -> Option<Tick> {
+        let deadlines = self.reporters.values().map(|reporter| reporter.keeper.deadline());
+        deadlines.flatten().min()
+    }
+
+    /// Does what is due, and lets those leave that show a generation that serves no longer.
+    pub(in crate::master) fn tend_reporters(
+        &mut self,
+        now: Tick,
+        serving: impl Fn(PoolId) -> Option<GenerationId>,
+    ) {
+        if self.reporters.is_empty() {
+            return;
+        }
+        let mut causes = Vec::new();
+        for (pool, reporter) in &self.reporters {
+            let shows = reporter.process.as_ref().map(|process| process.generation);
+            if shows.is_some_and(|shows| serving(*pool).is_some_and(|serving| serving != shows)) {
+                causes.push((*pool, Cause::Outdated));
+            }
+            if reporter.keeper.deadline().is_some_and(|deadline| deadline <= now) {
+                causes.push((*pool, Cause::Deadline));
+            }
+        }
+        for (pool, cause) in causes {
+            self.tell_keeper(pool, cause);
+        }
+    }
+
+    /// Somebody connects to a pool's status address.
+    pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
+        let Some(reporter) = self.reporters.get_mut(&pool) else {
+            return;
+        };
+        if reporter.keeper.handle(Cause::Ready, clock::now()) != Step::Start {
+            return;
+        }
+        self.sources.forget(&self.registry, &reporter.listener.socket);
+        let started = serving
+            .ok_or_else(|| Error::new("start", "no generation serves", Errno::EAGAIN))
+            .and_then(|generation| self.start_reporter(pool, generation));
+        if let Err(error) = started {
+            log::error!(
+                "[pool {}] can't start the reporter: {error}",
+                self.pool_name(pool)
+            );
+            self.tell_keeper(pool, Cause::Failed);
+        }
+    }
+
+    fn start_reporter(&mut self, pool: PoolId, id: GenerationId) -> Result<(), Error> {
+        self.open(id)?;
+        let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
+        let generation = self.generations.get(&id).ok_or_else(nothing)?;
+        let resources = generation.resources.as_ref().ok_or_else(nothing)?;
+        let workers = &self.pools.get(&pool).ok_or_else(nothing)?.listener.socket;
+        let status = &self.reporters.get(&pool).ok_or_else(nothing)?.listener.socket;
+        let settings = &generation.settings;
+        let brief = Brief::new(
+            &settings.pool,
+            settings.identity.clone(),
+            settings.started,
+            settings.descriptor_limit,
+        );
+        let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
+        // Plain values to memory: it can't fail.
+        let message = serde_json::to_vec(&brief).unwrap_or_default();
+        let memory = resources.board.memory();
+        let descriptors = [status, workers, &memory.readable, &resources.messages_in];
+        send_with(
+            channel.as_fd(),
+            &message,
+            &descriptors.map(|descriptor| descriptor.as_raw_fd()),
+        )?;
+        let path = self.libexec.join(PROGRAM);
+        let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
+        let program = Program {
+            path: c_string(path.as_os_str().as_bytes()),
+            // Room for the process title.
+            arguments: vec![c_string(brief.title.as_bytes()), c_string(&[b' '; 96])],
+            environment: zone().into_iter().collect(),
+            descriptors: vec![(theirs, CHANNEL)],
+            descriptor_limit: None,
+        };
+        let pid = process::start(&program)?;
+        log::debug!("[pool {}] reporter {pid} started", settings.pool.name);
+        self.pids.insert(pid, Who::Reporter(pool));
+        if let Some(reporter) = self.reporters.get_mut(&pool) {
+            reporter.process = Some(Process {
+                pid,
+                channel: Some(channel),
+                generation: id,
+            });
+        }
+        Ok(())
+    }
+
+    /// A reporter was reaped.
+    pub(super) fn reporter_gone(&mut self, pool: PoolId, pid: i32, ended: Ended) {
+        let name = self.pool_name(pool).to_owned();
+        let Some(reporter) = self.reporters.get_mut(&pool) else {
+            return;
+        };
+        // One of an address that the pool no longer has is nobody's.
+        if reporter.process.as_ref().is_none_or(|process| process.pid != pid) {
+            return;
+        }
+        let left = reporter.process.take().is_some_and(|p| p.channel.is_none());
+        let cause = match ended {
+            Ended::Code(0) => Cause::Gone,
+            Ended::Code(code) => {
+                log::warn!("[pool {name}] reporter {pid} exited with code {code}");
+                Cause::Crashed
+            }
+            Ended::Signal(signal, _) => {
+                if !left {
+                    log::warn!("[pool {name}] reporter {pid} exited on signal {signal}");
+                }
+                Cause::Crashed
+            }
+        };
+        self.tell_keeper(pool, cause);
+    }
+
+    fn tell_keeper(&mut self, pool: PoolId, cause: Cause) {
+        if let Some(reporter) = self.reporters.get_mut(&pool) {
+            let step = reporter.keeper.handle(cause, clock::now());
+            self.reporter_step(pool, step);
+        }
+    }
+
+    fn reporter_step(&mut self, pool: PoolId, step: Step) {
+        let name = self.pool_name(pool).to_owned();
+        let Some(reporter) = self.reporters.get_mut(&pool) else {
+            return;
+        };
+        match step {
+            // A start follows from `reporter_wanted` alone.
+            Step::None | Step::Start => {}
+            Step::Watch => {
+                let socket = &reporter.listener.socket;
+                if let Err(error) = self.sources.watch(&self.registry, socket, Source::Status(pool)) {
+                    log::error!("[pool {name}] {error}");
+                }
+            }
+            Step::Ask => {
+                if let Some(process) = &mut reporter.process {
+                    process.channel = None;
+                }
+            }
+            Step::Kill => {
+                if let Some(process) = &reporter.process {
+                    let _ = process::send_signal(process.pid, Signal::SIGKILL);
+                }
+            }
+            Step::BackOff(delay) => {
+                log::warn!(
+                    "[pool {name}] the reporter is not well; the next try is in {} s",
+                    delay.as_secs_f64()
+                );
+            }
+        }
+    }
+}
+
+/// The time zone in which the status page shows times, as workers have it.
+fn zone() -> Option<CString> {
+    let mut text = b"TZ=".to_vec();
+    text.extend_from_slice(std::env::var_os("TZ")?.as_bytes());
+    CString::new(text).ok()
+}

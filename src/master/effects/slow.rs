@@ -1,0 +1,183 @@
+//! The logs of slow requests: opens them, and starts a tracer for each that is found.
+
+use super::{Edge, Who};
+use crate::config::{LogLevel, Pool};
+use crate::master::event::WorkerId;
+use crate::scoreboard::census;
+use crate::slowlog::{self, Job, StackSource};
+use crate::sys::file::open_log;
+use crate::sys::process::{self, Ended, Program};
+use crate::sys::{Error, clock, identity, memfile};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Tracers at work at once. Each ends within seconds; a pool of workers that are all slow must not become a burst of
+/// processes.
+const MOST_TRACERS: usize = 16;
+/// Where a tracer reads its job.
+const STANDARD_INPUT: i32 = 0;
+
+/// What a preloader's workers can be traced by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Traceable {
+    /// Where their calls are, as the preloader says.
+    pub(super) source: StackSource,
+    /// The executable that they run, device and inode. A worker that runs another one is not looked into.
+    pub(super) executable: (u64, u64),
+}
+
+/// Opens a pool's log for append.
+pub(super) fn open(pool: &Pool) -> io::Result<Option<File>> {
+    pool.slow_log
+        .as_ref()
+        .map(|slow| open_log(&slow.path))
+        .transpose()
+}
+
+/// Device and inode of a file; `None`: it can't be looked at.
+pub(super) fn identify(path: &Path) -> Option<(u64, u64)> {
+    let entry = std::fs::metadata(path).ok()?;
+    Some((entry.dev(), entry.ino()))
+}
+
+impl Edge {
+    /// Opens the logs of slow requests anew, after they were moved away. One that can't be goes on in the old file.
+    pub(in crate::master) fn reopen_slow_logs(&mut self) {
+        for generation in self.generations.values_mut() {
+            let pool = &generation.settings.pool;
+            match open(pool) {
+                Ok(None) => {}
+                Ok(log) => generation.slow_log = log,
+                Err(error) => log::error!("[pool {}] unable to open slowlog: {error}", pool.name),
+            }
+        }
+    }
+
+    /// Writes down what a worker is busy with.
+    pub(super) fn trace(&mut self, id: WorkerId) {
+        if let Err(error) = self.try_trace(id) {
+            let (pool, pid) = self.name_worker(id);
+            log::error!("[pool {pool}] failed to trace child {pid}: {error}");
+        }
+    }
+
+    fn try_trace(&mut self, id: WorkerId) -> Result<(), Error> {
+        let Some((worker, pid)) = self.workers.get(&id).and_then(|w| w.pid.map(|pid| (w, pid))) else {
+            return Ok(());
+        };
+        let Some(generation) = self.generations.get(&worker.generation) else {
+            return Ok(());
+        };
+        let settings = &generation.settings;
+        let (Some(resources), Some(log), Some(slow)) = (
+            &generation.resources,
+            &generation.slow_log,
+            &settings.pool.slow_log,
+        ) else {
+            return Ok(());
+        };
+        let page = resources.board.slot(worker.slot as usize);
+        let script = page.map(|page| census::read(page).texts[3].clone());
+        let heading = slowlog::heading(
+            clock::epoch_micros(),
+            clock::utc_offset_seconds(),
+            self.config.global.log_level == LogLevel::Debug,
+            &settings.pool.name,
+            pid,
+            &script.unwrap_or_default(),
+        );
+        let tracers = self.pids.values().filter(|who| matches!(who, Who::Tracer(_)));
+        let traceable = worker
+            .traceable
+            .as_deref()
+            .filter(|_| tracers.count() < MOST_TRACERS);
+        let Some(traceable) = traceable else {
+            // Nothing is known about the runtime's calls, or there is no time for them.
+            return (&*log)
+                .write_all(slowlog::entry(&heading, None).as_bytes())
+                .map_err(|e| Error::from_io("write", "slowlog", &e));
+        };
+        let memory = open_memory(pid, traceable)?;
+        let job = Job {
+            heading,
+            pid,
+            depth: slow.trace_depth,
+            source: traceable.source.clone(),
+            identity: settings.identity.clone().filter(|_| identity::is_root()),
+            has_memory: memory.is_some(),
+        };
+        let copy = |fd: &dyn AsFd| {
+            fd.as_fd()
+                .try_clone_to_owned()
+                .map_err(|e| Error::from_io("dup", "", &e))
+        };
+        let messages = copy(&resources.messages_in)?;
+        let mut descriptors = vec![
+            (
+                memfile::sealed("forkyard-trace", &bytes_of(&job))?,
+                STANDARD_INPUT,
+            ),
+            (copy(log)?, slowlog::LOG),
+            (messages, slowlog::MESSAGES),
+        ];
+        descriptors.extend(memory.map(|memory| (OwnedFd::from(memory), slowlog::MEMORY)));
+        let path = self.libexec.join("forkyard-php");
+        let program = Program {
+            path: c_string(path.as_os_str().as_bytes()),
+            arguments: vec![
+                c_string(format!("{}: tracer {}", settings.pool.title, settings.pool.name).as_bytes()),
+                c_string(slowlog::OPTION.as_bytes()),
+            ],
+            environment: Vec::new(),
+            descriptors,
+            descriptor_limit: None,
+        };
+        let tracer = process::start(&program)?;
+        self.pids.insert(tracer, Who::Tracer(pid));
+        log::info!("about to trace {pid}");
+        Ok(())
+    }
+
+    /// A tracer has ended.
+    pub(super) fn tracer_gone(&self, pid: i32, ended: Ended) {
+        match ended {
+            Ended::Code(0) => log::info!("finished trace of {pid}"),
+            // It has said why.
+            Ended::Code(_) => {}
+            Ended::Signal(signal, _) => {
+                log::error!("the tracer of child {pid} was ended by signal {signal}");
+            }
+        }
+    }
+}
+
+/// A worker's memory. Opened here, because a pool's user may not look into a process that has changed its user, and only
+/// an ancestor may where ptrace(2) is restricted (Yama). `None`: this process may not either.
+fn open_memory(pid: i32, traceable: &Traceable) -> Result<Option<File>, Error> {
+    let subject = format!("/proc/{pid}/mem");
+    let memory = match File::open(&subject) {
+        Ok(memory) => memory,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        Err(error) => return Err(Error::from_io("open", subject, &error)),
+    };
+    // The open file is of the program that ran then. A hostile worker may have begun another one, with rights that it has
+    // not itself, such as su(1); that one's memory is not for its pool.
+    if identify(Path::new(&format!("/proc/{pid}/exe"))) != Some(traceable.executable) {
+        return Err(Error::new("open", subject, nix::errno::Errno::EACCES));
+    }
+    Ok(Some(memory))
+}
+
+fn bytes_of(job: &Job) -> Vec<u8> {
+    // Serialising plain values to memory can't fail.
+    serde_json::to_vec(job).unwrap_or_default()
+}
+
+fn c_string(text: &[u8]) -> CString {
+    CString::new(text).unwrap_or_default()
+}

@@ -1,0 +1,157 @@
+//! How long a request may run: `request_slowlog_timeout` and `request_terminate_timeout`, times in, verdicts out.
+
+use super::census::{Running, View};
+use super::event::Policy;
+use crate::tick::Tick;
+use std::time::Duration;
+
+/// A request that was just found slow and has expired too is left this time, so that what it does can be written down.
+const TRACE_TIME: Duration = Duration::from_millis(100);
+
+/// What a generation allows its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    slow: Option<Duration>,
+    terminate: Option<Duration>,
+}
+
+/// What is to be done about a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// It is slow and was not found so before.
+    pub is_slow: bool,
+    /// It is to be ended now.
+    pub is_expired: bool,
+}
+
+impl Limits {
+    /// Those of a policy.
+    pub(super) fn of(policy: &Policy) -> Limits {
+        Limits {
+            slow: policy.slow_timeout,
+            terminate: policy.terminate_timeout,
+        }
+    }
+
+    /// The shorter one, if there is any: no request that begins now has to be looked at before.
+    pub(super) fn soonest(self) -> Option<Duration> {
+        self.slow.into_iter().chain(self.terminate).min()
+    }
+
+    /// What is to be done about a request now.
+    pub(super) fn judge(self, request: &Running, now: Tick) -> Verdict {
+        let is_past =
+            |limit: Option<Duration>, since: Tick| limit.is_some_and(|limit| now.since(since) >= limit);
+        let is_slow = request.executing && request.unlogged.is_some_and(|since| is_past(self.slow, since));
+        Verdict {
+            is_slow,
+            is_expired: !is_slow && is_past(self.terminate, request.since),
+        }
+    }
+
+    /// Whether nothing can become of a request any more: it was found slow, and may run for ever.
+    pub(super) fn is_settled(self, request: &Running, now: Tick) -> bool {
+        self.terminate.is_none() && (request.unlogged.is_none() || self.judge(request, now).is_slow)
+    }
+
+    /// After which time a request that the census shows is slow or expires, if one does; those that [`Limits::judge`]
+    /// found either way are not looked at again for that.
+    pub(super) fn next_look(self, view: &View, now: Tick) -> Option<Duration> {
+        let left = |limit: Option<Duration>, since: Tick| {
+            let left = limit?.saturating_sub(now.since(since));
+            (!left.is_zero()).then_some(left)
+        };
+        let running = view.running.iter().flat_map(|request| {
+            let is_slow = self.judge(request, now).is_slow;
+            let slow = request.unlogged.and_then(|since| left(self.slow, since));
+            let terminate = match left(self.terminate, request.since) {
+                None => (is_slow && self.terminate.is_some()).then_some(TRACE_TIME),
+                left => left,
+            };
+            [slow, terminate]
+        });
+        let coming = view
+            .about_to_run
+            .iter()
+            .flat_map(|since| [left(self.slow, *since), left(self.terminate, *since)]);
+        running.chain(coming).flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::master::event::WorkerId;
+
+    const LIMITS: Limits = Limits {
+        slow: Some(Duration::from_secs(2)),
+        terminate: Some(Duration::from_secs(5)),
+    };
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn request(since: u64, is_logged: bool) -> Running {
+        Running {
+            worker: WorkerId(0),
+            since: at(since),
+            executing: true,
+            unlogged: (!is_logged).then(|| at(since)),
+        }
+    }
+
+    fn next(request: Running, now: Tick) -> Option<Duration> {
+        let view = View {
+            running: vec![request],
+            ..View::default()
+        };
+        LIMITS.next_look(&view, now)
+    }
+
+    #[test]
+    fn a_request_is_first_slow_then_expired() {
+        let young = request(10, false);
+        let judged = |request: &Running, now| {
+            let verdict = LIMITS.judge(request, now);
+            (verdict.is_slow, verdict.is_expired)
+        };
+        assert_eq!(judged(&young, at(11)), (false, false));
+        assert_eq!(next(young, at(11)), Some(Duration::from_secs(1)));
+        assert_eq!(judged(&young, at(12)), (true, false));
+        assert_eq!(next(young, at(12)), Some(Duration::from_secs(3)));
+        assert_eq!(judged(&request(10, true), at(14)), (false, false));
+        assert_eq!(judged(&request(10, true), at(15)), (false, true));
+        assert_eq!(next(request(10, true), at(15)), None);
+    }
+
+    #[test]
+    fn what_is_found_slow_when_it_has_expired_is_ended_a_little_later() {
+        let late = request(10, false);
+        let verdict = LIMITS.judge(&late, at(20));
+        assert!(verdict.is_slow && !verdict.is_expired);
+        assert_eq!(next(late, at(20)), Some(TRACE_TIME));
+    }
+
+    #[test]
+    fn a_slow_request_that_may_run_for_ever_is_not_looked_at_again() {
+        let limits = Limits {
+            terminate: None,
+            ..LIMITS
+        };
+        assert!(!limits.is_settled(&request(10, false), at(11)));
+        assert!(limits.is_settled(&request(10, false), at(12)));
+        assert!(limits.is_settled(&request(10, true), at(13)));
+        assert!(!LIMITS.is_settled(&request(10, true), at(13)));
+    }
+
+    #[test]
+    fn only_an_application_that_runs_is_slow() {
+        let reads = Running {
+            executing: false,
+            ..request(10, false)
+        };
+        assert!(!LIMITS.judge(&reads, at(13)).is_slow);
+        assert_eq!(next(reads, at(13)), Some(Duration::from_secs(2)));
+    }
+}

@@ -1,0 +1,94 @@
+//! What the master tells a reporter.
+
+use crate::config::{Limits, Pool, ProcessManager};
+use crate::sys::identity::Identity;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// The descriptor on which a reporter finds its channel. One message comes over it; its end means that the reporter is
+/// to leave.
+pub const CHANNEL: RawFd = 3;
+/// Descriptors that come with the message: where to listen, the pool's listening socket, the scoreboard for reading,
+/// the channel for log lines.
+pub const DESCRIPTORS: usize = 4;
+
+/// Status page of an address that was given no path.
+const DEFAULT_STATUS_PATH: &str = "/";
+
+/// Everything that a reporter has to know of its pool. No setting of the application is among it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Brief {
+    /// The process' title.
+    pub title: String,
+    /// The pool's name.
+    pub pool: String,
+    /// What kind of pool it is.
+    pub pm: ProcessManager,
+    /// URI of the status page.
+    pub status_path: String,
+    /// URI of the ping page.
+    pub ping_path: Option<String>,
+    /// Its text.
+    pub ping_response: String,
+    /// Peers that may connect over TCP; empty: any.
+    pub allowed_clients: Vec<IpAddr>,
+    /// Limits on what a client may send.
+    pub limits: Limits,
+    /// How long an idle kept connection stays open.
+    pub keepalive_timeout: Duration,
+    /// Whom the reporter becomes; `None`: it stays who the master is.
+    pub identity: Option<Identity>,
+    /// When the generation began, seconds since 1970.
+    pub started: u64,
+    /// Slots of the scoreboard.
+    pub slots: u32,
+    /// Soft and hard limit on descriptors as the master was started with.
+    pub descriptor_limit: Option<(u64, u64)>,
+}
+
+impl Brief {
+    /// What the reporter of a pool has to know.
+    pub fn new(
+        pool: &Pool,
+        identity: Option<Identity>,
+        started: u64,
+        descriptor_limit: Option<(u64, u64)>,
+    ) -> Brief {
+        let status_path = pool.status_path.as_deref().unwrap_or(DEFAULT_STATUS_PATH);
+        let listen = pool.status_listen.as_ref().unwrap_or(&pool.listen);
+        Brief {
+            title: title(&pool.title, &pool.name),
+            pool: pool.name.clone(),
+            pm: pool.pm,
+            status_path: status_path.to_owned(),
+            ping_path: pool.ping_path.clone(),
+            ping_response: pool.ping_response.clone(),
+            allowed_clients: listen.allowed_clients.clone(),
+            limits: pool.limits,
+            keepalive_timeout: pool.keepalive_timeout,
+            identity,
+            started,
+            slots: pool.pm.max_children(),
+            descriptor_limit,
+        }
+    }
+}
+
+/// A reporter's title; in php-fpm's name the one that its status pool has.
+fn title(persona: &str, pool: &str) -> String {
+    match persona {
+        "php-fpm" => format!("php-fpm: pool {pool}_status"),
+        persona => format!("{persona}: reporter {pool}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn titles_are_in_the_persona_s_style() {
+        assert_eq!(super::title("forkyard", "www"), "forkyard: reporter www");
+        assert_eq!(super::title("php-fpm", "www"), "php-fpm: pool www_status");
+    }
+}

@@ -1,0 +1,159 @@
+use super::*;
+use crate::config::{Limits as ConfigLimits, ProcessManager};
+use crate::fastcgi::{Answer, Part, Request};
+use crate::reporter::Brief;
+use crate::status::ListenQueue;
+use std::time::Duration;
+
+const LIMITS: Limits = Limits {
+    params_bytes: 4096,
+    params_count: 100,
+};
+
+fn brief() -> Brief {
+    Brief {
+        title: "t".to_owned(),
+        pool: "www".to_owned(),
+        pm: ProcessManager::Static { max_children: 1 },
+        status_path: "/".to_owned(),
+        ping_path: Some("/ping".to_owned()),
+        ping_response: "pong".to_owned(),
+        allowed_clients: Vec::new(),
+        limits: ConfigLimits {
+            params_bytes: 4096,
+            params_count: 100,
+        },
+        keepalive_timeout: Duration::from_secs(1),
+        identity: None,
+        started: 0,
+        slots: 1,
+        descriptor_limit: None,
+    }
+}
+
+/// A pool whose full status is far longer than an output buffer.
+fn snapshot() -> Snapshot {
+    let row = crate::status::WorkerRow {
+        pid: 1,
+        state: "Idle",
+        start: 0,
+        requests: 0,
+        duration_us: 0,
+        method: Vec::new(),
+        uri: vec![b'u'; 1000],
+        query: Vec::new(),
+        content_length: 0,
+        user: Vec::new(),
+        script: Vec::new(),
+        last_cpu: 0.0,
+        last_memory: 0,
+    };
+    Snapshot {
+        pool: "www".to_owned(),
+        process_manager: "static",
+        start: 0,
+        now: 0,
+        utc_offset_s: 0,
+        accepted: 0,
+        listen_queue: ListenQueue::default(),
+        idle: 1,
+        active: 0,
+        total: 1,
+        max_active: 0,
+        max_children_reached: 0,
+        slow: 0,
+        workers: vec![row; 500],
+    }
+}
+
+fn request(uri: &str, query: &str, keep: bool) -> Vec<u8> {
+    let pairs: [(&[u8], &[u8]); 3] = [
+        (b"SCRIPT_NAME", uri.as_bytes()),
+        (b"REQUEST_METHOD", b"GET"),
+        (b"QUERY_STRING", query.as_bytes()),
+    ];
+    let mut wire = Vec::new();
+    let request = Request {
+        keep,
+        params: &pairs,
+        ..Request::default()
+    };
+    request.encode(&mut wire);
+    wire
+}
+
+/// Feeds `input` in pieces of `step` bytes to a client that reads whenever it can; says what came: texts of ended answers.
+fn talk(connection: &mut Connection, input: &[u8], step: usize) -> Vec<String> {
+    let brief = brief();
+    let pages = Pages::new(&brief);
+    let (mut wire, mut answers, mut text) = (Answer::new(), Vec::new(), Vec::new());
+    for piece in input.chunks(step) {
+        connection.receive(piece, &pages, &mut snapshot);
+        while connection.wait() == Wait::Room {
+            let bytes = connection.pending().to_vec();
+            connection.written(bytes.len(), &pages, &mut snapshot);
+            let mut at = 0;
+            while at < bytes.len() {
+                let (used, part) = wire.receive(&bytes[at..]);
+                at += used;
+                match part {
+                    Part::Stdout(bytes) => text.extend_from_slice(bytes),
+                    Part::End { .. } => {
+                        answers.push(String::from_utf8(std::mem::take(&mut text)).expect("UTF-8"));
+                        wire = Answer::new();
+                    }
+                    Part::More => break,
+                    _ => {}
+                }
+            }
+        }
+    }
+    answers
+}
+
+#[test]
+fn requests_are_answered_however_they_are_cut() {
+    let mut input = request("/ping", "", true);
+    input.extend(request("/", "", true));
+    input.extend(request("/none", "", true));
+    input.extend(request("/", "full", false));
+    for step in [1, 7, 100, input.len()] {
+        let mut connection = Connection::new(LIMITS);
+        let answers = talk(&mut connection, &input, step);
+        assert_eq!(answers.len(), 4, "step {step}");
+        assert!(answers[0].ends_with("\r\n\r\npong"), "{}", answers[0]);
+        assert!(answers[1].contains("\npool:                 www\n") || answers[1].contains("pool:  "));
+        assert!(answers[2].starts_with("Status: 404 Not Found\r\n"));
+        assert_eq!(answers[3].matches("request URI:").count(), 500);
+        assert_eq!(connection.wait(), Wait::Over);
+        assert_eq!(connection.served(), 4);
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_either() {
+    let brief = brief();
+    let pages = Pages::new(&brief);
+    let mut connection = Connection::new(LIMITS);
+    let mut input = request("/", "full", true);
+    input.extend(request("/", "full", true));
+    connection.receive(&input, &pages, &mut snapshot);
+    assert_eq!(connection.wait(), Wait::Room);
+    assert_eq!(connection.served(), 0);
+}
+
+#[test]
+fn what_is_no_fastcgi_ends_the_connection() {
+    for input in [
+        b"GET / HTTP/1.0\r\n\r\n".as_slice(),
+        &[0xff; 64],
+        &[1, 1, 0, 1, 0, 8, 0],
+    ] {
+        let mut connection = Connection::new(LIMITS);
+        talk(&mut connection, input, 5);
+        assert!(matches!(connection.wait(), Wait::Over | Wait::Request));
+    }
+    let mut connection = Connection::new(LIMITS);
+    talk(&mut connection, b"GET / HTTP/1.0\r\n\r\n", 100);
+    assert_eq!(connection.wait(), Wait::Over);
+}

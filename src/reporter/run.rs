@@ -1,0 +1,389 @@
+//! The loop of a reporter.
+
+use super::brief::{Brief, DESCRIPTORS};
+use super::connection::{Connection, Wait};
+use super::pages::Pages;
+use crate::fastcgi::Limits;
+use crate::logs::Log;
+use crate::scoreboard::Reader;
+use crate::status::Snapshot;
+use crate::sys::fd::receive_with;
+use crate::sys::socket::{self, Progress};
+use crate::sys::{Error, clock, identity, title};
+use crate::tick::Tick;
+use crate::worker::snapshot;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use nix::errno::Errno;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Connections at once. When one more comes, the one that has waited the longest without being answered is closed.
+const MOST_CONNECTIONS: usize = 128;
+/// How long a request may take to come in, and an answer to be read.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the last answers may take when the reporter has been told to leave.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
+/// The reporter leaves when nobody has been connected for this long; php-fpm's status pool does the same.
+const IDLE: Duration = Duration::from_secs(10);
+/// Pieces read from one connection before the others have their turn.
+const READS: usize = 4;
+/// Connections accepted before those that are there have their turn.
+const ACCEPTS: usize = 64;
+const READ_BYTES: usize = 16 << 10;
+const EVENTS: usize = 64;
+/// Bytes of the master's message.
+const BRIEF_BYTES: usize = 1 << 20;
+
+const LISTENER: Token = Token(0);
+const MASTER: Token = Token(1);
+const FIRST_CLIENT: usize = 2;
+
+/// Takes the brief from the channel and serves until the master closes it or nobody has asked for a while.
+pub fn run(channel: OwnedFd) -> Result<(), Error> {
+    let (brief, descriptors) = receive(&channel)?;
+    title::set(&brief.title);
+    let [status, pool, board, messages] = descriptors;
+    Log::install().send_to_master(messages);
+    let board = Reader::map(board.as_fd(), brief.slots as usize)?;
+    settle(&brief)?;
+    let mut reporter = Reporter::begin(&brief, channel, status, pool, board)?;
+    reporter.serve()
+}
+
+fn receive(channel: &OwnedFd) -> Result<(Brief, [OwnedFd; DESCRIPTORS]), Error> {
+    let wrong = |what: &str| Error::new("recvmsg", format!("the master's message: {what}"), Errno::EBADMSG);
+    let mut buffer = vec![0; BRIEF_BYTES];
+    let received = receive_with(channel.as_fd(), &mut buffer, true)?;
+    let brief = serde_json::from_slice(&buffer[..received.bytes]).map_err(|e| wrong(&e.to_string()))?;
+    let descriptors = received.descriptors.try_into();
+    let descriptors = descriptors.map_err(|_| wrong("the number of descriptors"))?;
+    Ok((brief, descriptors))
+}
+
+/// Becomes the pool's user, and nobody who could become another.
+fn settle(brief: &Brief) -> Result<(), Error> {
+    if let Some((soft, hard)) = brief.descriptor_limit {
+        identity::limit_descriptors(soft, hard)?;
+    }
+    if let (Some(identity), true) = (&brief.identity, identity::is_root()) {
+        identity::become_user(identity)?;
+    }
+    identity::give_up_new_privileges()
+}
+
+struct Client {
+    socket: OwnedFd,
+    connection: Connection,
+    /// What it waits for, and since when.
+    wait: Wait,
+    since: Tick,
+    /// Requests that it had been answered then.
+    served: u64,
+}
+
+struct Reporter<'b> {
+    brief: &'b Brief,
+    poll: Poll,
+    channel: OwnedFd,
+    status: OwnedFd,
+    pool: OwnedFd,
+    board: Reader,
+    clients: HashMap<usize, Client>,
+    next: usize,
+    /// Since when there has been no client.
+    idle_since: Tick,
+    /// When the last answers have to be out, after the master has closed the channel.
+    leaving: Option<Tick>,
+}
+
+impl<'b> Reporter<'b> {
+    fn begin(
+        brief: &'b Brief,
+        channel: OwnedFd,
+        status: OwnedFd,
+        pool: OwnedFd,
+        board: Reader,
+    ) -> Result<Reporter<'b>, Error> {
+        let failed = |error: std::io::Error| Error::from_io("epoll_ctl", "", &error);
+        let poll = Poll::new().map_err(failed)?;
+        for (fd, token) in [(&status, LISTENER), (&channel, MASTER)] {
+            let raw = fd.as_raw_fd();
+            poll.registry()
+                .register(&mut SourceFd(&raw), token, Interest::READABLE)
+                .map_err(failed)?;
+        }
+        Ok(Reporter {
+            brief,
+            poll,
+            channel,
+            status,
+            pool,
+            board,
+            clients: HashMap::new(),
+            next: FIRST_CLIENT,
+            idle_since: clock::now(),
+            leaving: None,
+        })
+    }
+
+    fn serve(&mut self) -> Result<(), Error> {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut again: Vec<usize> = Vec::new();
+        loop {
+            let now = clock::now();
+            self.close_late(now);
+            if self.is_over(now) {
+                return Ok(());
+            }
+            let timeout = if again.is_empty() {
+                let left = self.deadline().since(now).as_micros().div_ceil(1000);
+                Duration::from_millis(u64::try_from(left).unwrap_or(u64::MAX))
+            } else {
+                Duration::ZERO
+            };
+            match self.poll.poll(&mut events, Some(timeout)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::from_io("epoll_wait", "", &error)),
+            }
+            let mut ready = std::mem::take(&mut again);
+            for event in &events {
+                match event.token() {
+                    MASTER => self.hear_master(),
+                    Token(other) => ready.push(other),
+                }
+            }
+            ready.sort_unstable();
+            ready.dedup();
+            for token in ready {
+                if token == LISTENER.0 {
+                    self.accept(&mut again)?;
+                } else if self.attend(token) {
+                    again.push(token);
+                }
+            }
+        }
+    }
+
+    /// Nothing but the end is ever to be heard.
+    fn hear_master(&mut self) {
+        let mut buffer = [0; 16];
+        if !matches!(
+            socket::receive(self.channel.as_fd(), &mut buffer),
+            Ok(Progress::WouldBlock)
+        ) {
+            let raw = self.status.as_raw_fd();
+            // Whoever connects now waits for the next reporter.
+            let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
+            self.leaving.get_or_insert(clock::now() + LAST_PATIENCE);
+            self.clients.retain(|_, client| client.wait != Wait::Idle);
+        }
+    }
+
+    fn is_over(&self, now: Tick) -> bool {
+        match self.leaving {
+            Some(end) => self.clients.is_empty() || end <= now,
+            None => self.clients.is_empty() && now.since(self.idle_since) >= IDLE,
+        }
+    }
+
+    fn deadline(&self) -> Tick {
+        let clients = self.clients.values().map(|client| self.deadline_of(client));
+        let idle = self.clients.is_empty().then(|| self.idle_since + IDLE);
+        let first = clients.chain(idle).chain(self.leaving).min();
+        first.unwrap_or(self.idle_since)
+    }
+
+    fn deadline_of(&self, client: &Client) -> Tick {
+        client.since
+            + match client.wait {
+                Wait::Idle => self.brief.keepalive_timeout,
+                Wait::Request | Wait::Room | Wait::Over => PATIENCE,
+            }
+    }
+
+    fn close_late(&mut self, now: Tick) {
+        let late = |(id, client): (&usize, &Client)| (self.deadline_of(client) <= now).then_some(*id);
+        let late: Vec<usize> = self.clients.iter().filter_map(late).collect();
+        for id in late {
+            self.close(id);
+        }
+    }
+
+    fn close(&mut self, id: usize) {
+        if self.clients.remove(&id).is_some() && self.clients.is_empty() {
+            self.idle_since = clock::now();
+        }
+    }
+
+    fn accept(&mut self, again: &mut Vec<usize>) -> Result<(), Error> {
+        if self.leaving.is_some() {
+            return Ok(());
+        }
+        for _ in 0..ACCEPTS {
+            let Some(socket) = socket::accept(self.status.as_fd())? else {
+                return Ok(());
+            };
+            if !self.is_allowed(&socket) {
+                continue;
+            }
+            if self.clients.len() >= MOST_CONNECTIONS {
+                self.make_room();
+            }
+            let id = self.next;
+            self.next += 1;
+            let raw = socket.as_raw_fd();
+            let both = Interest::READABLE | Interest::WRITABLE;
+            let registered = self
+                .poll
+                .registry()
+                .register(&mut SourceFd(&raw), Token(id), both);
+            registered.map_err(|error| Error::from_io("epoll_ctl", "", &error))?;
+            let limits = Limits {
+                params_bytes: self.brief.limits.params_bytes,
+                params_count: self.brief.limits.params_count,
+            };
+            let client = Client {
+                socket,
+                connection: Connection::new(limits),
+                // Its request is on its way.
+                wait: Wait::Request,
+                since: clock::now(),
+                served: 0,
+            };
+            self.clients.insert(id, client);
+            if self.attend(id) {
+                again.push(id);
+            }
+        }
+        again.push(LISTENER.0);
+        Ok(())
+    }
+
+    fn is_allowed(&self, socket: &OwnedFd) -> bool {
+        let allowed = &self.brief.allowed_clients;
+        if allowed.is_empty() {
+            return true;
+        }
+        match socket::peer_address(socket.as_fd()) {
+            Ok(None) => true,
+            Ok(Some(peer)) if allowed.iter().any(|a| a.to_canonical() == peer) => true,
+            Ok(Some(peer)) => {
+                log::error!("Connection disallowed: IP address '{peer}' has been dropped.");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Closes the connection that has waited the longest, one that is not being answered if there is any.
+    fn make_room(&mut self) {
+        let oldest = self
+            .clients
+            .iter()
+            .min_by_key(|(_, client)| (client.wait == Wait::Room, client.since))
+            .map(|(id, _)| *id);
+        if let Some(id) = oldest {
+            self.close(id);
+        }
+    }
+
+    /// Writes and reads what can be. `true`: there may be more to read; the others have their turn first.
+    fn attend(&mut self, id: usize) -> bool {
+        let Some(mut client) = self.clients.remove(&id) else {
+            return false;
+        };
+        let outcome = self.exchange(&mut client);
+        if outcome == Outcome::Over {
+            if self.clients.is_empty() {
+                self.idle_since = clock::now();
+            }
+            return false;
+        }
+        self.clients.insert(id, client);
+        outcome == Outcome::More
+    }
+
+    fn exchange(&self, client: &mut Client) -> Outcome {
+        let pages = Pages::new(self.brief);
+        let mut snapshot = || self.snapshot();
+        let mut buffer = [0; READ_BYTES];
+        let mut outcome = Outcome::More;
+        for _ in 0..READS {
+            let connection = &mut client.connection;
+            let wait = connection.wait();
+            let progress = match wait {
+                Wait::Over => return Outcome::Over,
+                Wait::Room => {
+                    let sent = socket::send(client.socket.as_fd(), connection.pending());
+                    if let Ok(Progress::Done(count)) = sent {
+                        connection.written(count, &pages, &mut snapshot);
+                    }
+                    sent
+                }
+                Wait::Idle | Wait::Request => {
+                    let received = socket::receive(client.socket.as_fd(), &mut buffer);
+                    match received {
+                        Ok(Progress::Done(0)) => return Outcome::Over,
+                        Ok(Progress::Done(count)) => {
+                            connection.receive(&buffer[..count], &pages, &mut snapshot);
+                        }
+                        Ok(Progress::WouldBlock) | Err(_) => {}
+                    }
+                    received
+                }
+            };
+            match progress {
+                Ok(Progress::Done(_)) => {}
+                Ok(Progress::WouldBlock) => {
+                    outcome = Outcome::Waits;
+                    break;
+                }
+                Err(_) => return Outcome::Over,
+            }
+        }
+        let wait = client.connection.wait();
+        if wait == Wait::Over {
+            return Outcome::Over;
+        }
+        if self.leaving.is_some() && wait == Wait::Idle {
+            return Outcome::Over;
+        }
+        // Bytes that trickle in begin no new time, and one that never asked anything has no longer than a request has.
+        let served = client.connection.served();
+        let wait = match wait {
+            Wait::Idle if served == 0 => Wait::Request,
+            wait => wait,
+        };
+        if wait != client.wait || served != client.served {
+            client.wait = wait;
+            client.served = served;
+            client.since = clock::now();
+        }
+        outcome
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let brief = self.brief;
+        snapshot::take(
+            &brief.pool,
+            brief.pm.name(),
+            brief.started,
+            &self.board,
+            self.pool.as_fd(),
+        )
+    }
+}
+
+/// What became of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It waits for the client.
+    Waits,
+    /// It can be gone on with at once.
+    More,
+    /// It is to be closed.
+    Over,
+}

@@ -1,0 +1,58 @@
+//! Another process' memory, as far as one can get at it. Everything in it may be a lie.
+
+/// The longest text that is taken over, bytes: php-fpm's.
+pub(super) const TEXT_BYTES: usize = 1023;
+
+/// Memory that can be read.
+pub(super) trait Memory {
+    /// Fills `to` with what is at `address`. `None`: not all of it can be read.
+    fn read(&self, address: u64, to: &mut [u8]) -> Option<()>;
+}
+
+/// Reads numbers and texts, so many times and no more.
+pub(super) struct Reader<'m> {
+    memory: &'m dyn Memory,
+    reads_left: u32,
+}
+
+impl<'m> Reader<'m> {
+    pub(super) fn new(memory: &'m dyn Memory, reads: u32) -> Reader<'m> {
+        Reader {
+            memory,
+            reads_left: reads,
+        }
+    }
+
+    pub(super) fn bytes(&mut self, base: u64, offset: u32, to: &mut [u8]) -> Option<()> {
+        self.reads_left = self.reads_left.checked_sub(1)?;
+        self.memory.read(base.checked_add(u64::from(offset))?, to)
+    }
+
+    pub(super) fn byte(&mut self, base: u64, offset: u32) -> Option<u8> {
+        let mut byte = [0];
+        self.bytes(base, offset, &mut byte)?;
+        Some(byte[0])
+    }
+
+    pub(super) fn number(&mut self, base: u64, offset: u32) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.bytes(base, offset, &mut bytes)?;
+        Some(u32::from_ne_bytes(bytes))
+    }
+
+    pub(super) fn word(&mut self, base: u64, offset: u32) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.bytes(base, offset, &mut bytes)?;
+        Some(u64::from_ne_bytes(bytes))
+    }
+
+    /// The first `length` bytes of a text, cut at [`TEXT_BYTES`] and at a zero byte.
+    pub(super) fn text(&mut self, base: u64, offset: u32, length: u64) -> Option<Vec<u8>> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(TEXT_BYTES);
+        let mut text = vec![0; length];
+        self.bytes(base, offset, &mut text)?;
+        let end = text.iter().position(|byte| *byte == 0).unwrap_or(length);
+        text.truncate(end);
+        Some(text)
+    }
+}

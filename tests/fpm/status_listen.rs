@@ -1,0 +1,195 @@
+//! `pm.status_listen` answers what php-fpm answers there, byte for byte.
+
+use crate::both::{OURS, STOCK, is_stock_there};
+use crate::support::fcgi::{Client, Params};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running daemon of either program.
+struct Server {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(program: &str, pages: &str) -> Server {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().display().to_string();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))
+            .expect("it is ours");
+        let user = if nix::unistd::geteuid().is_root() {
+            "user = www-data\ngroup = www-data\n"
+        } else {
+            ""
+        };
+        let text = format!(
+            "[global]\nerror_log = {path}/log\ndaemonize = no\n[www]\nlisten = {path}/main.sock\n{user}\
+             listen.mode = 0604\npm = static\npm.max_children = 2\npm.status_listen = {path}/status.sock\n{pages}"
+        );
+        let file = directory.path().join("fpm.conf");
+        std::fs::write(&file, text).expect("writable");
+        let child = Command::new(program)
+            .args(["-F", "-n", "-y"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it can be run");
+        let server = Server { child, directory };
+        // Both workers of the pool are up.
+        server.until(|| {
+            let path = server.path("status.sock");
+            path.exists() && server.ask("GET", "/", "").is_some_and(|_| true)
+        });
+        server
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn until(&self, mut is_so: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !is_so() {
+            assert!(Instant::now() < end, "waited in vain");
+            let _ = nix::poll::poll(&mut [], 10_u8);
+        }
+    }
+
+    /// Headers without PHP's own about itself, and the body; standard error.
+    fn ask(&self, method: &str, uri: &str, query: &str) -> Option<(String, String, String)> {
+        let mut client = Client::connect(&self.path("status.sock")).ok()?;
+        let params = Params::get(Path::new("/nowhere"), "x.php", query)
+            .with("SCRIPT_NAME", uri)
+            .with("REQUEST_METHOD", method);
+        let answer = client.request(&params, b"").ok()?;
+        let text = answer.text();
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let head: Vec<&str> = head
+            .split("\r\n")
+            .filter(|line| !line.starts_with("X-Powered-By: "))
+            .collect();
+        Some((head.join("\n"), body.to_owned(), answer.error_text()))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// Every number becomes `#`, and every blank run one blank: what is padded to the length of a number differs with it.
+fn masked(text: &str) -> String {
+    let mut masked = String::new();
+    for character in text.chars() {
+        let character = if character.is_ascii_digit() {
+            '#'
+        } else {
+            character
+        };
+        if !((character == '#' || character == ' ') && masked.ends_with(character)) {
+            masked.push(character);
+        }
+    }
+    masked
+}
+
+/// The numbers that have to be the same, too.
+fn counted(body: &str) -> Vec<(String, String)> {
+    // Times differ; of a unix socket's queue php-fpm knows nothing.
+    const OTHER: [&str; 7] = [
+        "start time",
+        "start since",
+        "listen queue len",
+        "max listen queue",
+        "listen queue",
+        "pid",
+        "request duration",
+    ];
+    let value: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    let mut all = Vec::new();
+    let objects = std::iter::once(&value).chain(value["processes"].as_array().into_iter().flatten());
+    for object in objects {
+        for (name, value) in object.as_object().expect("an object") {
+            if !OTHER.contains(&name.as_str()) && name != "processes" {
+                all.push((name.clone(), value.to_string()));
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+fn compare(stock: &Server, ours: &Server, uris: &[&str]) {
+    for uri in uris {
+        for query in [
+            "",
+            "full",
+            "json",
+            "json&full",
+            "xml",
+            "xml&full",
+            "html",
+            "html&full",
+            "openmetrics",
+            "full&openmetrics",
+        ] {
+            for method in ["GET", "HEAD", "POST"] {
+                let both = [stock, ours].map(|server| server.ask(method, uri, query).expect("an answer"));
+                let [theirs, own] = both.map(|(head, body, error)| (head, masked(&body), error));
+                assert_eq!(theirs, own, "{method} {uri}?{query}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_status_address_answers_as_php_fpm_s_does() {
+    if !is_stock_there() {
+        return;
+    }
+    let pages = "pm.status_path = /st\nping.path = /ping\nping.response = \"a <b>\"\n";
+    let (stock, ours) = (Server::start(STOCK, pages), Server::start(OURS, pages));
+    let both = [&stock, &ours];
+    for server in both {
+        server.until(|| {
+            let (_, body, _) = server.ask("GET", "/st", "full").expect("an answer");
+            body.matches("state:                Idle").count() == 2
+        });
+    }
+    compare(&stock, &ours, &["/st", "/ping"]);
+    let [theirs, own] =
+        both.map(|server| counted(&server.ask("GET", "/st", "json&full").expect("an answer").1));
+    assert_eq!(theirs, own);
+    // Whoever may connect to the pool may connect here.
+    use std::os::unix::fs::MetadataExt;
+    let [theirs, own] = both.map(|server| {
+        let data = std::fs::metadata(server.path("status.sock")).expect("a socket");
+        (format!("{:o}", data.mode()), data.uid(), data.gid())
+    });
+    assert_eq!(theirs, own);
+    // No script is run here; php-fpm finds none.
+    compare(&stock, &ours, &["/none"]);
+}
+
+#[test]
+fn without_a_path_the_status_is_the_root() {
+    if !is_stock_there() {
+        return;
+    }
+    let (stock, ours) = (Server::start(STOCK, ""), Server::start(OURS, ""));
+    for server in [&stock, &ours] {
+        server.until(|| {
+            let (_, body, _) = server.ask("GET", "/", "full").expect("an answer");
+            body.matches("state:                Idle").count() == 2
+        });
+    }
+    compare(&stock, &ours, &["/", "/ping"]);
+}

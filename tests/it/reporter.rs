@@ -1,0 +1,331 @@
+//! `status_listen`: the status while every worker is busy, after a reload, after the reporter's death, and among
+//! clients that mean harm.
+
+use crate::support::daemon::{Daemon, php_pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{is_root, process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// A pool of one worker with a status address; its scripts can wait at `gate`, a FIFO.
+fn start(settings: &str) -> Daemon {
+    let daemon = Daemon::start(|dir| pool(dir, settings));
+    nix::unistd::mkfifo(
+        &daemon.dir.join("gate"),
+        nix::sys::stat::Mode::from_bits_truncate(0o666),
+    )
+    .expect("FIFO");
+    daemon.write("wait.php", "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
+    daemon.write("a.php", "<?php echo 'a';");
+    daemon
+}
+
+fn pool(dir: &Path, settings: &str) -> String {
+    let settings = format!(
+        "pm = \"static\"\nmax_children = 1\nstatus_listen = \"{}/status.sock\"\nping.path = \"/ping\"\n{settings}",
+        dir.display()
+    );
+    let user = if is_root() { "user = \"www-data\"\n" } else { "" };
+    let listen = format!(
+        "listen = {{ address = \"{}/www.sock\", mode = \"0666\" }}\n",
+        dir.display()
+    );
+    php_pool(dir, &format!("{listen}{user}{settings}"), "")
+}
+
+fn reporters(daemon: &Daemon) -> Vec<u32> {
+    let mut all = process::children(daemon.pid());
+    all.retain(|pid| process::title(*pid) == "forkyard: reporter www");
+    all
+}
+
+fn ask(daemon: &Daemon, uri: &str, query: &str) -> String {
+    let mut client = Client::connect(&daemon.dir.join("status.sock")).expect("connect");
+    let params = Params::get(&daemon.dir, "", query).with("SCRIPT_NAME", uri);
+    let answer = client.request(&params, b"").expect("answer");
+    assert!(answer.ended);
+    answer.body()
+}
+
+fn field(text: &str, name: &str) -> String {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    let value = value.unwrap_or_else(|| panic!("no {name} in {text}"));
+    value.trim().to_owned()
+}
+
+#[test]
+fn the_status_is_told_while_every_worker_is_busy() {
+    let daemon = start("");
+    assert!(reporters(&daemon).is_empty(), "nobody has asked");
+    let mut busy = daemon.client("www");
+    busy.send(&Params::get(&daemon.dir, "wait.php", "x=1"), b"")
+        .expect("send");
+    until("a busy worker", || {
+        let text = ask(&daemon, "/", "full");
+        text.contains("\nstate:                Running\n").then_some(())
+    });
+    let text = ask(&daemon, "/", "full");
+    assert_eq!(field(&text, "pool:"), "www");
+    assert_eq!(field(&text, "idle processes:"), "0");
+    assert_eq!(field(&text, "active processes:"), "1");
+    assert_eq!(field(&text, "request URI:"), "/wait.php?x=1");
+    // What waits behind it is seen, too.
+    let mut waiting = daemon.client("www");
+    waiting
+        .send(&Params::get(&daemon.dir, "a.php", ""), b"")
+        .expect("send");
+    assert_eq!(field(&ask(&daemon, "/", ""), "listen queue:"), "1");
+    for (query, text) in [
+        ("json", "\"active processes\":1"),
+        ("xml", "<active-processes>1</active-processes>"),
+        ("html&full", "<th>active processes</th><td>1</td>"),
+        ("openmetrics", "phpfpm_active_processes 1"),
+    ] {
+        let said = ask(&daemon, "/", query);
+        assert!(said.contains(text), "{query}: {said}");
+    }
+    assert_eq!(ask(&daemon, "/ping", ""), "pong");
+    assert_eq!(ask(&daemon, "/a.php", ""), "File not found.\n");
+    drop(fs::OpenOptions::new().write(true).open(daemon.dir.join("gate")));
+    assert_eq!(busy.answer().expect("answer").body(), "through");
+    assert_eq!(waiting.answer().expect("answer").body(), "a");
+}
+
+#[test]
+fn the_reporter_is_nobody_in_particular() {
+    let daemon = start("env = { SECRET = \"of www\" }\n");
+    ask(&daemon, "/", "");
+    let [reporter] = reporters(&daemon)[..] else {
+        panic!("one reporter");
+    };
+    if is_root() {
+        let worker = daemon.wait_for_workers("www", 1)[0];
+        for line in ["Uid", "Gid", "Groups"] {
+            assert_eq!(
+                process::status_line(reporter, line),
+                process::status_line(worker, line)
+            );
+        }
+    }
+    assert_eq!(process::status_line(reporter, "NoNewPrivs").as_deref(), Some("1"));
+    assert_eq!(process::status_line(reporter, "Threads").as_deref(), Some("1"));
+    let environment = fs::read(format!("/proc/{reporter}/environ")).unwrap_or_default();
+    assert!(!String::from_utf8_lossy(&environment).contains("SECRET"));
+    // It can't write to the scoreboard: no descriptor of it is for writing, no mapping either.
+    let maps = fs::read_to_string(format!("/proc/{reporter}/maps")).expect("maps");
+    let boards: Vec<&str> = maps
+        .lines()
+        .filter(|line| line.contains("memfd:forkyard"))
+        .collect();
+    assert!(
+        boards.iter().all(|line| line.contains(" r--s ")) && !boards.is_empty(),
+        "{maps}"
+    );
+    let descriptors = fs::read_dir(format!("/proc/{reporter}/fd")).expect("fd").count();
+    assert!(descriptors < 14, "{descriptors}");
+    let mut boards = 0;
+    for entry in fs::read_dir(format!("/proc/{reporter}/fd"))
+        .expect("fd")
+        .flatten()
+    {
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        if target.to_string_lossy().contains("memfd:forkyard") {
+            boards += 1;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let info = fs::read_to_string(format!("/proc/{reporter}/fdinfo/{name}")).expect("fdinfo");
+            let flags = info
+                .lines()
+                .find_map(|line| line.strip_prefix("flags:"))
+                .expect("flags");
+            assert!(flags.trim().ends_with('0'), "opened for reading: {flags}");
+        }
+    }
+    assert!(boards <= 1);
+}
+
+#[test]
+fn a_reload_shows_the_new_workers() {
+    let daemon = start("");
+    for _ in 0..5 {
+        assert_eq!(daemon.get("www", "a.php").body(), "a");
+    }
+    let before = ask(&daemon, "/", "");
+    assert_eq!(field(&before, "accepted conn:"), "5");
+    let old = reporters(&daemon);
+    let text = pool(&daemon.dir, "").replace("max_children = 1", "max_children = 2");
+    daemon.write("forkyard.toml", &text);
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("the new workers serve");
+    let after = until("the new generation's status", || {
+        let text = ask(&daemon, "/", "");
+        (field(&text, "total processes:") == "2").then_some(text)
+    });
+    assert_eq!(field(&after, "accepted conn:"), "0");
+    assert!(reporters(&daemon).iter().all(|pid| !old.contains(pid)));
+    // The address goes with the setting.
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("status_listen"))
+        .collect();
+    daemon.write("forkyard.toml", &lines.join("\n"));
+    daemon.signal(Signal::SIGUSR2);
+    until("the address to be closed", || {
+        (!daemon.dir.join("status.sock").exists()).then_some(())
+    });
+    until("the reporter to be gone", || {
+        reporters(&daemon).is_empty().then_some(())
+    });
+    assert_eq!(daemon.get("www", "a.php").body(), "a");
+}
+
+#[test]
+fn a_pool_that_moves_keeps_its_status_address() {
+    let daemon = start("");
+    ask(&daemon, "/", "");
+    let text = pool(&daemon.dir, "").replace("/www.sock", "/other.sock");
+    daemon.write("forkyard.toml", &text);
+    daemon.signal(Signal::SIGUSR2);
+    until("the new socket", || {
+        daemon.dir.join("other.sock").exists().then_some(())
+    });
+    assert_eq!(daemon.get("other", "a.php").body(), "a");
+    until("the moved pool's status", || {
+        let text = ask(&daemon, "/", "");
+        (field(&text, "accepted conn:") == "1").then_some(())
+    });
+}
+
+#[test]
+fn the_death_of_a_reporter_harms_nobody() {
+    let mut daemon = start("");
+    let worker = daemon.wait_for_workers("www", 1);
+    for _ in 0..3 {
+        ask(&daemon, "/", "");
+        for pid in reporters(&daemon) {
+            process::signal(pid, Signal::SIGKILL);
+        }
+        assert_eq!(daemon.get("www", "a.php").body(), "a");
+    }
+    daemon.wait_for_count("the reporter is not well", 3);
+    ask(&daemon, "/", "");
+    assert_eq!(daemon.wait_for_workers("www", 1), worker);
+    let last = reporters(&daemon);
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    assert!(last.iter().all(|pid| !process::runs(*pid)));
+    assert!(!daemon.dir.join("status.sock").exists());
+}
+
+#[test]
+fn hostile_clients_keep_nobody_from_the_status() {
+    let daemon = start("");
+    let path = daemon.dir.join("status.sock");
+    ask(&daemon, "/", "");
+    // A thousand that say nothing, or half a record, or nonsense; all stay connected.
+    let mut clients = Vec::new();
+    for index in 0..1000 {
+        let mut stream = UnixStream::connect(&path).expect("connect");
+        let bytes: &[u8] = match index % 4 {
+            0 => b"",
+            1 => &[1, 1, 0, 1, 0, 8, 0],
+            2 => b"GET / HTTP/1.1\r\n\r\n",
+            _ => &[1, 9, 0, 0, 0, 0, 0, 0],
+        };
+        // One that was closed to make room can't be written to.
+        let _ = std::io::Write::write_all(&mut stream, bytes);
+        clients.push(stream);
+    }
+    assert_eq!(field(&ask(&daemon, "/", ""), "pool:"), "www");
+    let [reporter] = reporters(&daemon)[..] else {
+        panic!("one reporter, and the first");
+    };
+    let open = fs::read_dir(format!("/proc/{reporter}/fd")).expect("fd").count();
+    assert!(open < 150, "{open} descriptors");
+    // One that asks and never reads is no reason to grow.
+    let mut greedy = Client::connect(&path).expect("connect").kept();
+    let params = Params::get(&daemon.dir, "", "full").with("SCRIPT_NAME", "/");
+    for _ in 0..200 {
+        if greedy.send(&params, b"").is_err() {
+            break;
+        }
+    }
+    assert_eq!(ask(&daemon, "/ping", ""), "pong");
+    let kept = process::status_line(reporter, "VmHWM").expect("VmHWM");
+    let kilobytes: u64 = kept
+        .split_whitespace()
+        .next()
+        .and_then(|n| n.parse().ok())
+        .expect("kB");
+    assert!(kilobytes < 40_000, "{kept}");
+    // All that are silent are closed in the end.
+    for mut stream in clients {
+        stream
+            .set_read_timeout(Some(crate::support::PATIENCE))
+            .expect("timeout");
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+    assert_eq!(daemon.get("www", "a.php").body(), "a");
+}
+
+#[test]
+fn a_reporter_that_nobody_asks_leaves_and_comes_back() {
+    let daemon = start("");
+    let mut kept = Client::connect(&daemon.dir.join("status.sock"))
+        .expect("connect")
+        .kept();
+    let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/");
+    for _ in 0..3 {
+        assert_eq!(
+            field(&kept.request(&params, b"").expect("answer").body(), "pool:"),
+            "www"
+        );
+    }
+    let first = reporters(&daemon);
+    assert_eq!(first.len(), 1);
+    drop(kept);
+    until("the reporter to leave", || {
+        reporters(&daemon).is_empty().then_some(())
+    });
+    ask(&daemon, "/", "");
+    assert_ne!(reporters(&daemon), first);
+    assert!(!daemon.log().contains("not well"), "{}", daemon.log());
+}
+
+/// A client that keeps its connection and says nothing costs no system call.
+#[test]
+fn a_reporter_that_waits_makes_no_system_calls() {
+    let daemon = start("");
+    let mut kept = Client::connect(&daemon.dir.join("status.sock"))
+        .expect("connect")
+        .kept();
+    let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/");
+    // The pool has come up, and the master has nothing left to do.
+    until("an idle worker", || {
+        let text = kept.request(&params, b"").expect("answer").body();
+        (field(&text, "idle processes:") == "1").then_some(())
+    });
+    assert_eq!(daemon.get("www", "a.php").body(), "a");
+    let reporter = reporters(&daemon)[0];
+    let calls = |pid: u32| {
+        let switches = process::status_line(pid, "voluntary_ctxt_switches").expect("it runs");
+        switches.parse::<u64>().expect("a number")
+    };
+    let both = [reporter, daemon.pid()];
+    until("both to sleep", || {
+        let before = both.map(calls);
+        crate::support::pause();
+        let is_asleep = both.iter().all(|pid| process::state(*pid) == Some('S'));
+        (is_asleep && both.map(calls) == before).then_some(())
+    });
+    let before = both.map(calls);
+    // Something else takes its time meanwhile.
+    for _ in 0..100 {
+        crate::support::pause();
+    }
+    assert_eq!(both.map(calls), before, "nobody woke");
+    kept.request(&params, b"").expect("answer");
+}
