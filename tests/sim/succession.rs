@@ -42,6 +42,8 @@ impl World {
         for generation in self.generations.values_mut() {
             generation.notify = Notify::default();
         }
+        // What was found slow by the one that is gone, the next finds slow again.
+        self.workers.values_mut().for_each(|worker| worker.traced = None);
         for pool in self.pools.values_mut() {
             (pool.watched, pool.told, pool.wanted) = (false, false, None);
         }
