@@ -14,6 +14,7 @@ use super::pool::Pool;
 use super::slots::Slots;
 use super::timers::Timer;
 use super::watchdog::{self, Watchdog};
+use crate::config::ProcessManager;
 
 impl Manager {
     /// Takes in what was left. Only before anything else was.
@@ -29,8 +30,13 @@ impl Manager {
         for pool in adopted.pools {
             self.pools.entry(pool).or_insert_with(Pool::new);
         }
+        let ids: Vec<GenerationId> = adopted.generations.iter().map(|it| it.generation).collect();
         for generation in adopted.generations {
             self.adopt_generation(generation, step);
+        }
+        // Only now is it known how many workers there are in all.
+        for id in ids {
+            self.resume(id, step);
         }
     }
 
@@ -62,14 +68,24 @@ impl Manager {
             pool.serving = Some(id);
             generation.stage = Stage::Serving;
         }
-        let pm = generation.policy.pm;
-        let is_timed = generation.watchdog != Watchdog::Off;
         self.generations.insert(id, generation);
         for worker in known {
             self.adopt_worker(id, worker, step);
         }
-        if serves {
-            self.open_for_work(adopted.pool, id, pm, step);
+    }
+
+    /// Lets an adopted generation do what it did before: serve, or leave.
+    fn resume(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let (pool, pm) = (generation.pool, generation.policy.pm);
+        let is_timed = generation.watchdog != Watchdog::Off;
+        if generation.stage == Stage::Serving {
+            self.open_for_work(pool, id, pm, step);
+            if matches!(pm, ProcessManager::Static { .. }) {
+                self.fill(id, step);
+            }
         } else {
             self.leave(id, leave::Cause::Leave, step);
         }
