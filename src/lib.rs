@@ -6,6 +6,7 @@
 //! * [`cli`]: the command line.
 //! * [`config`]: what the operator wrote, turned into what it means.
 //! * [`confine`]: what is closed to a pool beyond the rights of its user.
+//! * [`control`]: orders for the running daemon, over a unix socket.
 //! * [`estate`]: what a master leaves to the next one.
 //! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
 //! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
@@ -28,6 +29,7 @@ pub mod abi;
 pub mod cli;
 pub mod config;
 pub mod confine;
+pub mod control;
 pub mod estate;
 pub mod fastcgi;
 pub mod keeper;

@@ -40,8 +40,8 @@ mod effects;
 pub mod event;
 mod run;
 
-pub use effects::{ApplyError, Handlers};
+pub use effects::{ApplyError, Handlers, RunError};
 pub(crate) use effects::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
 pub use manager::{Headcount, Manager};
-pub use run::{Persona, RunError, run};
+pub use run::{Persona, ReadConfig, run};
 pub(crate) use run::{run_with, say_findings};

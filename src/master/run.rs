@@ -1,9 +1,10 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source, Totals, UpgradeError};
+use super::effects::{Edge, Extent, Handlers, RunError, SIGNALS, Source, Totals, UpgradeError};
 use super::event::{Event, Wanted};
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
+use crate::control::protocol::{Answer, Complaint, Request};
 use crate::estate::document::Stopping;
 use crate::estate::{self, Heritage};
 use crate::logs::Log;
@@ -14,64 +15,21 @@ use crate::tick::Tick;
 use mio::{Events, Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
-use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Events taken at once.
 const EVENTS: usize = 256;
-
-/// Why the daemon did not start, or ended.
-#[derive(Debug)]
-pub enum RunError {
-    /// The configuration can't be applied.
-    Apply(ApplyError),
-    /// The log can't be opened.
-    Log(crate::logs::LogError),
-    /// A system call failed.
-    System(sys::Error),
-    /// The pid file can't be written.
-    Pid(PathBuf, io::Error),
-    /// Not one worker could be made at the start.
-    NoWorker,
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Apply(error) => error.fmt(f),
-            RunError::Log(error) => error.fmt(f),
-            RunError::System(error) => error.fmt(f),
-            RunError::Pid(path, error) => {
-                write!(f, "Unable to create the PID file ({}): {error}", path.display())
-            }
-            RunError::NoWorker => f.write_str("no worker could be made"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RunError::Apply(error) => Some(error),
-            RunError::Log(error) => Some(error),
-            RunError::System(error) => Some(error),
-            RunError::Pid(_, error) => Some(error),
-            RunError::NoWorker => None,
-        }
-    }
-}
-
-impl From<sys::Error> for RunError {
-    fn from(error: sys::Error) -> RunError {
-        RunError::System(error)
-    }
-}
+/// Orders carried out between two looks at everything else.
+const ORDERS: usize = 16;
 
 fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System(sys::Error::from_io(call, "", &error))
 }
+
+/// Reads a configuration, or says what is wrong with it.
+pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 
 /// What is the daemon's own when the same master runs under different names.
 pub struct Persona {
@@ -79,8 +37,8 @@ pub struct Persona {
     pub name: &'static str,
     /// The word before the colon in process titles.
     pub title: &'static str,
-    /// Reads the configuration anew. `None`: it can't be used, which is said in the log.
-    pub reload: Box<dyn FnMut() -> Option<Config>>,
+    /// Reads the configuration anew. What is wrong with one that can't be used is said in the log, too.
+    pub reload: ReadConfig,
 }
 
 impl Persona {
@@ -94,17 +52,17 @@ impl Persona {
     }
 }
 
-fn reload(path: &Path) -> Option<Config> {
+fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
     match config::load(path) {
         Ok(loaded) => {
             say_findings(&loaded.warnings);
-            Some(loaded.config)
+            Ok(loaded.config)
         }
         Err(errors) => {
             for line in errors.to_string().lines() {
                 log::error!("{line}");
             }
-            None
+            Err(Complaint::list(&errors))
         }
     }
 }
@@ -149,6 +107,7 @@ pub(crate) fn run_with(
     sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
+    let control = config.global.control.clone();
     let interval = config.global.systemd_interval;
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
@@ -169,16 +128,21 @@ pub(crate) fn run_with(
     if let Some(store) = store {
         edge.open_store(store, &stored, &manager);
     }
-    let wanted = match edge.prepare(config) {
+    let (wanted, _) = match edge.prepare(config, Extent::All) {
         Ok(wanted) => wanted,
         Err(error) => match before.filter(|_| adopted.is_some()) {
             Some(before) => {
                 log::error!("the configuration can't be applied, the one before it stays in force: {error}");
-                edge.prepare(before).map_err(RunError::Apply)?
+                edge.prepare(before, Extent::All).map_err(RunError::Apply)?
             }
             None => return Err(RunError::Apply(error)),
         },
     };
+    match edge.open_control(control.as_deref()) {
+        Ok(()) => {}
+        Err(error) if adopted.is_some() => log::error!("{error}"),
+        Err(error) => return Err(RunError::Control(error)),
+    }
     edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
@@ -209,6 +173,7 @@ pub(crate) fn run_with(
     master.edge.end_reporters();
     master.edge.remove_socket_files();
     master.edge.clear_store();
+    master.edge.remove_control_file();
     if let Some(path) = &pid_file {
         let _ = std::fs::remove_file(path);
     }
@@ -319,7 +284,7 @@ struct Master {
     notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
     bulletin: Option<Bulletin>,
-    reload: Box<dyn FnMut() -> Option<Config>>,
+    reload: ReadConfig,
     actions: Vec<super::action::Action>,
     /// The daemon is ending.
     stopping: Option<Stopping>,
@@ -357,7 +322,7 @@ impl Master {
             }
             self.continue_upgrade();
             self.edge.save(&self.manager, self.stopping);
-            let timeout = if again.is_empty() {
+            let timeout = if again.is_empty() && !self.edge.has_orders() {
                 self.timeout()
             } else {
                 Some(Duration::ZERO)
@@ -382,6 +347,12 @@ impl Master {
                     again.push(source);
                 }
                 self.settle();
+            }
+            for _ in 0..ORDERS {
+                let Some((asker, request)) = self.edge.next_order() else {
+                    break;
+                };
+                self.obey(asker, &request);
             }
             let manager = &self.manager;
             self.edge
@@ -476,6 +447,7 @@ impl Master {
                 self.edge.perform(action);
             }
         }
+        self.edge.finish_reload();
     }
 
     fn take_signals(&mut self) {
@@ -505,7 +477,9 @@ impl Master {
                     if invocation::get().is_some_and(Invocation::is_replaced) {
                         self.upgrade();
                     } else {
-                        self.reload();
+                        if let Err(answer) = self.reload(Extent::Changed, None) {
+                            log::debug!("{answer:?}");
+                        }
                         self.tell_ready();
                     }
                 }
@@ -558,7 +532,9 @@ impl Master {
 
     fn upgrade_failed(&mut self, error: &UpgradeError) {
         log::error!("the new program can't take over, this one goes on: {error}");
-        self.reload();
+        if let Err(answer) = self.reload(Extent::Changed, None) {
+            log::debug!("{answer:?}");
+        }
         self.tell_ready();
     }
 
@@ -577,25 +553,63 @@ impl Master {
         }
     }
 
-    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on.
-    fn reload(&mut self) {
+    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
+    /// is given back. Otherwise `asker` is answered once the reload is done.
+    fn reload(&mut self, extent: Extent, asker: Option<u64>) -> Result<(), Answer> {
         log::info!("Reloading in progress ...");
-        let Some(config) = (self.reload)() else {
-            log::error!("the configuration is not reloaded, the old one stays in force");
-            return;
+        let refused = |errors| Answer::Error {
+            message: "the configuration is not reloaded, the old one stays in force".to_owned(),
+            errors,
+        };
+        let config = match (self.reload)() {
+            Ok(config) => config,
+            Err(errors) => {
+                log::error!("the configuration is not reloaded, the old one stays in force");
+                return Err(refused(errors));
+            }
         };
         let global = config.global.clone();
-        match self.edge.prepare(config) {
-            Ok(wanted) => {
+        match self.edge.prepare(config, extent) {
+            Ok((wanted, changes)) => {
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }
+                if let Err(error) = self.edge.open_control(global.control.as_deref()) {
+                    log::error!("the control socket stays where it was: {error}");
+                }
                 self.set_bulletin(global.systemd_interval);
+                self.edge.begin_reload(changes, asker);
                 self.tell(Event::Apply(wanted));
+                Ok(())
             }
             Err(error) => {
-                log::error!("the configuration is not reloaded, the old one stays in force: {error}")
+                log::error!("the configuration is not reloaded, the old one stays in force: {error}");
+                Err(refused(vec![Complaint::text(error.to_string())]))
             }
         }
+    }
+
+    /// Does what somebody asked for over the control socket.
+    fn obey(&mut self, asker: u64, request: &Request) {
+        let answer = match request {
+            Request::Ping {} => Answer::Pong {
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            Request::Status {} => Answer::Status(self.edge.status()),
+            Request::Reload { all } => {
+                let extent = if *all { Extent::All } else { Extent::Changed };
+                if let Some(notifier) = &self.notifier {
+                    notifier.tell_reloading();
+                }
+                let result = self.reload(extent, Some(asker));
+                self.tell_ready();
+                match result {
+                    Ok(()) => return,
+                    Err(answer) => answer,
+                }
+            }
+        };
+        self.edge.answer(asker, &answer);
     }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
-const STATIC: &str = "pm = \"static\"\nmax_children = 3\n";
+const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 
 /// A daemon under a keeper.
 struct Kept {

@@ -100,7 +100,11 @@ fn a_socket_that_was_passed_is_served_and_left() {
 fn descriptors_are_left_with_the_service_manager() {
     let dir = directory();
     let path = dir.path();
-    std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
+    std::fs::write(
+        path.join("forkyard.toml"),
+        php_pool(path, &format!("{STATIC}reload = \"always\"\n"), ""),
+    )
+    .expect("configuration");
     let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
     socket
         .set_read_timeout(Some(crate::support::PATIENCE))

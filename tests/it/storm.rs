@@ -45,8 +45,9 @@ impl Storm {
         let dir = directory();
         let path = dir.path().to_owned();
         let address = free_address();
-        let dynamic = "pm = \"dynamic\"\nmax_children = 6\nstart_servers = 2\nmin_spare_servers = 1\nmax_spare_servers = 3\n";
-        let ondemand = format!("listen = \"{address}\"\npm = \"ondemand\"\nmax_children = 4\n");
+        let dynamic = "pm = \"dynamic\"\nmax_children = 6\nstart_servers = 2\nmin_spare_servers = 1\nmax_spare_servers = 3\nreload = \"always\"\n";
+        let ondemand =
+            format!("listen = \"{address}\"\npm = \"ondemand\"\nmax_children = 4\nreload = \"always\"\n");
         let text = format!(
             "[global]\nprocess_control_timeout = \"20s\"\n{}{}",
             pool(&path, "www", dynamic, PHP),

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const STATIC: &str = "pm = \"static\"\nmax_children = 3\n";
+const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 
 /// A daemon whose programs are copies in a directory of its own.
 struct Installed {
@@ -96,7 +96,8 @@ fn replace(path: &Path, bytes: &[u8]) {
 
 #[test]
 fn another_program_takes_over_with_workers_and_requests() {
-    let installed = Installed::start(STATIC);
+    // Nothing of the pool has changed, and yet it is replaced.
+    let installed = Installed::start("pm = \"static\"\nmax_children = 3\n");
     let daemon = &installed.daemon;
     let before = daemon.wait_for_workers("www", 3);
     let mut held = installed.hold();

@@ -86,6 +86,9 @@ impl Edge {
             }
         }
         choose_serving(&mut adopted, &plan.pools);
+        for generation in adopted.generations.iter().filter(|generation| generation.serves) {
+            self.serves(generation.pool, generation.generation);
+        }
         let workers = adopted.generations.iter().map(|it| it.workers.len());
         log::info!(
             "{} pools and {} workers go on",
@@ -118,6 +121,8 @@ impl Edge {
             listener: listener.map_err(|error| error.to_string())?,
             queue,
             watched: false,
+            latest: None,
+            serving: None,
         };
         self.pools.insert(PoolId(pool.id), edge);
         Ok(PoolId(pool.id))

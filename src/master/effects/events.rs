@@ -39,6 +39,11 @@ impl Edge {
                 false
             }
             Source::Rehearsal => self.hear_rehearsal(),
+            Source::Control => self.accept_control(),
+            Source::ControlSession(id) => {
+                self.attend_session(id);
+                false
+            }
         }
     }
 
@@ -78,6 +83,7 @@ impl Edge {
                 }
             }
         }
+        let mut generation_is_well = false;
         for id in up {
             if let Some(worker) = self.workers.get_mut(&id) {
                 // A worker of a preloader may be up before its birth was announced.
@@ -86,8 +92,14 @@ impl Edge {
                     if let Some(store) = &mut self.store {
                         store.is_stale = true;
                     }
+                    generation_is_well = true;
                     self.happened.push_back(Event::WorkerUp(id));
                 }
+            }
+        }
+        if generation_is_well {
+            if let Some(generation) = self.generations.get_mut(&id) {
+                generation.make.is_ailing = false;
             }
         }
         if told {

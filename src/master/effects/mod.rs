@@ -2,13 +2,17 @@
 
 mod adoption;
 mod births;
+mod control;
 mod deaths;
 mod estate;
 mod events;
+mod failure;
 mod generation;
 mod output;
 mod pools;
 mod preloader;
+mod reloads;
+mod renewal;
 mod reporter;
 mod said;
 mod say;
@@ -17,6 +21,7 @@ mod sources;
 mod store;
 mod totals;
 mod upgrade;
+mod warm;
 
 use super::action::{Action, Force};
 use super::event::{Event, GenerationId, PoolId, Row, Told, WorkerId};
@@ -36,7 +41,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+pub use failure::RunError;
 pub use pools::ApplyError;
+pub(super) use renewal::Extent;
 pub(super) use sources::{SIGNALS, Source};
 pub(super) use totals::Totals;
 pub(super) use upgrade::UpgradeError;
@@ -66,6 +73,11 @@ pub(super) struct Edge {
     deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     last_words: HashMap<GenerationId, VecDeque<String>>,
+    /// Whose preloader was asked which scripts were run most, and for whom.
+    asked: HashMap<GenerationId, GenerationId>,
+    control: control::Control,
+    /// The last reload, as long as it is not done.
+    reload: Option<reloads::Reload>,
     /// The pools' control groups.
     groups: Vec<crate::confine::Group>,
     /// Listening sockets that the daemon was started with.
@@ -144,6 +156,9 @@ impl Edge {
             deaths: HashMap::new(),
             last_words: HashMap::new(),
             inherited: Inherited::default(),
+            asked: HashMap::new(),
+            control: control::Control::default(),
+            reload: None,
             groups: Vec::new(),
             next_pool: 0,
             next_generation: 0,
@@ -270,6 +285,7 @@ impl Edge {
     }
 
     fn drop_generation(&mut self, id: GenerationId) {
+        self.forget_reload_of(id);
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };

@@ -26,6 +26,10 @@ pub(in crate::master) enum Source {
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.
     Rehearsal,
+    /// The control socket.
+    Control,
+    /// A conversation over it.
+    ControlSession(u64),
     /// The address of a pool's status.
     Status(PoolId),
 }
