@@ -214,19 +214,23 @@ impl Effects {
         };
         let mut left = 0;
         if let (Some(process), false) = (&live.process, live.reaped) {
-            match pidfd::peek(process.as_fd()) {
+            match pidfd::reap(process.as_fd()) {
                 Ok(None) => left += 1,
-                Ok(Some(_)) => {}
+                Ok(Some(_)) => live.reaped = true,
                 Err(_) => left += usize::from(!pidfd::has_ended(process.as_fd())),
             }
         }
         // Only processes that the kit itself has started have a mark of their own.
-        if !live.is_adopted {
-            if let (Some(mark), Some(pid)) = (live.mark(), live.pid) {
-                for orphan in family::orphans(&mark, pid) {
-                    let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
-                    live.orphans.push(orphan);
-                }
+        if let (Some(mark), Some(pid), false) = (live.mark(), live.pid, live.is_adopted) {
+            // Members of its group that die now leave their children to us: first the group, then our children, and
+            // whoever is found may have children as well, so that another look is needed.
+            let group = nix::unistd::Pid::from_raw(pid);
+            left += usize::from(nix::sys::signal::killpg(group, None).is_ok());
+            let found = family::orphans(&mark, pid);
+            left += found.len();
+            for orphan in found {
+                let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
+                live.orphans.push(orphan);
             }
         }
         live.orphans.retain(|orphan| match pidfd::reap(orphan.as_fd()) {
@@ -234,7 +238,7 @@ impl Effects {
             Ok(None) => true,
             Err(_) => !pidfd::has_ended(orphan.as_fd()),
         });
-        left += live.orphans.len();
+        left = left.max(live.orphans.len());
         self.tell(id, News::Swept { left });
     }
 
