@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 /// Most that is read of one process before others have their turn: so many times [`CHUNK`].
 const MOST_READS: u32 = 16;
+/// How often a process group that was killed is waited for; the machine looks every few milliseconds.
+const MOST_LOOKS: u32 = 20;
 /// What is read at once, in bytes.
 const CHUNK: usize = 8192;
 
@@ -45,6 +47,8 @@ pub(super) struct Live {
     pub(super) ping: Option<TcpStream>,
     pub(super) talk: Option<Talk>,
     pub(super) oom_kills: u64,
+    /// How often its group was looked at after it was killed.
+    pub(super) looks: u32,
     /// Processes that outlived the one that made them, and were killed.
     pub(super) orphans: Vec<OwnedFd>,
 }
@@ -69,6 +73,7 @@ impl Live {
             ping: None,
             talk: None,
             oom_kills: 0,
+            looks: 0,
             orphans: Vec::new(),
         }
     }
@@ -223,9 +228,12 @@ impl Effects {
         // Only processes that the kit itself has started have a mark of their own.
         if let (Some(mark), Some(pid), false) = (live.mark(), live.pid, live.is_adopted) {
             // Members of its group that die now leave their children to us: first the group, then our children, and
-            // whoever is found may have children as well, so that another look is needed.
+            // whoever is found may have children as well, so that another look is needed. One that has died and that
+            // nobody reaps stays a member for good.
+            live.looks += 1;
             let group = nix::unistd::Pid::from_raw(pid);
-            left += usize::from(nix::sys::signal::killpg(group, None).is_ok());
+            let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();
+            left += usize::from(is_dying);
             let found = family::orphans(&mark, pid);
             left += found.len();
             for orphan in found {
