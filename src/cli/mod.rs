@@ -88,6 +88,11 @@ enum Command {
         #[arg(long)]
         all: bool,
     },
+    /// Let the program that is on disk now take the running daemon's place, without losing a request
+    Upgrade {
+        #[command(flatten)]
+        daemon: control::Daemon,
+    },
     /// Show what the running daemon does
     Status {
         #[command(flatten)]
@@ -106,6 +111,7 @@ pub fn main() -> ExitCode {
     title::prepare();
     match arguments.command {
         Command::Reload { daemon, all } => control::reload(&daemon, all),
+        Command::Upgrade { daemon } => control::upgrade(&daemon),
         Command::Status { daemon, json } => control::status(&daemon, json),
         Command::Import(arguments) => import::run(&arguments),
         Command::Settings { part, write } => settings::run(part, write.as_deref()),
