@@ -54,11 +54,15 @@ enum Command {
     },
     /// Turn a php-fpm configuration into forkyard's own
     Import(import::Import),
-    /// Show the documentation's table of a section
+    /// Show what is made of the table of settings
     #[command(hide = true)]
     Settings {
-        /// Which
-        section: settings::Shown,
+        /// Which part
+        #[arg(required_unless_present = "write")]
+        part: Option<settings::Shown>,
+        /// Bring the samples and documents of a source tree up to date instead
+        #[arg(long, value_name = "DIRECTORY", conflicts_with = "part")]
+        write: Option<PathBuf>,
     },
     /// Check a configuration without starting anything
     Check {
@@ -110,10 +114,7 @@ pub fn main() -> ExitCode {
         Command::Upgrade { daemon } => control::upgrade(&daemon),
         Command::Status { daemon, json } => control::status(&daemon, json),
         Command::Import(arguments) => import::run(&arguments),
-        Command::Settings { section } => {
-            print!("{}", settings::table(section));
-            ExitCode::SUCCESS
-        }
+        Command::Settings { part, write } => settings::run(part, write.as_deref()),
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
