@@ -104,11 +104,17 @@ module Forkyard
       pid = reader.read(4)
       reader.close
       # Before the master is told: by then the worker is its child.
-      Process.wait(middle)
+      reap(middle)
       @library.forked.call(@preloader, pid ? pid.unpack1("l") : 0)
     rescue Exception => error
       $stderr.write(report(error))
       @library.forked.call(@preloader, 0)
+    end
+
+    def reap(pid)
+      Process.wait(pid)
+    rescue Errno::ECHILD
+      # Something of the application has done it.
     end
 
     def serve

@@ -3,4 +3,7 @@
 mod cgi;
 mod git;
 mod http;
+mod rack;
+mod rack_faults;
+mod rack_forks;
 mod wsgi;
