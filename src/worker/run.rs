@@ -81,7 +81,9 @@ impl Worker {
     /// A system call failed; the process has to end.
     pub fn begin(kit: Kit, seat: Seat) -> Result<Worker, Error> {
         // Whatever the runtime has made of this signal; one that has to see the handler before has installed it itself.
-        last_word::install();
+        if kit.settings.pool.request_terminate_timeout.is_some() {
+            last_word::install();
+        }
         let slots = kit.settings.slots as usize;
         let board = Reader::map(kit.board_readable.as_fd(), slots)?;
         let slot = Slot::map(kit.board_writable.as_fd(), seat.slot as usize)?;

@@ -1,5 +1,9 @@
 //! Reload: nobody notices, and a wrong configuration changes nothing.
 
+mod opcache;
+mod unchanged;
+mod warm;
+
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
 use crate::support::until;
@@ -142,7 +146,7 @@ fn pools_come_and_go() {
 
 #[test]
 fn no_request_is_lost_over_many_reloads() {
-    let settings = "pm = \"dynamic\"\nmax_children = 6\nstart_servers = 3\nmin_spare_servers = 2\nmax_spare_servers = 4\n";
+    let settings = "reload = \"always\"\npm = \"dynamic\"\nmax_children = 6\nstart_servers = 3\nmin_spare_servers = 2\nmax_spare_servers = 4\n";
     let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
     daemon.write("pid.php", "<?php usleep(1000); echo getmypid();");
     let params = Params::get(&daemon.dir, "pid.php", "");

@@ -9,7 +9,7 @@ use super::values::{Manager, Values};
 use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use crate::config::{
     AccessLog, Address, Application, Config, Confine, CoreLimit, EmergencyRestart, Global, Limits, Listen,
-    LogFormat, LogLevel, LogTarget, Php, Pool, ProcessManager, RequestSettings, SlowLog,
+    LogFormat, LogLevel, LogTarget, Php, Pool, ProcessManager, ReloadWhen, RequestSettings, SlowLog,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -31,6 +31,8 @@ const LIMITS: Limits = Limits {
 };
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+const WARM_UP: u32 = 100;
+const WARM_UP_TIME: Duration = Duration::from_secs(5);
 /// The kernel's maximum, as for any pool that names none.
 const STATUS_BACKLOG: i32 = -1;
 /// Which php.ini settings a request may bring along; read here and not passed on to PHP.
@@ -93,6 +95,7 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         daemonize: values.flag("daemonize"),
         rlimit_files: positive(values, "rlimit_files").map(u64::from),
         rlimit_core: core(values),
+        control: None,
     }
 }
 
@@ -157,6 +160,8 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
         decorate_workers_output: values.flag("decorate_workers_output"),
+        // Whoever reloads php-fpm relies on a fresh OPcache.
+        reload: ReloadWhen::Always,
         access: access(values),
         without_effect: idle,
         application: Application::Php(php(text, context)?),
@@ -213,6 +218,8 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
             .collect(),
         preloader_idle_timeout: PRELOADER_IDLE_TIMEOUT,
         start_timeout: START_TIMEOUT,
+        warm_up: WARM_UP,
+        warm_up_time: WARM_UP_TIME,
     })
 }
 

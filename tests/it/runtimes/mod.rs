@@ -6,4 +6,5 @@ mod http;
 mod rack;
 mod rack_faults;
 mod rack_forks;
+mod rack_sites;
 mod wsgi;

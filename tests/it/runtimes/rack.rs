@@ -33,7 +33,7 @@ impl Application {
 
     /// One with this config.ru, whose `app` Rack::Lint checks on both sides.
     pub(super) fn linted(app: &str) -> Application {
-        let file = format!("require 'rack/lint'\nuse Rack::Lint\napp = {app}\nrun app\n");
+        let file = format!("require 'uri'\nrequire 'rack/lint'\nuse Rack::Lint\napp = {app}\nrun app\n");
         Application::start(&[("config.ru", &file)])
     }
 
@@ -44,8 +44,14 @@ impl Application {
     }
 
     pub(super) fn get(&self, path: &str, query: &str) -> Answer {
-        let params = self.params(path, query);
-        self.daemon.client("www").request(&params, b"").expect("answer")
+        self.request(&self.params(path, query), b"")
+    }
+
+    /// The answer; what the web server would log is shown if the test fails.
+    fn request(&self, params: &Params, body: &[u8]) -> Answer {
+        let answer = self.daemon.client("www").request(params, body).expect("answer");
+        eprint!("{}", answer.error_text());
+        answer
     }
 
     fn post(&self, body: &[u8]) -> Answer {
@@ -53,7 +59,7 @@ impl Application {
             .with("REQUEST_METHOD", "POST")
             .with("CONTENT_TYPE", "application/octet-stream")
             .with("CONTENT_LENGTH", &body.len().to_string());
-        self.daemon.client("www").request(&params, body).expect("answer")
+        self.request(&params, body)
     }
 }
 
@@ -87,7 +93,9 @@ const SHOW: &str = r##"->(env) {
 #[test]
 fn the_environment_is_as_rack_wants_it() {
     let application = Application::linted(SHOW);
-    let body = application.get("a b", "x=1&y").body();
+    let params = application.params("a b", "x=1&y");
+    let params = params.with("REQUEST_URI", "/a%20b?x=1&y");
+    let body = application.request(&params, b"").body();
     for line in [
         "PATH_INFO=/a%20b\n",
         "SCRIPT_NAME=\n",
@@ -123,8 +131,7 @@ fn paths_stay_as_the_client_escaped_them_unless_the_web_server_rewrote_them() {
             .with("SCRIPT_NAME", script)
             .with("PATH_INFO", info)
             .with("REQUEST_URI", uri);
-        let mut client = application.daemon.client("www");
-        let body = client.request(&params, b"").expect("answer").body();
+        let body = application.request(&params, b"").body();
         let wanted = format!("\nSCRIPT_NAME={mount}\n");
         assert!(body.contains(&wanted), "{script} {info} {uri}: {body}");
         let wanted = format!("\nPATH_INFO={path}\n");
@@ -192,8 +199,7 @@ run ->(env) {
     )]);
     for (method, status) in [("GET", "204"), ("GET", "304"), ("HEAD", "200")] {
         let params = application.params("x", status).with("REQUEST_METHOD", method);
-        let mut client = application.daemon.client("www");
-        let answer = client.request(&params, b"").expect("answer");
+        let answer = application.request(&params, b"");
         assert_eq!(answer.body(), "", "{method} {status}");
         assert!(answer.text().starts_with(&format!("Status: {status} ")));
     }
@@ -206,13 +212,12 @@ fn files_are_sent_whole_and_in_part() {
     let mut content = vec![b'x'; 1_000_000];
     content[999_999] = b'!';
     let text = String::from_utf8(content).expect("ASCII");
-    let file = "require 'rack/lint'\nuse Rack::Lint\nrun Rack::Files.new(__dir__)\n";
+    let file = "require 'uri'\nrequire 'rack/lint'\nuse Rack::Lint\nrun Rack::Files.new(__dir__)\n";
     let application = Application::start(&[("config.ru", file), ("large.txt", &text)]);
     assert!(application.get("large.txt", "").body() == text);
     let params = application.params("large.txt", "");
     let params = params.with("HTTP_RANGE", "bytes=999990-");
-    let answer = application.daemon.client("www").request(&params, b"");
-    let answer = answer.expect("answer");
+    let answer = application.request(&params, b"");
     assert_eq!(answer.body(), "xxxxxxxxx!");
     assert!(answer.text().starts_with("Status: 206 "), "{}", answer.text());
     assert!(application.get("absent", "").text().starts_with("Status: 404 "));
