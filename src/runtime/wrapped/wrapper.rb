@@ -24,8 +24,7 @@ module Forkyard
       begin
         @application = load(settings)
       rescue Exception => error
-        message = report(error)
-        @library.failed.call(@preloader, message, message.bytesize)
+        fail_to_load(error)
         return EXIT_SOFTWARE
       end
       warm_up
@@ -66,6 +65,14 @@ module Forkyard
       built.is_a?(Array) ? built.first : built
     end
 
+    # The master says what is wrong in one line; where it happened is logged before.
+    def fail_to_load(error)
+      text = report(error)
+      $stderr.write(text)
+      message = text.split(/^\tfrom /, 2).first.strip.gsub(/\s*\n\s*/, "; ")
+      @library.failed.call(@preloader, message, message.bytesize)
+    end
+
     # What is there now is shared by all workers: it is put together, and nothing that is garbage goes along.
     def warm_up
       return Process.warmup if Process.respond_to?(:warmup)
@@ -94,18 +101,18 @@ module Forkyard
           exit!(1)
         end
         if worker
-          writer.write([worker].pack("l"))
+          writer.write(worker.to_s)
           exit!(0)
         end
         writer.close
         return :worker
       end
       writer.close
-      pid = reader.read(4)
+      pid = reader.read.to_i
       reader.close
       # Before the master is told: by then the worker is its child.
       reap(middle)
-      @library.forked.call(@preloader, pid ? pid.unpack1("l") : 0)
+      @library.forked.call(@preloader, pid)
     rescue Exception => error
       $stderr.write(report(error))
       @library.forked.call(@preloader, 0)
@@ -185,6 +192,9 @@ module Forkyard
     def report(error)
       text = error.full_message(highlight: false, order: :top)
       text.end_with?("\n") ? text : "#{text}\n"
+    rescue StandardError
+      # A message in an encoding that its backtrace is not in.
+      "#{error.class}: #{error.message.inspect}\n"
     end
 
     def reset_signals

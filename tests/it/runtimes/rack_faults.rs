@@ -40,6 +40,7 @@ fn a_library_that_is_missing_is_named_with_who_wants_it() {
     );
     assert!(log.contains("LoadError"), "{log}");
     assert!(log.contains("config.ru:1"), "{log}");
+    assert!(!log.contains("\\x0a"), "{log}");
 }
 
 #[test]

@@ -8,8 +8,9 @@ module Forkyard
   # is over gets an error: what it would read or write is another's by then.
   class Exchange
     READ_BYTES = 64 * 1024
+    MOST_ERROR_BYTES = 1024 * 1024
     AREA = Fiddle::Pointer.malloc(READ_BYTES, Fiddle::RUBY_FREE)
-    private_constant :AREA
+    private_constant :AREA, :READ_BYTES, :MOST_ERROR_BYTES
 
     attr_reader :is_begun
 
@@ -18,6 +19,7 @@ module Forkyard
       @request = request
       @lock = Mutex.new
       @is_begun = false
+      @errors = nil
     end
 
     # The next bytes of the body; nil at its end.
@@ -30,11 +32,17 @@ module Forkyard
       end
     end
 
+    # The first piece holds the whole head.
     def write(bytes)
       @lock.synchronize do
         handle = open
         @is_begun = true
         raise ClientGone, "the client is gone" if @library.write.call(handle, bytes, bytes.bytesize).negative?
+
+        if @errors
+          @library.write_error.call(handle, @errors, @errors.bytesize)
+          @errors = nil
+        end
       end
     end
 
@@ -42,9 +50,18 @@ module Forkyard
       @lock.synchronize { raise ClientGone, "the client is gone" if @library.flush.call(open).negative? }
     end
 
-    # Text for the web server's error log. Whether somebody is there to read it does not matter.
+    # Text for the web server's error log. Whether somebody is there to read it does not matter. It waits for the head of the
+    # answer: nginx keeps both in one buffer, and gives up when that is full.
     def write_error(text)
-      @lock.synchronize { @library.write_error.call(open, text, text.bytesize) }
+      @lock.synchronize do
+        handle = open
+        if @is_begun
+          @library.write_error.call(handle, text, text.bytesize)
+        else
+          @errors ||= "".b
+          @errors << text.b if @errors.bytesize + text.bytesize <= MOST_ERROR_BYTES
+        end
+      end
     end
 
     # The client has everything; the worker goes on with what is to be done afterwards.
