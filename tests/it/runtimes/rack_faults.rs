@@ -107,7 +107,6 @@ fn a_process_that_the_application_ends_has_answered_and_is_replaced() {
         "config.ru",
         "at_exit { File.write(\"ended\", \"\") }\nrun ->(env) { exit }\n",
     )]);
-    crate::support::daemon::make_writable(application.root.path());
     let first = application.daemon.wait_for_workers("www", 1);
     assert!(application.get("x", "").text().starts_with("Status: 500 "));
     until("another worker", || {

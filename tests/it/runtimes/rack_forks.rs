@@ -58,7 +58,6 @@ fn workers_that_are_no_longer_wanted_run_what_is_to_be_run_at_their_end() {
     let file = "Forkyard.at_stop { File.write(\"stopped\", \"\") }\nrun ->(env) { [200, {}, [\"ok\"]] }\n";
     let settings = "pm = \"static\"\nmax_children = 1\nmax_requests = 1\n";
     let application = Application::start_with(&[("config.ru", file)], settings, "");
-    crate::support::daemon::make_writable(application.root.path());
     assert_eq!(application.get("x", "").body(), "ok");
     let stopped = application.root.path().join("stopped");
     crate::support::until("the hook", || stopped.exists().then_some(()));

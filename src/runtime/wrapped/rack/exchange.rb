@@ -22,6 +22,10 @@ module Forkyard
       @errors = nil
     end
 
+    def inspect
+      "#<Forkyard::Exchange>"
+    end
+
     # The next bytes of the body; nil at its end.
     def read_body
       @lock.synchronize do
