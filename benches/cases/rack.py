@@ -1,6 +1,8 @@
-"""A small Sinatra application behind nginx, beside Puma."""
+"""A small Sinatra application behind nginx, beside Puma and Passenger."""
 
+import os
 import re
+import shutil
 import socket
 import subprocess
 import time
@@ -10,53 +12,84 @@ from harness.servers import Forkyard, Pool, Server
 from harness.table import Row, at_least, latencies, no_more
 
 APPLICATION = "site.ru"
-PATH = "/hello/world"
+PATH = "/world"
 WORKERS = 16
 CLIENTS = (1, 8)
 
 
-class Puma(Server):
-    """A cluster of processes with one thread each, forked from a loaded application. It logs elsewhere."""
-
-    name = "puma"
+class Rival(Server):
+    """A server that says elsewhere when it is ready: once its socket is there and it has its workers."""
 
     def __init__(self, directory, pools, application):
-        self._application = application
+        self.application = application
         super().__init__(directory, pools)
         end = time.monotonic() + 60
         while not self.socket().exists():
             if time.monotonic() > end:
-                raise RuntimeError("puma did not start")
+                raise RuntimeError(f"{self.name} did not start")
             time.sleep(0.01)
+        self.wait_for_workers(pools[0].max_children)
 
     def configure(self):
-        pool = self.pools[0]
-        path = self.directory / "puma.rb"
-        path.write_text(
-            f'rackup "{self._application}"\nenvironment "production"\nworkers {pool.max_children}\nthreads 1, 1\n'
-            f'preload_app!\nbind "unix://{self.socket()}?umask=0111"\n'
-        )
-        # Its workers keep their number whatever they are asked for.
         self._ready_at = time.monotonic()
         self._ready.set()
+        return self.command()
+
+
+class Puma(Rival):
+    """A cluster of processes with one thread each, forked from a loaded application."""
+
+    name = "puma"
+
+    def command(self):
+        path = self.directory / "puma.rb"
+        path.write_text(
+            f'rackup "{self.application}"\nenvironment "production"\nworkers {self.pools[0].max_children}\n'
+            f'threads 1, 1\npreload_app!\nbind "unix://{self.socket()}?umask=0111"\n'
+        )
         return ["puma", "-q", "-C", path]
 
     def workers(self):
         return [pid for pid in self.processes() if "cluster worker" in processes.title(pid)]
 
 
+class Passenger(Rival):
+    """Its own HTTP server, which nginx's module passes requests to as well, with as many processes at all times."""
+
+    name = "passenger"
+
+    def command(self):
+        count = str(self.pools[0].max_children)
+        place = self.directory / "app"
+        (place / "public").mkdir(parents=True)
+        shutil.copy(self.application, place / "config.ru")
+        user = []
+        if os.geteuid() == 0:
+            user = ["setpriv", "--reuid=www-data", "--regid=www-data", "--clear-groups"]
+            for path in (self.directory, place, place / "public"):
+                shutil.chown(path, "www-data")
+        return user + [
+            "env", f"HOME={self.directory}", "passenger", "start", place, "--engine", "builtin",
+            "--environment", "production", "--socket", self.socket(), "--max-pool-size", count, "--min-instances", count,
+            "--no-install-runtime", "--no-compile-runtime", "--log-file", self.directory / "log",
+            "--pid-file", self.directory / "pid",
+        ]
+
+    def workers(self):
+        return [pid for pid in self.processes() if "RubyApp" in processes.title(pid)]
+
+
 def run(bench):
     rounds, seconds = (3, 1) if bench.quick else (7, 3)
     application = bench.scripts / APPLICATION
     pool = Pool(max_children=WORKERS, application=_application(bench))
-    with bench.start(Forkyard, pool) as forkyard:
-        with Puma(bench.directory("puma"), [pool], application) as puma:
-            servers = [forkyard, puma]
-            for server in servers:
-                server.wait_for_workers(WORKERS)
+    for kind in (Puma, Passenger):
+        with bench.start(Forkyard, pool) as forkyard, kind(bench.directory(kind.name), [pool], application) as rival:
+            forkyard.wait_for_workers(WORKERS)
+            servers = [forkyard, rival]
             yield from _rates(bench, servers, rounds, seconds)
             memory = [processes.pss_mib(server.processes()) for server in servers]
-            yield no_more(f"Sinatra, {WORKERS} workers that served: memory (beside: Puma)", *memory, "MiB")
+            yield no_more(f"Sinatra, {WORKERS} workers that served: memory (beside: {kind.name})", *memory, "MiB")
     yield _start(bench, application)
 
 
@@ -65,12 +98,13 @@ def _application(bench):
 
 
 def _rates(bench, servers, rounds, seconds):
+    beside = servers[1].name
     with Nginx(bench, *servers) as nginx:
         for clients in CLIENTS:
             for server in servers:
                 nginx.rate(server, clients, 1)
             comparison = bench.compare(servers, lambda server: nginx.rate(server, clients, seconds), rounds)
-            work = f"Sinatra through nginx, {clients} {'client' if clients == 1 else 'clients'} (beside: Puma)"
+            work = f"Sinatra through nginx, {clients} {'client' if clients == 1 else 'clients'} (beside: {beside})"
             yield at_least(comparison, 1.0, work=work)
             yield from latencies(comparison, work)
 
@@ -84,7 +118,7 @@ def _start(bench, application):
     cold = (time.monotonic() - begun) / 3 * 1000
     pool = Pool(max_children=1, max_requests=1, application=_application(bench))
     with bench.start(Forkyard, pool) as forkyard:
-        report = bench.load(forkyard, "hello/world", clients=1, requests=100 if bench.quick else 500)
+        report = bench.load(forkyard, "world", clients=1, requests=100 if bench.quick else 500)
     if report["errors"]:
         raise RuntimeError(report["errors_by_kind"])
     warm = report["latency_us"]["p50"] / 1000
@@ -95,14 +129,14 @@ def _start(bench, application):
 class Nginx:
     """An nginx with a port for each server."""
 
-    def __init__(self, bench, forkyard, puma):
+    def __init__(self, bench, forkyard, rival):
         directory = bench.directory("nginx")
         directory.mkdir()
         directory.chmod(0o755)
-        self._ports = {server.name: _free_port() for server in (forkyard, puma)}
+        self._ports = {server.name: _free_port() for server in (forkyard, rival)}
         passes = {
             forkyard.name: f"include /etc/nginx/fastcgi_params; fastcgi_pass unix:{forkyard.socket()};",
-            puma.name: f"proxy_set_header Host $host; proxy_pass http://unix:{puma.socket()};",
+            rival.name: f"proxy_set_header Host $host; proxy_pass http://unix:{rival.socket()};",
         }
         sites = "".join(
             f"server {{ listen 127.0.0.1:{port}; location / {{ {passes[name]} }} }}\n"
@@ -115,7 +149,7 @@ class Nginx:
             f"daemon off;\npid {directory}/pid;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{sites}}}\n"
         )
         self._process = subprocess.Popen(["/usr/sbin/nginx", "-e", directory / "error.log", "-c", path])
-        for server in (forkyard, puma):
+        for server in (forkyard, rival):
             retry = ["--retry", "20", "--retry-connrefused", "--retry-delay", "1"]
             fetch = ["curl", "-sSf", *retry, self._url(server)]
             page = subprocess.run(fetch, check=True, capture_output=True, text=True).stdout

@@ -5,7 +5,7 @@ class Site < Sinatra::Base
   set :show_exceptions, false
   set :host_authorization, {}
 
-  get "/hello/:name" do
+  get "/:name" do
     @name = params[:name]
     headers "Cache-Control" => "private"
     erb "<!doctype html>\n<p>Hello, <%= Rack::Utils.escape_html(@name) %></p>\n"
