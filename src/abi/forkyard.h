@@ -144,8 +144,9 @@ forkyard_request *forkyard_worker_next(forkyard_worker *worker);
 /* The exit code. The worker is gone then. */
 int forkyard_worker_end(forkyard_worker *worker);
 
-/* All parameters in one piece: name, NUL, value, NUL, and so on; without those that hold a NUL themselves. How many bytes that
- * takes; if it is more than length, it has to be asked again with more room. */
+/* All parameters in one piece: all names, an empty one, and all values in the same order, each followed by a NUL; without those
+ * that hold a NUL themselves or have no name. How many bytes that takes; if it is more than length, it has to be asked again
+ * with more room. */
 size_t forkyard_request_params_packed(const forkyard_request *request, void *buffer, size_t length);
 /* As forkyard_preloader_application, for languages that can't take a structure as a result. */
 void forkyard_preloader_application_text(forkyard_preloader *preloader, struct forkyard_text *text);

@@ -114,25 +114,26 @@ pub unsafe extern "C" fn forkyard_preloader_application_text(preloader: *mut CPr
     unsafe { *text = super::preloader::forkyard_preloader_application(preloader) };
 }
 
-/// Names and values, each followed by a NUL; pairs that hold a NUL themselves are left out: no header and no path has one.
-/// Whole pairs only are written.
+/// All names, an empty one, and all values in the same order, each followed by a NUL. So a caller sees at once whether the
+/// names are those of the request before, which they mostly are. Pairs that hold a NUL themselves, and names that are empty, are
+/// left out: no header and no path is like that. Whole texts only are written.
 fn pack(params: &Params, buffer: &mut [u8]) -> usize {
+    let pairs = || {
+        (0..params.len())
+            .filter_map(|index| params.at_with_nul(index))
+            .filter(|(name, value)| name.len() > 1 && !has_nul(name) && !has_nul(value))
+    };
     let mut used = 0;
-    for index in 0..params.len() {
-        let Some((name, value)) = params.at_with_nul(index) else {
-            continue;
-        };
-        if has_nul(name) || has_nul(value) {
-            continue;
+    let mut put = |part: &[u8]| {
+        let end = used + part.len();
+        if let Some(place) = buffer.get_mut(used..end) {
+            place.copy_from_slice(part);
         }
-        for part in [name, value] {
-            let end = used + part.len();
-            if let Some(place) = buffer.get_mut(used..end) {
-                place.copy_from_slice(part);
-            }
-            used = end;
-        }
-    }
+        used = end;
+    };
+    pairs().for_each(|(name, _)| put(name));
+    put(b"\0");
+    pairs().for_each(|(_, value)| put(value));
     used
 }
 
@@ -153,8 +154,9 @@ mod tests {
         params.set(b"D", b"th\0ree");
         params.set(b"E", b"");
         let mut buffer = [b'x'; 32];
-        assert_eq!(pack(&params, &mut buffer), 9);
-        assert_eq!(&buffer[..10], b"A\0one\0E\0\0x");
+        params.set(b"", b"nameless");
+        assert_eq!(pack(&params, &mut buffer), 10);
+        assert_eq!(&buffer[..11], b"A\0E\0\0one\0\0x");
     }
 
     #[test]
@@ -162,8 +164,8 @@ mod tests {
         let mut params = Params::new();
         params.set(b"NAME", b"value");
         let mut buffer = [b'x'; 4];
-        assert_eq!(pack(&params, &mut buffer), 11);
+        assert_eq!(pack(&params, &mut buffer), 12);
         assert_eq!(&buffer, b"xxxx");
-        assert_eq!(pack(&params, &mut []), 11);
+        assert_eq!(pack(&params, &mut []), 12);
     }
 }

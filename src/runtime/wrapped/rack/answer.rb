@@ -4,12 +4,23 @@ module Forkyard
   class Answer
     # What concerns a connection is the web server's; Status would be taken for the answer's.
     DROPPED = /\A(?:connection|keep-alive|proxy-authenticate|te|trailer|transfer-encoding|upgrade|status|rack\..*)\z/i
-    ILLEGAL_NAME = /[^!#$%&'*+\-.^_`|~0-9A-Za-z]/
+    ILLEGAL_NAME = /\A\z|[^!#$%&'*+\-.^_`|~0-9A-Za-z]/
     ILLEGAL_VALUE = /[\r\n\0]/
     FILE_BYTES = 256 * 1024
     # Beyond this, head and body are written one after the other instead of being put together.
     TOGETHER_BYTES = 16 * 1024
-    private_constant :DROPPED, :ILLEGAL_NAME, :ILLEGAL_VALUE, :FILE_BYTES, :TOGETHER_BYTES
+    MOST_KINDS = 1000
+    # What is to be done with a header, by its name; applications have few, and what they make up is forgotten.
+    KINDS = Hash.new do |kinds, name|
+      kinds.clear if kinds.size >= MOST_KINDS
+      kinds[name] =
+        if DROPPED.match?(name) then :dropped
+        elsif ILLEGAL_NAME.match?(name) then :illegal
+        elsif name.casecmp?("content-length") then :length
+        else :usual
+        end
+    end
+    private_constant :DROPPED, :KINDS, :MOST_KINDS, :ILLEGAL_NAME, :ILLEGAL_VALUE, :FILE_BYTES, :TOGETHER_BYTES
 
     def initialize(exchange, env)
       @exchange = exchange
@@ -44,22 +55,23 @@ module Forkyard
       head = "Status: #{status} #{reason}\r\n".b
       headers.each do |name, value|
         name = name.to_s
-        next if DROPPED.match?(name)
+        kind = KINDS[name]
+        next if kind == :dropped
 
         values = value.is_a?(Array) ? value : value.to_s
         values = values.include?("\n") ? values.split("\n") : [values] if values.is_a?(String)
-        values.each { |single| add(head, name, single.to_s) }
+        values.each { |single| add(head, name, kind, single.to_s) }
       end
       head
     end
 
-    def add(head, name, value)
+    def add(head, name, kind, value)
       value = value.b unless value.ascii_only?
-      if ILLEGAL_NAME.match?(name) || ILLEGAL_VALUE.match?(value)
+      if kind == :illegal || ILLEGAL_VALUE.match?(value)
         return @exchange.write_error("header #{name.inspect} was left out: it or its value has an illegal character\n")
       end
 
-      @length = value.to_i if name.casecmp?("content-length")
+      @length = value.to_i if kind == :length
       head << name << ": " << value << "\r\n"
     end
 

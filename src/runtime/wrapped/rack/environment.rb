@@ -15,20 +15,19 @@ module Forkyard
     def initialize(library)
       @library = library
       @room = FIRST_BYTES
-      @area = Fiddle.malloc(@room)
+      @area = Fiddle::Pointer.malloc(@room, Fiddle::RUBY_FREE)
       is_old = Rack.release < "3"
       @input = is_old ? RewindableInput : Input
       @constants = { "rack.multithread" => false, "rack.multiprocess" => true, "rack.run_once" => false, "rack.hijack?" => false }
       @constants["rack.version"] = [1, 3].freeze if is_old
+      learn("")
     end
 
     def of(request, exchange)
       env = params(request)
-      UNWANTED.each { |name| env.delete(name) }
-      DEFAULTS.each { |name, value| env[name] ||= value.dup }
-      %w[CONTENT_TYPE CONTENT_LENGTH].each { |name| env.delete(name) if env[name]&.empty? }
+      env.delete("CONTENT_TYPE") if env["CONTENT_TYPE"]&.empty?
+      env.delete("CONTENT_LENGTH") if env["CONTENT_LENGTH"]&.empty?
       place(env)
-      env.update(@constants)
       env["rack.url_scheme"] = secure?(env) ? "https" : "http"
       env["rack.input"] = @input.new(exchange)
       env["rack.errors"] = Errors.new(exchange)
@@ -40,20 +39,40 @@ module Forkyard
     private
 
     def params(request)
-      length = @library.params_packed.call(request, @area, @room)
+      length = @library.params_packed.call(request, @area.to_i, @room)
       if length > @room
-        Fiddle.free(@area)
-        @area = Fiddle.malloc(@room = length)
-        @library.params_packed.call(request, @area, @room)
+        @area = Fiddle::Pointer.malloc(@room = length, Fiddle::RUBY_FREE)
+        @library.params_packed.call(request, @area.to_i, @room)
       end
-      parts = Fiddle::Pointer.new(@area)[0, length].split("\0", -1)
-      parts.pop
-      Hash[*parts]
+      packed = @area[0, length]
+      # The first empty name ends the names.
+      at = packed.start_with?("\0") ? 0 : packed.index("\0\0") + 1
+      names = packed.byteslice(0, at)
+      learn(names) unless names == @names
+      env = @template.dup
+      values = packed.byteslice(at + 1, length).split("\0", -1)
+      index = 0
+      count = @keys.length
+      while index < count
+        key = @keys[index]
+        env[key] = values[index] if key
+        index += 1
+      end
+      env
+    end
+
+    # Web servers send the same names with nearly every request: what is to be made of them is found out once.
+    def learn(names)
+      @names = names
+      @keys = names.split("\0").map { |name| -name unless UNWANTED.include?(name) }
+      @template = @constants.dup
+      @keys.each { |key| @template[key] = nil if key }
+      DEFAULTS.each { |name, value| @template[name] = value unless @template.key?(name) }
     end
 
     def secure?(env)
       https = env["HTTPS"]
-      env["REQUEST_SCHEME"] == "https" || (!https.nil? && %w[on 1].include?(https.downcase))
+      env["REQUEST_SCHEME"] == "https" || (!https.nil? && (https.casecmp?("on") || https == "1"))
     end
 
     # SCRIPT_NAME is where the application is mounted, PATH_INFO what follows, as the client escaped it. A web server that gives
