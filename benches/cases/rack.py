@@ -23,12 +23,11 @@ class Rival(Server):
     def __init__(self, directory, pools, application):
         self.application = application
         super().__init__(directory, pools)
-        end = time.monotonic() + 60
-        while not self.socket().exists():
-            if time.monotonic() > end:
-                raise RuntimeError(f"{self.name} did not start")
-            time.sleep(0.01)
-        self.wait_for_workers(pools[0].max_children)
+        try:
+            self.wait_for_workers(pools[0].max_children)
+        except RuntimeError:
+            self.stop()
+            raise
 
     def configure(self):
         self._ready_at = time.monotonic()
@@ -74,6 +73,12 @@ class Passenger(Rival):
             "--no-install-runtime", "--no-compile-runtime", "--log-file", self.directory / "log",
             "--pid-file", self.directory / "pid",
         ]
+
+    def processes(self):
+        # Its core leaves the process that was started.
+        path = self.directory / "pid"
+        core = processes.descendants(int(path.read_text())) if path.exists() else []
+        return super().processes() + core
 
     def workers(self):
         return [pid for pid in self.processes() if "RubyApp" in processes.title(pid)]
