@@ -14,6 +14,7 @@
 //! * [`runtime`]: how a request is answered.
 //! * [`reporter`]: answers status and ping at an address of their own, whatever the workers do.
 //! * [`listen`]: listening sockets.
+//! * [`spawn`]: the spawning kit: brings an application's process to life, or says why not.
 //! * [`status`]: a snapshot of a pool, rendered.
 //! * [`logs`]: the daemon's own log.
 //! * [`slowlog`]: what a slow worker is busy with, read from its memory and written down.
@@ -36,6 +37,7 @@ pub mod reporter;
 pub mod runtime;
 pub mod scoreboard;
 pub mod slowlog;
+pub mod spawn;
 pub mod status;
 #[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;

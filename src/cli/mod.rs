@@ -4,6 +4,7 @@ mod control;
 pub mod fpm;
 mod import;
 mod settings;
+mod spawn;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::logs::{Log, is_stderr};
@@ -65,6 +66,11 @@ enum Command {
         )]
         config: PathBuf,
     },
+    /// Start an application as the daemon would, say how that went, and stop it
+    Spawn(Box<spawn::Spawn>),
+    /// What a new process executes before it is the application
+    #[command(hide = true)]
+    SpawnEnvSetupper(spawn::EnvSetupper),
     /// Let the running daemon read its configuration again, and wait until what changed is replaced
     Reload {
         #[command(flatten)]
@@ -99,6 +105,8 @@ pub fn main() -> ExitCode {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
         }
+        Command::Spawn(arguments) => spawn::spawn(&arguments),
+        Command::SpawnEnvSetupper(arguments) => spawn::env_setupper(&arguments),
         Command::Run {
             config,
             daemonize,

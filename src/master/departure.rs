@@ -143,11 +143,26 @@ impl Manager {
             }
             Life::Asked | Life::Born | Life::Up => {}
         }
+        if exit != Exit::Code(0) {
+            self.pass_on_wake_up(id_of_generation, step);
+        }
         // Those who have waited for capacity come before a replacement.
         self.give_turns(step);
         self.worker_gone(id_of_generation, step);
         if exit.is_crash() {
             self.crashed(step);
+        }
+    }
+
+    /// A worker did not leave in order: a wake-up for work may have gone with it, and only a sibling that waits, if there
+    /// is one, is sure to look. A replacement would, too, but there may be none for a while.
+    fn pass_on_wake_up(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) else {
+            return;
+        };
+        let takers = self.pools.get(&pool).into_iter().flat_map(|pool| pool.takers());
+        if takers.into_iter().any(|taker| self.crew(taker).staying > 0) {
+            step.act(Action::Nudge(pool));
         }
     }
 

@@ -5,6 +5,7 @@
 pub mod acl;
 pub mod clock;
 pub mod diag;
+pub mod dir;
 pub mod error;
 pub mod fd;
 pub mod file;
@@ -12,6 +13,7 @@ pub mod foreign;
 pub mod identity;
 pub mod last_word;
 pub mod notify;
+pub mod pidfd;
 pub mod process;
 pub mod program;
 pub mod shm;

@@ -368,6 +368,20 @@ pub fn forget_variables(names: &[&str]) {
     }
 }
 
+/// Takes variables out of the environment and sets others.
+///
+/// The process has one thread.
+pub fn change_environment(unset: &[String], set: &[(std::ffi::OsString, std::ffi::OsString)]) {
+    for name in unset {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::remove_var(name) };
+    }
+    for (name, value) in set {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::set_var(name, value) };
+    }
+}
+
 /// Whether `pid` is a child of this process that has not been reaped (waitid(2) without reaping).
 pub fn is_child(pid: i32) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;

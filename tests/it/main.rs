@@ -21,6 +21,7 @@ mod security;
 mod service_manager;
 mod signals;
 mod slow;
+mod spawning;
 mod support;
 mod syscalls;
 mod terminate;

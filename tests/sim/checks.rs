@@ -324,6 +324,7 @@ impl World {
             | Action::TakeCensus(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
+            | Action::Nudge(_)
             | Action::Publish(..)
             | Action::ClosePool(_)
             | Action::Say(_)

@@ -239,6 +239,7 @@ impl World {
                     self.die(id, Exit::Signal { signal, core: false });
                 }
             }
+            Action::Nudge(id) => self.wake_one(id),
             Action::TimeUp(id) => {
                 let Some(worker) = self.workers.get_mut(&id) else {
                     return;

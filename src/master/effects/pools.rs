@@ -12,7 +12,7 @@ use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy,
 use crate::runtime;
 use crate::runtime::php::files::Looker;
 use crate::runtime::php::protocol::WARM_PATIENCE;
-use crate::sys::fd::socket_pair;
+use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
 use crate::worker::Settings;
@@ -24,6 +24,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+/// The message that wakes a worker and brings it nothing.
+const NUDGE: [u8; 1] = [0];
 /// How long the end of the daemon waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
@@ -390,6 +392,14 @@ impl Edge {
         }
         pool.queue = Some(queue);
         Ok(())
+    }
+
+    /// Wakes a worker that waits: a message without connections in the hand-over queue.
+    pub(super) fn nudge(&self, id: PoolId) {
+        if let Some((_, queue_in)) = self.pools.get(&id).and_then(|pool| pool.queue.as_ref()) {
+            // A queue that is full wakes whoever takes out of it.
+            let _ = send_with(queue_in.as_fd(), &NUDGE, &[]);
+        }
     }
 
     pub(super) fn watch(&mut self, id: PoolId) {

@@ -155,3 +155,18 @@ run ->(env) {
     drop(client);
     assert_eq!(application.get("closed", "").body(), "true");
 }
+
+#[test]
+fn a_request_whose_time_is_up_is_answered_and_its_worker_ended() {
+    let application = Application::start_with(
+        &[(
+            "config.ru",
+            "run ->(env) { sleep if env['PATH_INFO'] == '/slow'; [200, {}, ['fast']] }\n",
+        )],
+        "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = \"1s\"\n",
+        "",
+    );
+    let answer = application.get("slow", "");
+    assert!(answer.text().starts_with("Status: 504 "), "{}", answer.text());
+    assert_eq!(application.get("x", "").body(), "fast");
+}
