@@ -156,7 +156,7 @@ class Nginx:
         self._process = subprocess.Popen(["/usr/sbin/nginx", "-e", directory / "error.log", "-c", path])
         for server in (forkyard, rival):
             retry = ["--retry", "20", "--retry-connrefused", "--retry-delay", "1"]
-            fetch = ["curl", "-sSf", *retry, self._url(server)]
+            fetch = ["curl", "-sS", *retry, self._url(server)]
             page = subprocess.run(fetch, check=True, capture_output=True, text=True).stdout
             if "Hello, world" not in page:
                 raise RuntimeError(f"{server.name}: {page}")
