@@ -11,4 +11,6 @@ class Site < Sinatra::Base
     erb "<!doctype html>\n<p>Hello, <%= Rack::Utils.escape_html(@name) %></p>\n"
   end
 end
+# What is only loaded for the first request is loaded before workers are forked.
+warmup { |site| Rack::MockRequest.new(site).get("/world") }
 run Site
