@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(1);
 
 /// How often a surplus worker that was told to go is looked at.
-const LOOK_AFTER: Duration = Duration::from_secs(10);
+pub(super) const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 impl Manager {
     /// Makes a worker go, or go faster.
@@ -138,7 +138,7 @@ impl Manager {
         let young = step.now.since(worker.forked) < backoff::WELL_AFTER;
         match worker.life {
             Life::Asked | Life::Born if stayed => self.failed(id_of_generation, backoff::LONGEST, step),
-            Life::Up if stayed && young && exit != Exit::Code(0) => {
+            Life::Up if stayed && young && !matches!(exit, Exit::Code(0) | Exit::Unknown) => {
                 self.failed(id_of_generation, backoff::LONGEST_ONCE_UP, step);
             }
             Life::Asked | Life::Born | Life::Up => {}

@@ -6,6 +6,7 @@ use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
 use crate::confine::{self, ConfineError, Group};
+use crate::estate::names;
 use crate::listen::{ListenError, Listener, bind};
 use crate::logs::{LogError, open_file};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
@@ -234,6 +235,7 @@ impl Edge {
             pools: wanted,
         };
         self.config = config;
+        self.keep_config();
         Ok((wanted, changes))
     }
 
@@ -281,7 +283,7 @@ impl Edge {
     }
 
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
-    fn settings<'p>(
+    pub(super) fn settings<'p>(
         &self,
         pool: &'p Pool,
         log_limit: usize,
@@ -375,6 +377,7 @@ impl Edge {
                 serving: None,
             },
         );
+        self.keep_pool(id);
         id
     }
 
@@ -391,6 +394,7 @@ impl Edge {
             self.sources.watch(&self.registry, &queue.0, Source::Work(id))?;
         }
         pool.queue = Some(queue);
+        self.keep_pool(id);
         Ok(())
     }
 
@@ -434,6 +438,7 @@ impl Edge {
         self.close_reporter(id);
         if let Some(pool) = self.pools.remove(&id) {
             pool.listener.remove_file();
+            self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
         }
     }
 
@@ -480,7 +485,7 @@ fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener
     made.flatten().for_each(Listener::remove_file);
 }
 
-fn policy(pool: &Pool) -> Policy {
+pub(super) fn policy(pool: &Pool) -> Policy {
     let preloader = match &pool.application {
         Application::Php(php) => Some(PreloaderPolicy {
             // It is not late as long as it may warm up.
