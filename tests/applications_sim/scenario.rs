@@ -79,7 +79,11 @@ fn some(random: &mut Random, low: u32, high: u32) -> Option<NonZeroU32> {
 pub(crate) fn options(random: &mut Random) -> Options {
     Options {
         max_per_app: some(random, 1, 4),
-        min_instances: if random.percent(30) { random.between(1, 3) } else { 0 },
+        min_instances: if random.percent(30) {
+            random.between(1, 3)
+        } else {
+            0
+        },
         max_requests: some(random, 1, 6),
         max_idle_time: random.percent(60).then(|| random.millis(10, 3_000)),
         concurrency: [NonZeroU32::new(1), NonZeroU32::new(1), NonZeroU32::new(3), None][random.below(4)],
@@ -99,7 +103,11 @@ impl Scenario {
     pub(crate) fn new(random: &mut Random, mutant: Option<Mutant>) -> Scenario {
         let apps: Vec<Options> = (0..random.between(1, 6)).map(|_| options(random)).collect();
         let mut fault = |percents: &[u32]| {
-            if random.percent(35) { random.pick(percents) } else { 0 }
+            if random.percent(35) {
+                random.pick(percents)
+            } else {
+                0
+            }
         };
         let faults = Faults {
             spawn_fails: fault(&[5, 30, 100]),
