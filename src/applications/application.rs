@@ -104,6 +104,12 @@ impl Application {
         length(self.instances.len())
     }
 
+    /// Whether others may take one of its places: it has more than it is to keep. Of old instances that can't be replaced
+    /// the last is kept.
+    pub(super) fn may_lose(&self) -> bool {
+        !self.removed && self.serving() > self.options.minimum().max(u32::from(self.resisting))
+    }
+
     /// How many more it may have by its own limit and state.
     pub(super) fn room(&self) -> u32 {
         let blocked = self.removed || self.backoff.is_some() || (self.resisting && self.serving() > 0);

@@ -60,7 +60,7 @@ pub(super) fn keys(app: &Application) -> Keys {
         Class::Growing
     };
     let wanted = needed.max(missing);
-    let may_lose = !app.removed && !app.resisting && serving > app.options.minimum();
+    let may_lose = app.may_lose();
     let private = !app.options.use_global_queue && serving > 0;
     Keys {
         evictable: app
@@ -131,7 +131,7 @@ impl Book {
             self.index.insert(id, &new);
             app.keys = new;
         }
-        let may_lose = !app.resisting && app.serving() > app.options.minimum();
+        let may_lose = !app.resisting && app.may_lose();
         let longest = app.idle.first().filter(|_| may_lose);
         if let (Some((_, instance)), Some(most), false) = (
             longest,

@@ -25,6 +25,9 @@ mod timers;
 mod upkeep;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 pub use book::Book;
 pub use options::{Options, RestartMethod};
 pub use sight::{Sight, Stamp, restart_directory};

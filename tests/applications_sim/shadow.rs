@@ -326,7 +326,8 @@ impl Shadow {
         let minimum = |app: usize| {
             let options = &self.apps[app];
             let limit = options.max_per_app.map_or(u32::MAX, |most| most.get());
-            options.min_instances.min(limit) as usize
+            let least = usize::from(self.resisting.contains(&app));
+            (options.min_instances.min(limit) as usize).max(least)
         };
         let asides = |app: usize| {
             let aside = |process: &&Process| process.app == app && process.aside && !process.stopped;
@@ -336,7 +337,7 @@ impl Shadow {
             if self.serving(app).count() + asides(app) <= minimum(app) {
                 return wrong("it is needed for the minimum");
             }
-            if self.resisting.contains(&app) {
+            if reason == Reason::Idle && self.resisting.contains(&app) {
                 return wrong("it can't be replaced");
             }
         }
@@ -345,7 +346,7 @@ impl Shadow {
         }
         if reason == Reason::Evicted && !busy && !process.aside {
             for other in 0..self.apps.len() {
-                let spare = self.serving(other).count() > minimum(other) && !self.resisting.contains(&other);
+                let spare = self.serving(other).count() > minimum(other);
                 let older = self
                     .serving(other)
                     .any(|(_, one)| one.sessions.is_empty() && one.used < process.used);

@@ -462,7 +462,11 @@ impl World {
         for ticket in self.shadow.lent.keys().copied().collect::<Vec<_>>() {
             self.close(ticket)?;
         }
-        let minima: u32 = self.scenario.apps.iter().map(|app| app.min_instances).sum();
+        let kept = |(app, options): (usize, &Options)| {
+            let resists = self.shadow.ever_resisted.contains(&app);
+            options.min_instances.max(u32::from(resists))
+        };
+        let minima: u32 = self.scenario.apps.iter().enumerate().map(kept).sum();
         let until = self.now + AFTERMATH;
         let mut steps = 0;
         while let Some(due) = self.next_due().filter(|due| *due <= until) {
