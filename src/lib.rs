@@ -3,6 +3,7 @@
 //! The map of the crate. A part is a folder; in it only `run.rs` (world to events) and `effects.rs` (actions to
 //! system calls) touch the world, the rest is plain values and can be simulated.
 //!
+//! * [`applications`]: the application pool's book; which instance of which application answers which request.
 //! * [`cli`]: the command line.
 //! * [`config`]: what the operator wrote, turned into what it means.
 //! * [`confine`]: what is closed to a pool beyond the rights of its user.
@@ -27,6 +28,7 @@
 
 #[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
 pub mod abi;
+pub mod applications;
 pub mod cli;
 pub mod config;
 pub mod confine;

@@ -1,0 +1,157 @@
+//! One application: its instances, its waiters, and what is known of its code.
+
+use super::action::Trouble;
+use super::event::{InstanceId, Ticket};
+use super::index::Keys;
+use super::options::Options;
+use super::sight::Known;
+use crate::tick::Tick;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// An application in the book. Never used twice, so that what is left of a removed one is not taken for a new one of its
+/// name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct AppId(pub u64);
+
+/// An application.
+#[derive(Debug)]
+pub(super) struct Application {
+    pub name: Arc<str>,
+    pub group: Option<Arc<str>>,
+    pub options: Options,
+    /// It was added, not begun by a request, and stays without instances.
+    pub registered: bool,
+    /// It was removed: nobody can ask for it any more.
+    pub removed: bool,
+    /// All instances, whatever they do.
+    pub instances: BTreeSet<InstanceId>,
+    /// Those that serve and have no session, by their last use.
+    pub idle: BTreeSet<(u64, InstanceId)>,
+    /// Those that serve and have sessions, by their number.
+    pub busy: BTreeSet<(u32, InstanceId)>,
+    pub spawning: BTreeSet<InstanceId>,
+    /// How many do out-of-band work, and who wants to.
+    pub working: u32,
+    pub work_wanted: BTreeSet<InstanceId>,
+    /// Those to be disabled as soon as another one serves.
+    pub disable_after: BTreeSet<InstanceId>,
+    /// Who waits, oldest first.
+    pub waiters: BTreeSet<Ticket>,
+    /// Sessions in private queues.
+    pub queued: u32,
+    /// The queue was full and that was said.
+    pub said_full: bool,
+    pub known: Known,
+    /// How often it was restarted.
+    pub generation: u32,
+    /// A rolling restart that is not over.
+    pub rolling: Option<Rolling>,
+    /// The new code could not be started: the old instances are all there is.
+    pub resisting: bool,
+    /// Failures without a success in between, the last of them, and until when nothing is started because of them.
+    pub failures: u32,
+    pub trouble: Option<Trouble>,
+    pub backoff: Option<Tick>,
+    /// Where the book's indexes have it.
+    pub keys: Keys,
+}
+
+/// A rolling restart.
+#[derive(Debug, Default)]
+pub(super) struct Rolling {
+    /// Instances with old code.
+    pub old: BTreeSet<InstanceId>,
+    /// The one that is being started to take the place of one of them.
+    pub spare: Option<InstanceId>,
+}
+
+impl Application {
+    pub(super) fn new(name: Arc<str>, options: Options) -> Application {
+        Application {
+            name,
+            group: None,
+            options,
+            registered: false,
+            removed: false,
+            instances: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            busy: BTreeSet::new(),
+            spawning: BTreeSet::new(),
+            working: 0,
+            work_wanted: BTreeSet::new(),
+            disable_after: BTreeSet::new(),
+            waiters: BTreeSet::new(),
+            queued: 0,
+            said_full: false,
+            known: Known::default(),
+            generation: 0,
+            rolling: None,
+            resisting: false,
+            failures: 0,
+            trouble: None,
+            backoff: None,
+            keys: Keys::default(),
+        }
+    }
+
+    /// Instances that are given sessions.
+    pub(super) fn serving(&self) -> u32 {
+        length(self.idle.len() + self.busy.len())
+    }
+
+    pub(super) fn size(&self) -> u32 {
+        length(self.instances.len())
+    }
+
+    /// Whether others may take one of its places: it has more than it is to keep. Of old instances that can't be replaced
+    /// the last is kept.
+    pub(super) fn may_lose(&self) -> bool {
+        !self.removed && self.serving() > self.options.minimum().max(u32::from(self.resisting))
+    }
+
+    /// How many more it may have by its own limit and state.
+    pub(super) fn room(&self) -> u32 {
+        let blocked = self.removed || self.backoff.is_some() || (self.resisting && self.serving() > 0);
+        if blocked {
+            return 0;
+        }
+        self.options.limit().saturating_sub(self.size())
+    }
+
+    /// How many instances are wanted for those who wait, and how many to keep the minimum; both within `room`.
+    pub(super) fn wanted(&self) -> (u32, u32) {
+        let room = self.room();
+        let spawning = length(self.spawning.len());
+        let needed = length(self.waiters.len()).div_ceil(self.options.at_once());
+        let present = self.serving() + spawning + self.working;
+        let missing = self.options.minimum().saturating_sub(present);
+        (needed.saturating_sub(spawning).min(room), missing.min(room))
+    }
+
+    /// The instance for the next session, as long as that need not wait in it: the one that was used last, or, if each
+    /// has sessions, the one with the fewest.
+    pub(super) fn free(&self) -> Option<InstanceId> {
+        if let Some((_, id)) = self.idle.last() {
+            return Some(*id);
+        }
+        let (sessions, id) = self.busy.first()?;
+        (*sessions < self.options.at_once()).then_some(*id)
+    }
+
+    /// Nothing can serve, nothing will, and nothing may be started for a while.
+    pub(super) fn hopeless(&self) -> bool {
+        self.serving() == 0 && self.spawning.is_empty() && self.working == 0 && self.backoff.is_some()
+    }
+
+    /// There is no reason to remember it.
+    pub(super) fn is_over(&self) -> bool {
+        let needed = self.registered || self.options.minimum() > 0 || self.failures > 0;
+        self.instances.is_empty() && self.waiters.is_empty() && (self.removed || !needed)
+    }
+}
+
+/// A number of things, none of which can be more than there are processes or connections.
+pub(super) fn length(of: usize) -> u32 {
+    u32::try_from(of).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,267 @@
+//! Instances change their life, leave, and are gone.
+
+use super::action::{Action, Disabling, Force, Notice, Reason, Trouble};
+use super::application::AppId;
+use super::book::{Book, Step};
+use super::event::InstanceId;
+use super::life::{self, Cause, Life};
+use super::timers::Timer;
+use std::sync::Arc;
+
+impl Book {
+    /// Takes an instance out of its application's lists, before anything that they are ordered by changes.
+    pub(super) fn unfile(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        if let Some(app) = self.apps.get_mut(&instance.app) {
+            app.idle.remove(&(instance.used, id));
+            app.busy.remove(&(instance.busyness(), id));
+        }
+    }
+
+    pub(super) fn file(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get(&id).filter(|one| one.life == Life::Serving) else {
+            return;
+        };
+        if let Some(app) = self.apps.get_mut(&instance.app) {
+            match instance.busyness() {
+                0 => app.idle.insert((instance.used, id)),
+                sessions => app.busy.insert((sessions, id)),
+            };
+        }
+    }
+
+    /// Changes an instance's life, with all that follows for the books and for its timer.
+    pub(super) fn change(&mut self, id: InstanceId, cause: Cause, step: &mut Step<'_>) {
+        let Some((before, app)) = self.instances.get(&id).map(|one| (one.life, one.app)) else {
+            return;
+        };
+        let after = life::next(before, cause);
+        if before == after {
+            return;
+        }
+        self.unfile(id);
+        self.count_life(id, app, before, false);
+        self.timers.clear(Timer::Instance(id));
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.life = after;
+        }
+        self.count_life(id, app, after, true);
+        self.file(id);
+        self.touched.insert(app);
+        let options = self.apps[&app].options;
+        match after {
+            Life::Draining => {
+                if let Some(most) = options.drain_timeout {
+                    self.timers.set_in(Timer::Instance(id), step.now, most);
+                }
+            }
+            Life::Working => {
+                self.timers
+                    .set_in(Timer::Instance(id), step.now, options.work_timeout);
+                step.act(Action::Work(id));
+            }
+            Life::Disabled => step.act(Action::Disabled(id, Disabling::Done)),
+            Life::Stopping => {
+                if before == Life::Spawning {
+                    return step.act(Action::Stop(id, Force::Kill));
+                }
+                step.act(Action::Stop(id, Force::Ask));
+                self.timers
+                    .set_in(Timer::Instance(id), step.now, options.stop_timeout);
+            }
+            Life::Spawning | Life::Serving | Life::Spent | Life::Disabling => {}
+        }
+        if before == Life::Disabling && matches!(after, Life::Draining | Life::Stopping) {
+            step.act(Action::Disabled(id, Disabling::Gone));
+        }
+        if matches!(after, Life::Draining | Life::Stopping | Life::Spent) {
+            self.is_leaving(id, app, step);
+        }
+    }
+
+    /// Counts an instance in or out of a state.
+    fn count_life(&mut self, id: InstanceId, app: AppId, life: Life, enters: bool) {
+        let count = match life {
+            Life::Spawning => &mut self.counts.spawning,
+            Life::Spent => &mut self.counts.spent,
+            Life::Draining => &mut self.counts.draining,
+            Life::Stopping => &mut self.counts.stopping,
+            Life::Working => match self.apps.get_mut(&app) {
+                Some(app) => &mut app.working,
+                None => return,
+            },
+            Life::Serving | Life::Disabling | Life::Disabled => return,
+        };
+        *count = if enters { *count + 1 } else { *count - 1 };
+        if life == Life::Spawning {
+            if let Some(app) = self.apps.get_mut(&app) {
+                match enters {
+                    true => app.spawning.insert(id),
+                    false => app.spawning.remove(&id),
+                };
+            }
+        }
+    }
+
+    /// What an application has planned with an instance comes to nothing.
+    fn is_leaving(&mut self, id: InstanceId, app: AppId, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get_mut(&app) else {
+            return;
+        };
+        app.work_wanted.remove(&id);
+        if app.disable_after.remove(&id) {
+            step.act(Action::Disabled(id, Disabling::Gone));
+        }
+        if let Some(rolling) = &mut app.rolling {
+            rolling.old.remove(&id);
+            if rolling.spare == Some(id) {
+                rolling.spare = None;
+                self.counts.spares -= 1;
+            }
+        }
+    }
+
+    /// Takes an instance out of service; it stops after its sessions. Nothing if it is leaving already.
+    pub(super) fn retire(&mut self, id: InstanceId, reason: Reason, step: &mut Step<'_>) {
+        let life = self.instances.get(&id).map(|one| one.life);
+        if matches!(life, None | Some(Life::Draining | Life::Stopping)) {
+            return;
+        }
+        step.say(Notice::Leaves(id, reason));
+        self.change(id, Cause::Retire, step);
+        self.emptied(id, step);
+    }
+
+    /// Looks whether an instance has no sessions, and what follows.
+    pub(super) fn emptied(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        if self.instances.get(&id).is_some_and(|one| one.busyness() == 0) {
+            self.change(id, Cause::Emptied, step);
+        }
+    }
+
+    /// Stops an instance at once; its sessions are lost.
+    pub(super) fn stop(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        self.lose_sessions(id, step);
+        self.change(id, Cause::Stop, step);
+    }
+
+    /// Stops an instance with SIGKILL; its sessions are lost.
+    fn kill(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        self.stop(id, step);
+        self.timers.clear(Timer::Instance(id));
+        step.act(Action::Stop(id, Force::Kill));
+    }
+
+    fn lose_sessions(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        let queued = instance.queued.iter().map(|ticket| (*ticket, false));
+        let running = instance.running.iter().map(|ticket| (*ticket, true));
+        // The private queue first, so that nothing of it begins.
+        for (ticket, began) in queued.chain(running).collect::<Vec<_>>() {
+            self.end_session(ticket, id, step);
+            step.act(Action::Lost { ticket, began });
+        }
+    }
+
+    /// An instance's process is gone.
+    pub(super) fn exited(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        let (life, app, processed) = (instance.life, instance.app, instance.processed);
+        let wanted = matches!(life, Life::Stopping | Life::Draining | Life::Spent);
+        let had = instance.busyness() > 0;
+        self.drop_instance(id, step);
+        if life == Life::Spawning {
+            return self.failed(app, Trouble::Died, step);
+        }
+        if !wanted || had {
+            step.say(Notice::Ended(id));
+        }
+        if !wanted && processed == 0 {
+            self.failed(app, Trouble::Died, step);
+        }
+    }
+
+    /// Takes an instance out of the book.
+    pub(super) fn drop_instance(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        self.lose_sessions(id, step);
+        self.unfile(id);
+        self.timers.clear(Timer::Instance(id));
+        let Some(instance) = self.instances.remove(&id) else {
+            return;
+        };
+        self.count_life(id, instance.app, instance.life, false);
+        if instance.life == Life::Disabling {
+            step.act(Action::Disabled(id, Disabling::Gone));
+        }
+        self.is_leaving(id, instance.app, step);
+        if let Some(app) = self.apps.get_mut(&instance.app) {
+            app.instances.remove(&id);
+        }
+        self.touched.insert(instance.app);
+    }
+
+    /// An instance's timer has fired.
+    pub(super) fn instance_due(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        let app = instance.app;
+        match instance.life {
+            Life::Spawning => {
+                step.say(Notice::Leaves(id, Reason::StartTimeout));
+                self.change(id, Cause::Stop, step);
+                self.failed(app, Trouble::TimedOut, step);
+            }
+            Life::Draining => {
+                step.say(Notice::DrainTimedOut(id));
+                self.stop(id, step);
+            }
+            Life::Working => {
+                step.say(Notice::Leaves(id, Reason::Work));
+                self.kill(id, step);
+            }
+            Life::Stopping => {
+                step.say(Notice::StopTimedOut(id));
+                step.act(Action::Stop(id, Force::Kill));
+            }
+            Life::Serving | Life::Spent | Life::Disabling | Life::Disabled => {}
+        }
+    }
+
+    /// A request has lasted for too long.
+    pub(super) fn lasted(&mut self, ticket: super::event::Ticket, step: &mut Step<'_>) {
+        if let Some(id) = self.held.get(&ticket).and_then(|held| held.instance) {
+            step.say(Notice::Leaves(id, Reason::RequestTime));
+            self.kill(id, step);
+        }
+    }
+
+    /// Forgets an application that nothing is left of.
+    pub(super) fn forget(&mut self, id: AppId, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get(&id).filter(|app| app.is_over()) else {
+            return;
+        };
+        self.index.remove(id, &app.keys);
+        for timer in [
+            Timer::Idle(id),
+            Timer::Backoff(id),
+            Timer::Forgive(id),
+            Timer::Removal(id),
+        ] {
+            self.timers.clear(timer);
+        }
+        let name = Arc::clone(&app.name);
+        if app.removed {
+            step.act(Action::Removed(Arc::clone(&name)));
+        } else {
+            self.names.remove(&name);
+        }
+        self.apps.remove(&id);
+    }
+}

@@ -1,0 +1,133 @@
+//! What can happen to the book.
+
+use super::options::{Options, RestartMethod};
+use super::sight::Sight;
+use crate::tick::Tick;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+/// One process of an application, from the decision to start it until it is reaped. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceId(pub u64);
+
+/// One request for an instance, while it waits and while it holds one. Given by who asks; each is higher than all before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Who asks: what ends together. One consumer may wait for and hold several instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Consumer(pub u64);
+
+/// Where the report of a failed start is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ErrorId(pub u64);
+
+/// What the book is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// An instance is asked for. Ends in [`super::action::Action::Lend`] or [`super::action::Action::Refuse`], unless it
+    /// is taken back with `Cancel` before.
+    Get(Get),
+    /// Who waits is gone. Nothing if it does not wait.
+    Cancel(Ticket),
+    /// A session is over. Nothing if the ticket holds no instance: closing twice is harmless.
+    Close(Ticket, Return),
+    /// A consumer is gone: all it waits for is taken back, all it holds is closed.
+    ConsumerGone(Consumer, Return),
+    /// An instance asked for with [`super::action::Action::Spawn`] is up.
+    Spawned(InstanceId),
+    /// It could not be started, and no process is left of it.
+    SpawnFailed(InstanceId, ErrorId),
+    /// An instance's process is gone, wanted or not.
+    Exited(InstanceId),
+    /// Restart an application; unknown: nothing.
+    Restart(Arc<str>, RestartMethod),
+    /// What was seen of an application's restart files; unknown application: nothing.
+    Seen(Arc<str>, Sight),
+    /// The pool's total is another one.
+    SetMax(NonZeroU32),
+    /// Add an application before anybody asks for it, with its group if it has one.
+    Add {
+        /// Its name. One that is there already is an error.
+        name: Arc<str>,
+        /// The group from which any member may be asked for.
+        group: Option<Arc<str>>,
+        /// Its settings.
+        options: Options,
+    },
+    /// Take an application out. Its name may be used again at once. Unknown: nothing.
+    Remove(Arc<str>, Removal),
+    /// Take out all applications of a group.
+    RemoveGroup(Arc<str>, Removal),
+    /// An instance asks for out-of-band work: to be called once while it has no request.
+    WorkWanted(InstanceId),
+    /// Its out-of-band work, asked for with [`super::action::Action::Work`], is done or has failed.
+    Worked(InstanceId),
+    /// An instance uses so much memory, in bytes.
+    Measured(InstanceId, u64),
+    /// Give an instance no more sessions, but let it live. Answered with [`super::action::Action::Disabled`].
+    Disable(InstanceId),
+    /// Give it sessions again.
+    Enable(InstanceId),
+    /// Take an instance out of service; it is stopped after its sessions.
+    Detach(InstanceId),
+    /// Stop everything; ends in [`super::action::Action::Finished`].
+    Shutdown(Removal),
+    /// The deadline that `next_deadline` named has come.
+    Deadline,
+}
+
+/// A request for an instance.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Get {
+    /// Its number, higher than all before.
+    pub ticket: Ticket,
+    /// Of what.
+    pub target: Target,
+    /// How long.
+    pub patience: Patience,
+    /// For whom, if that is known.
+    pub consumer: Option<Consumer>,
+    /// What was just seen of the application's restart files, if they were looked at.
+    pub sight: Option<Sight>,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    /// An instance of an application, which is begun if it is unknown. The settings are its settings from now on.
+    Application(Arc<str>, Options),
+    /// An instance of an application that is there.
+    Known(Arc<str>),
+    /// A free instance of any application of a group. The number, drawn by who asks, chooses which is tried first.
+    Group(Arc<str>, u64),
+}
+
+/// How long somebody waits for an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Not at all.
+    None,
+    /// Until then.
+    Until(Tick),
+    /// Until there is one.
+    Endless,
+}
+
+/// How an instance comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Return {
+    /// It is well.
+    Ok,
+    /// It is not, or nobody knows: it is replaced.
+    Failed,
+}
+
+/// How something is taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// Idle instances stop now, others after their sessions; after the time, if one is given, as with `Immediate`.
+    Graceful(Option<Tick>),
+    /// Sessions are lost.
+    Immediate,
+}

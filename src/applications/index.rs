@@ -1,0 +1,146 @@
+//! Where an application stands among the others, kept so that no decision looks at all of them.
+
+use super::application::{AppId, Application, length};
+use super::book::{Book, Step};
+use super::event::Ticket;
+use super::timers::{SHORTEST, Timer};
+use std::collections::BTreeSet;
+
+/// Why an instance is wanted. What comes first is done first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Class {
+    /// Somebody waits, and the application has nothing that serves or will.
+    Starving,
+    /// It has fewer than its minimum.
+    Short,
+    /// Somebody waits, and its instances are busy.
+    Growing,
+}
+
+/// What an application is found by, while it is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Keys {
+    /// It has an idle instance above its minimum, last used then.
+    pub evictable: Option<u64>,
+    /// It wants instances: why, how many it has, who waits longest.
+    pub wants: Option<(Class, u32, Ticket)>,
+    /// How many.
+    pub wanted: u32,
+    /// It has instances above its minimum, so many serve, and who waits longest (none: the highest number).
+    pub yields: Option<(u32, Ticket)>,
+    /// Its waiters may have to go into private queues.
+    pub hopes: bool,
+    /// Its rolling restart needs the next instance.
+    pub rolls: bool,
+}
+
+/// The applications by their keys.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    pub evictable: BTreeSet<(u64, AppId)>,
+    pub wants: BTreeSet<(Class, u32, Ticket, AppId)>,
+    pub wanted: u32,
+    pub starving: u32,
+    pub yields: BTreeSet<(u32, Ticket, AppId)>,
+    pub hopes: BTreeSet<AppId>,
+    pub rolls: BTreeSet<AppId>,
+}
+
+/// The keys of an application as it is.
+pub(super) fn keys(app: &Application) -> Keys {
+    let serving = app.serving();
+    let spawning = length(app.spawning.len());
+    let oldest = app.waiters.first().copied();
+    let (needed, missing) = app.wanted();
+    let class = if needed > 0 && serving == 0 && spawning == 0 {
+        Class::Starving
+    } else if missing > 0 && needed == 0 {
+        Class::Short
+    } else {
+        Class::Growing
+    };
+    let wanted = needed.max(missing);
+    let may_lose = app.may_lose();
+    let private = !app.options.use_global_queue && serving > 0;
+    Keys {
+        evictable: app
+            .idle
+            .first()
+            .filter(|_| may_lose && app.waiters.is_empty())
+            .map(|idle| idle.0),
+        wants: (wanted > 0).then_some((class, app.size(), oldest.unwrap_or(Ticket(u64::MAX)))),
+        wanted,
+        yields: (may_lose && !app.busy.is_empty()).then_some((serving, oldest.unwrap_or(Ticket(u64::MAX)))),
+        hopes: private && app.waiters.len() > app.spawning.len(),
+        rolls: app
+            .rolling
+            .as_ref()
+            .is_some_and(|rolling| rolling.spare.is_none() && !rolling.old.is_empty())
+            && app.size() <= app.options.limit()
+            && app.backoff.is_none(),
+    }
+}
+
+impl Index {
+    pub(super) fn remove(&mut self, id: AppId, keys: &Keys) {
+        if let Some(used) = keys.evictable {
+            self.evictable.remove(&(used, id));
+        }
+        if let Some((class, size, ticket)) = keys.wants {
+            self.wants.remove(&(class, size, ticket, id));
+            self.starving -= u32::from(class == Class::Starving);
+        }
+        self.wanted -= keys.wanted;
+        if let Some((serving, ticket)) = keys.yields {
+            self.yields.remove(&(serving, ticket, id));
+        }
+        self.hopes.remove(&id);
+        self.rolls.remove(&id);
+    }
+
+    fn insert(&mut self, id: AppId, keys: &Keys) {
+        if let Some(used) = keys.evictable {
+            self.evictable.insert((used, id));
+        }
+        if let Some((class, size, ticket)) = keys.wants {
+            self.wants.insert((class, size, ticket, id));
+            self.starving += u32::from(class == Class::Starving);
+        }
+        self.wanted += keys.wanted;
+        if let Some((serving, ticket)) = keys.yields {
+            self.yields.insert((serving, ticket, id));
+        }
+        if keys.hopes {
+            self.hopes.insert(id);
+        }
+        if keys.rolls {
+            self.rolls.insert(id);
+        }
+    }
+}
+
+impl Book {
+    /// Files an application anew after something in it changed, and watches its idle time.
+    pub(super) fn reindex(&mut self, id: AppId, step: &Step<'_>) {
+        let Some(app) = self.apps.get_mut(&id) else {
+            return;
+        };
+        let new = keys(app);
+        if new != app.keys {
+            self.index.remove(id, &app.keys);
+            self.index.insert(id, &new);
+            app.keys = new;
+        }
+        let may_lose = !app.resisting && app.may_lose();
+        let longest = app.idle.first().filter(|_| may_lose);
+        if let (Some((_, instance)), Some(most), false) = (
+            longest,
+            app.options.max_idle_time,
+            self.timers.is_set(Timer::Idle(id)),
+        ) {
+            let since = self.instances[instance].used_at;
+            let due = (since + most).max(step.now + SHORTEST);
+            self.timers.set(Timer::Idle(id), due);
+        }
+    }
+}

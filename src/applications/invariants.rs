@@ -1,0 +1,135 @@
+//! What holds after every step.
+
+use super::application::{AppId, Application, length};
+use super::book::{Book, Counts};
+use super::index::{Class, Index, keys};
+use super::life::Life;
+use super::timers::Timer;
+
+impl Book {
+    /// Panics if the books disagree, if a limit is broken, or if somebody waits for what is there.
+    pub fn invariants(&self) {
+        assert!(self.touched.is_empty(), "every consequence is drawn");
+        let sizes: u32 = self.apps.values().map(Application::size).sum();
+        assert_eq!(sizes, self.count(), "the sizes add up");
+        assert_eq!(self.counts, self.recount(), "the states are counted right");
+        assert!(self.counts.active <= self.count());
+        let most = self.max.max(self.excused) + 1;
+        assert!(self.count() <= most, "{} of {most} instances", self.count());
+        self.check_index();
+        for (id, app) in &self.apps {
+            self.check_app(*id, app);
+        }
+        for (ticket, held) in &self.held {
+            match held.instance {
+                None => assert!(self.apps[&held.app].waiters.contains(ticket), "a waiter waits"),
+                Some(id) => {
+                    let instance = &self.instances[&id];
+                    let there = instance.running.contains(ticket) || instance.queued.contains(ticket);
+                    assert!(there, "a session is where it is said to be");
+                }
+            }
+        }
+        let sessions: usize = self.instances.values().map(|one| one.busyness() as usize).sum();
+        let waiters: usize = self.apps.values().map(|app| app.waiters.len()).sum();
+        assert_eq!(sessions + waiters, self.held.len(), "each ticket is in one place");
+        let owned = self.held.values().filter(|held| held.consumer.is_some()).count();
+        let known: usize = self.consumers.values().map(|tickets| tickets.len()).sum();
+        assert_eq!(owned, known, "consumers own what they ask for");
+    }
+
+    fn recount(&self) -> Counts {
+        let with = |life| length(self.instances.values().filter(|one| one.life == life).count());
+        let spares = self.apps.values().filter_map(|app| app.rolling.as_ref());
+        Counts {
+            active: length(self.instances.values().filter(|one| one.busyness() > 0).count()),
+            spawning: with(Life::Spawning),
+            spent: with(Life::Spent),
+            draining: with(Life::Draining),
+            stopping: with(Life::Stopping),
+            spares: length(spares.filter(|rolling| rolling.spare.is_some()).count()),
+        }
+    }
+
+    fn check_index(&self) {
+        let mut wanted = 0;
+        let mut entries = [0; 5];
+        let Index {
+            evictable,
+            wants,
+            yields,
+            hopes,
+            rolls,
+            ..
+        } = &self.index;
+        for (id, app) in &self.apps {
+            assert_eq!(app.keys, keys(app), "an application is filed as it is");
+            let now = &app.keys;
+            wanted += now.wanted;
+            entries[0] += usize::from(now.evictable.is_some_and(|used| evictable.contains(&(used, *id))));
+            let filed = now
+                .wants
+                .is_some_and(|(class, size, ticket)| wants.contains(&(class, size, ticket, *id)));
+            entries[1] += usize::from(filed);
+            let filed = now
+                .yields
+                .is_some_and(|(serving, ticket)| yields.contains(&(serving, ticket, *id)));
+            entries[2] += usize::from(filed);
+            entries[3] += usize::from(now.hopes && hopes.contains(id));
+            entries[4] += usize::from(now.rolls && rolls.contains(id));
+        }
+        let held = [
+            evictable.len(),
+            wants.len(),
+            yields.len(),
+            hopes.len(),
+            rolls.len(),
+        ];
+        assert_eq!(entries, held, "the indexes hold what is there and nothing else");
+        assert_eq!(wanted, self.index.wanted);
+        let starving = wants.iter().filter(|key| key.0 == Class::Starving).count();
+        assert_eq!(length(starving), self.index.starving);
+        let startable = self.counts.spawning < self.most_spawning && !self.ending;
+        if startable && !wants.is_empty() {
+            assert!(self.count() >= self.max, "nobody wants what is free");
+            let held_back = self.counts.stopping < self.index.wanted && !evictable.is_empty();
+            assert!(!held_back, "nobody waits while another idles");
+        }
+    }
+
+    fn check_app(&self, id: AppId, app: &Application) {
+        let mut queued = 0;
+        for instance in &app.instances {
+            let one = &self.instances[instance];
+            assert_eq!(one.app, id);
+            let serves = one.life == Life::Serving;
+            let idle = app.idle.contains(&(one.used, *instance));
+            let busy = app.busy.contains(&(one.busyness(), *instance));
+            assert_eq!(idle, serves && one.busyness() == 0, "the idle are idle");
+            assert_eq!(busy, serves && one.busyness() > 0, "the busy are busy");
+            assert_eq!(app.spawning.contains(instance), one.life == Life::Spawning);
+            let empty = matches!(
+                one.life,
+                Life::Spawning | Life::Disabled | Life::Working | Life::Stopping
+            );
+            assert!(!empty || one.busyness() == 0, "{:?} has sessions", one.life);
+            let full = matches!(one.life, Life::Spent | Life::Disabling | Life::Draining);
+            assert!(!full || one.busyness() > 0, "{:?} has none", one.life);
+            assert!(one.queued.is_empty() || !one.running.is_empty(), "the first runs");
+            let timed = matches!(one.life, Life::Spawning | Life::Working);
+            assert!(!timed || self.is_timed(*instance), "{:?} has no end", one.life);
+            queued += length(one.queued.len());
+        }
+        assert_eq!(queued, app.queued);
+        let lists = app.idle.len() + app.busy.len() + app.spawning.len();
+        assert!(lists <= app.instances.len(), "no one is in two lists");
+        assert!(
+            app.waiters.is_empty() || app.free().is_none(),
+            "nobody waits for what is there"
+        );
+        assert!(!app.hopeless() || app.waiters.is_empty(), "nobody waits in vain");
+        assert!(!app.removed || app.waiters.is_empty());
+        assert_eq!(app.backoff.is_some(), self.timers.is_set(Timer::Backoff(id)));
+        assert!(!app.is_over(), "what is over is forgotten");
+    }
+}

@@ -1,0 +1,87 @@
+//! What an application may do. Values that can't be meant can't be said.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// How an application's instances are replaced by such with new code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestartMethod {
+    /// All old ones retire at once; requests wait for new ones.
+    Blocking,
+    /// One by one; each new one is up before an old one retires.
+    Rolling,
+}
+
+/// An application's settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Most instances of the application; `None`: as many as the pool has.
+    pub max_per_app: Option<NonZeroU32>,
+    /// Instances that are kept, wanted or not. More than `max_per_app` means just as many as that.
+    pub min_instances: u32,
+    /// Requests after which an instance is replaced; `None`: never.
+    pub max_requests: Option<NonZeroU32>,
+    /// Time without a session after which an instance is let go; `None`: never.
+    pub max_idle_time: Option<Duration>,
+    /// Requests that an instance works on at once; `None`: any number.
+    pub concurrency: Option<NonZeroU32>,
+    /// Where requests wait when every instance is busy and no more can be started: for whichever instance is free first,
+    /// or (`false`) in the private queue of the least busy one.
+    pub use_global_queue: bool,
+    /// Most requests that wait; `None`: any number.
+    pub max_request_queue_size: Option<NonZeroU32>,
+    /// From the start of an instance until it must be up.
+    pub start_timeout: Duration,
+    /// How long the sessions of an instance that retires may last; `None`: as long as they like.
+    pub drain_timeout: Option<Duration>,
+    /// From asking an instance to stop until it is killed.
+    pub stop_timeout: Duration,
+    /// How long a request may last until its instance is killed; `None`: as long as it likes.
+    pub max_request_time: Option<Duration>,
+    /// Bytes above which an instance is replaced; `None`: no limit.
+    pub memory_limit: Option<u64>,
+    /// How long out-of-band work may take.
+    pub work_timeout: Duration,
+    /// What restart files do.
+    pub restart_method: RestartMethod,
+}
+
+impl Default for Options {
+    /// Passenger's defaults, where it has the setting.
+    fn default() -> Options {
+        Options {
+            max_per_app: None,
+            min_instances: 0,
+            max_requests: None,
+            max_idle_time: Some(Duration::from_secs(300)),
+            concurrency: NonZeroU32::new(1),
+            use_global_queue: true,
+            max_request_queue_size: NonZeroU32::new(100),
+            start_timeout: Duration::from_secs(90),
+            drain_timeout: None,
+            stop_timeout: Duration::from_secs(60),
+            max_request_time: None,
+            memory_limit: None,
+            work_timeout: Duration::from_secs(60),
+            restart_method: RestartMethod::Blocking,
+        }
+    }
+}
+
+impl Options {
+    pub(super) fn limit(&self) -> u32 {
+        self.max_per_app.map_or(u32::MAX, NonZeroU32::get)
+    }
+
+    pub(super) fn minimum(&self) -> u32 {
+        self.min_instances.min(self.limit())
+    }
+
+    pub(super) fn at_once(&self) -> u32 {
+        self.concurrency.map_or(u32::MAX, NonZeroU32::get)
+    }
+
+    pub(super) fn queue_limit(&self) -> u32 {
+        self.max_request_queue_size.map_or(u32::MAX, NonZeroU32::get)
+    }
+}

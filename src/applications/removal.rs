@@ -1,0 +1,110 @@
+//! Applications come and go by order, and everything ends.
+
+use super::action::{Action, Notice, Reason, Refusal};
+use super::application::{AppId, Application};
+use super::book::{Book, Step};
+use super::event::{InstanceId, Removal};
+use super::options::Options;
+use super::timers::Timer;
+use std::sync::Arc;
+
+impl Book {
+    pub(super) fn add(
+        &mut self,
+        name: Arc<str>,
+        group: Option<Arc<str>>,
+        options: Options,
+        step: &mut Step<'_>,
+    ) {
+        if self.names.contains_key(&name) {
+            return step.say(Notice::NameTaken(name));
+        }
+        if self.ending {
+            return;
+        }
+        let mut app = Application::new(name, options);
+        app.registered = true;
+        app.group.clone_from(&group);
+        let id = self.begin(app);
+        if let Some(group) = group {
+            self.groups.entry(group).or_default().push(id);
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: AppId, removal: Removal, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get_mut(&id) else {
+            return;
+        };
+        let (name, group) = (Arc::clone(&app.name), app.group.take());
+        app.removed = true;
+        if self.names.get(&name) == Some(&id) {
+            self.names.remove(&name);
+        }
+        if let Some(group) = group {
+            if let Some(apps) = self.groups.get_mut(&group) {
+                apps.retain(|other| *other != id);
+                if apps.is_empty() {
+                    self.groups.remove(&group);
+                }
+            }
+        }
+        self.end_rolling(id);
+        let refusal = if self.ending {
+            Refusal::ShuttingDown
+        } else {
+            Refusal::Removed
+        };
+        self.refuse_all(id, refusal, step);
+        self.touched.insert(id);
+        match removal {
+            Removal::Immediate => self.stop_all(id, step),
+            Removal::Graceful(deadline) => {
+                for instance in self.instances_of(id) {
+                    self.retire(instance, Reason::Removed, step);
+                }
+                if let Some(deadline) = deadline {
+                    self.timers
+                        .set_in(Timer::Removal(id), step.now, deadline.since(step.now));
+                }
+            }
+        }
+    }
+
+    /// Stops every instance of an application at once.
+    pub(super) fn stop_all(&mut self, id: AppId, step: &mut Step<'_>) {
+        for instance in self.instances_of(id) {
+            self.stop(instance, step);
+        }
+    }
+
+    fn instances_of(&self, id: AppId) -> Vec<InstanceId> {
+        self.apps
+            .get(&id)
+            .map(|app| app.instances.iter().copied().collect())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn shutdown(&mut self, removal: Removal, step: &mut Step<'_>) {
+        self.ending = true;
+        for app in self.apps.keys().copied().collect::<Vec<_>>() {
+            let each = match removal {
+                Removal::Graceful(_) => Removal::Graceful(None),
+                Removal::Immediate => Removal::Immediate,
+            };
+            self.remove(app, each, step);
+        }
+        if let Removal::Graceful(Some(deadline)) = removal {
+            self.timers
+                .set_in(Timer::Shutdown, step.now, deadline.since(step.now));
+        }
+    }
+
+    /// Tells once that nothing is left.
+    pub(super) fn finish(&mut self, step: &mut Step<'_>) {
+        if self.ending && !self.finished && self.apps.is_empty() {
+            self.finished = true;
+            self.timers.clear(Timer::Shutdown);
+            step.act(Action::Finished);
+        }
+    }
+}

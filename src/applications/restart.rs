@@ -1,0 +1,123 @@
+//! Restarts: instances with old code make room for such with new.
+
+use super::action::{Notice, Reason};
+use super::application::{AppId, Rolling};
+use super::book::{Book, Step};
+use super::event::InstanceId;
+use super::life::{Cause, Life};
+use super::options::RestartMethod;
+use super::sight::Sight;
+use super::timers::Timer;
+use std::sync::Arc;
+
+/// What becomes of instances that are still being started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unborn {
+    /// They may have read old code: they are stopped.
+    Stop,
+    /// They go on. With `always_restart.txt` every request would otherwise stop what the one before it waits for.
+    Keep,
+}
+
+impl Book {
+    /// Takes in what was seen of an application's restart files.
+    pub(super) fn look(&mut self, id: AppId, sight: Sight, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get_mut(&id) else {
+            return;
+        };
+        let changed = app.known.look(sight.restart);
+        let method = app.options.restart_method;
+        let up = app.instances.len() > app.spawning.len();
+        if changed {
+            self.restart(id, method, Unborn::Stop, step);
+        } else if sight.always && up {
+            self.restart(id, RestartMethod::Blocking, Unborn::Keep, step);
+        }
+    }
+
+    pub(super) fn restart_named(&mut self, name: &Arc<str>, method: RestartMethod, step: &mut Step<'_>) {
+        if let Some(id) = self.names.get(name).copied() {
+            self.restart(id, method, Unborn::Stop, step);
+        }
+    }
+
+    fn restart(&mut self, id: AppId, method: RestartMethod, unborn: Unborn, step: &mut Step<'_>) {
+        self.end_rolling(id);
+        self.timers.clear(Timer::Backoff(id));
+        let Some(app) = self.apps.get_mut(&id) else {
+            return;
+        };
+        app.generation = app.generation.wrapping_add(1);
+        (app.failures, app.trouble, app.backoff, app.resisting) = (0, None, None, false);
+        step.say(Notice::Restarting(Arc::clone(&app.name)));
+        let generation = app.generation;
+        let rolls = method == RestartMethod::Rolling && app.serving() > 0;
+        let instances: Vec<InstanceId> = app.instances.iter().copied().collect();
+        let mut old = Rolling::default();
+        for instance in instances {
+            let Some(one) = self.instances.get_mut(&instance) else {
+                continue;
+            };
+            match one.life {
+                Life::Spawning if unborn == Unborn::Keep => one.generation = generation,
+                Life::Serving | Life::Working if rolls => {
+                    old.old.insert(instance);
+                }
+                Life::Spawning => {
+                    step.say(Notice::Leaves(instance, Reason::Restart));
+                    self.change(instance, Cause::Stop, step);
+                }
+                Life::Serving | Life::Spent | Life::Disabling | Life::Disabled | Life::Working => {
+                    self.retire(instance, Reason::Restart, step);
+                }
+                Life::Draining | Life::Stopping => {}
+            }
+        }
+        if let Some(app) = self.apps.get_mut(&id).filter(|_| rolls) {
+            app.rolling = Some(old);
+        }
+        self.touched.insert(id);
+    }
+
+    /// Begins the instance that is to take the place of an old one.
+    pub(super) fn spawn_spare(&mut self, id: AppId, step: &mut Step<'_>) {
+        let spare = self.spawn(id, step);
+        if let Some(rolling) = self.apps.get_mut(&id).and_then(|app| app.rolling.as_mut()) {
+            rolling.spare = spare;
+            self.counts.spares += 1;
+        }
+    }
+
+    /// An instance is up: if it was to take the place of an old one, the newest of those retires.
+    pub(super) fn roll_on(&mut self, id: AppId, up: InstanceId, step: &mut Step<'_>) {
+        let Some(rolling) = self.apps.get_mut(&id).and_then(|app| app.rolling.as_mut()) else {
+            return;
+        };
+        if rolling.spare == Some(up) {
+            rolling.spare = None;
+            self.counts.spares -= 1;
+            if let Some(old) = rolling.old.pop_last() {
+                self.retire(old, Reason::Restart, step);
+            }
+        }
+    }
+
+    /// A rolling restart is over when no old instance is left.
+    pub(super) fn finish_rolling(&mut self, id: AppId, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get(&id) else {
+            return;
+        };
+        if app.rolling.as_ref().is_some_and(|rolling| rolling.old.is_empty()) {
+            step.say(Notice::Restarted(Arc::clone(&app.name)));
+            self.end_rolling(id);
+        }
+    }
+
+    /// Ends a rolling restart, done or not.
+    pub(super) fn end_rolling(&mut self, id: AppId) {
+        let rolling = self.apps.get_mut(&id).and_then(|app| app.rolling.take());
+        if rolling.is_some_and(|rolling| rolling.spare.is_some()) {
+            self.counts.spares -= 1;
+        }
+    }
+}

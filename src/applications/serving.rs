@@ -1,0 +1,313 @@
+//! Sessions: asked for, waited for, lent, closed.
+
+use super::action::{Action, Notice, Reason, Refusal};
+use super::application::{AppId, Application, length};
+use super::book::{Book, Held, Step};
+use super::event::{Get, InstanceId, Patience, Return, Target, Ticket};
+use super::life::{Cause, Life};
+use super::options::Options;
+use super::timers::Timer;
+use std::sync::Arc;
+
+impl Book {
+    pub(super) fn get(&mut self, get: Get, step: &mut Step<'_>) {
+        let ticket = get.ticket;
+        match self.admit(get, step) {
+            Ok(()) => {}
+            Err(refusal) => step.act(Action::Refuse(ticket, refusal)),
+        }
+    }
+
+    fn admit(&mut self, get: Get, step: &mut Step<'_>) -> Result<(), Refusal> {
+        let ticket = get.ticket;
+        if self.last_ticket.is_some_and(|last| last >= ticket) {
+            return Err(Refusal::Stale);
+        }
+        self.last_ticket = Some(ticket);
+        if self.ending {
+            return Err(Refusal::ShuttingDown);
+        }
+        let id = match get.target {
+            Target::Application(name, options) => self.merge(name, options),
+            Target::Known(name) => *self.names.get(&name).ok_or(Refusal::Unknown)?,
+            Target::Group(group, drawn) => {
+                return self.get_from_group(&group, drawn, ticket, get.consumer, step);
+            }
+        };
+        if let Some(sight) = get.sight {
+            self.look(id, sight, step);
+        }
+        let Some(app) = self.apps.get_mut(&id) else {
+            return Err(Refusal::Unknown);
+        };
+        self.touched.insert(id);
+        let free = app.free().filter(|_| app.waiters.is_empty());
+        if let Some(trouble) = app.trouble.filter(|_| app.hopeless()) {
+            return Err(Refusal::Trouble(trouble));
+        }
+        if free.is_none() {
+            if get.patience == Patience::None {
+                self.grow(id, step);
+                return Err(Refusal::NoneFree);
+            }
+            if length(app.waiters.len()).saturating_add(app.queued) >= app.options.queue_limit() {
+                let name = Arc::clone(&app.name);
+                if !std::mem::replace(&mut app.said_full, true) {
+                    step.say(Notice::QueueFull(name));
+                }
+                return Err(Refusal::QueueFull);
+            }
+        }
+        self.hold(ticket, id, get.consumer);
+        match (free, get.patience) {
+            (Some(instance), _) => self.lend(ticket, instance, step),
+            (None, patience) => {
+                if let Patience::Until(deadline) = patience {
+                    self.timers
+                        .set_in(Timer::Waiter(ticket), step.now, deadline.since(step.now));
+                }
+                self.apps.entry(id).and_modify(|app| {
+                    app.waiters.insert(ticket);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The application of this name, begun if it is not there; with these settings from now on.
+    fn merge(&mut self, name: Arc<str>, options: Options) -> AppId {
+        if let Some(id) = self.names.get(&name).copied() {
+            if let Some(app) = self.apps.get_mut(&id).filter(|app| app.options != options) {
+                app.options = options;
+                self.timers.clear(Timer::Idle(id));
+            }
+            return id;
+        }
+        self.begin(Application::new(name, options))
+    }
+
+    pub(super) fn begin(&mut self, app: Application) -> AppId {
+        let id = AppId(self.next_app);
+        self.next_app += 1;
+        self.names.insert(Arc::clone(&app.name), id);
+        self.apps.insert(id, app);
+        self.touched.insert(id);
+        id
+    }
+
+    /// Lends a free instance of the group: of the drawn application, or of the first after it that has one.
+    fn get_from_group(
+        &mut self,
+        group: &Arc<str>,
+        drawn: u64,
+        ticket: Ticket,
+        consumer: Option<super::event::Consumer>,
+        step: &mut Step<'_>,
+    ) -> Result<(), Refusal> {
+        let apps = self.groups.get(group).ok_or(Refusal::Unknown)?;
+        let first = usize::try_from(drawn % apps.len().max(1) as u64).unwrap_or(0);
+        let in_turn = apps[first..].iter().chain(&apps[..first]);
+        let free = |id: &&AppId| {
+            let app = &self.apps[id];
+            app.waiters.is_empty() && app.free().is_some()
+        };
+        let drawn = apps.get(first).copied();
+        match in_turn.copied().find(|id| free(&id)) {
+            Some(id) => {
+                self.hold(ticket, id, consumer);
+                if let Some(instance) = self.apps[&id].free() {
+                    self.lend(ticket, instance, step);
+                }
+                Ok(())
+            }
+            None => {
+                if let Some(id) = drawn {
+                    self.grow(id, step);
+                }
+                Err(Refusal::NoneFree)
+            }
+        }
+    }
+
+    fn hold(&mut self, ticket: Ticket, app: AppId, consumer: Option<super::event::Consumer>) {
+        let held = Held {
+            app,
+            instance: None,
+            consumer,
+        };
+        self.held.insert(ticket, held);
+        if let Some(consumer) = consumer {
+            self.consumers.entry(consumer).or_default().insert(ticket);
+        }
+    }
+
+    /// Forgets a ticket.
+    pub(super) fn release(&mut self, ticket: Ticket) -> Option<Held> {
+        let held = self.held.remove(&ticket)?;
+        self.timers.clear(Timer::Waiter(ticket));
+        self.timers.clear(Timer::Session(ticket));
+        if let Some(consumer) = held.consumer {
+            if let Some(tickets) = self.consumers.get_mut(&consumer) {
+                tickets.remove(&ticket);
+                if tickets.is_empty() {
+                    self.consumers.remove(&consumer);
+                }
+            }
+        }
+        self.touched.insert(held.app);
+        Some(held)
+    }
+
+    /// Gives instances to those who wait, oldest first; what can't be had at all is said to them.
+    pub(super) fn serve(&mut self, id: AppId, step: &mut Step<'_>) {
+        while let Some(app) = self.apps.get(&id) {
+            let (Some(ticket), Some(instance)) = (app.waiters.first().copied(), app.free()) else {
+                break;
+            };
+            self.take_waiter(id, ticket);
+            self.lend(ticket, instance, step);
+        }
+        let Some(app) = self.apps.get_mut(&id) else {
+            return;
+        };
+        if app.waiters.is_empty() {
+            app.said_full = false;
+        } else if let Some(trouble) = app.trouble.filter(|_| app.hopeless()) {
+            self.refuse_all(id, Refusal::Trouble(trouble), step);
+        } else {
+            let hope = app.wanted().0;
+            self.dispatch(id, hope, step);
+        }
+    }
+
+    /// With private queues: lends busy instances to those who wait, but for as many as those that are being started and
+    /// `more` besides can serve. Whether it lent any.
+    pub(super) fn dispatch(&mut self, id: AppId, more: u32, step: &mut Step<'_>) -> bool {
+        let mut lent = false;
+        while let Some(app) = self.apps.get(&id) {
+            let hope = length(app.spawning.len()).saturating_add(more);
+            let waiting = length(app.waiters.len());
+            let stays = waiting <= hope.saturating_mul(app.options.at_once());
+            let (Some(ticket), Some(busy)) = (app.waiters.first().copied(), app.busy.first().copied()) else {
+                break;
+            };
+            if app.options.use_global_queue || stays {
+                break;
+            }
+            self.take_waiter(id, ticket);
+            self.lend(ticket, busy.1, step);
+            lent = true;
+        }
+        lent
+    }
+
+    fn take_waiter(&mut self, id: AppId, ticket: Ticket) {
+        self.timers.clear(Timer::Waiter(ticket));
+        if let Some(app) = self.apps.get_mut(&id) {
+            app.waiters.remove(&ticket);
+        }
+    }
+
+    pub(super) fn lend(&mut self, ticket: Ticket, id: InstanceId, step: &mut Step<'_>) {
+        self.unfile(id);
+        self.uses += 1;
+        let (Some(instance), Some(held)) = (self.instances.get_mut(&id), self.held.get_mut(&ticket)) else {
+            return;
+        };
+        let Some(app) = self.apps.get_mut(&instance.app) else {
+            return;
+        };
+        held.instance = Some(id);
+        self.counts.active += u32::from(instance.busyness() == 0);
+        if length(instance.running.len()) < app.options.at_once() {
+            instance.running.insert(ticket);
+            if let Some(most) = app.options.max_request_time {
+                self.timers.set_in(Timer::Session(ticket), step.now, most);
+            }
+        } else {
+            instance.queued.insert(ticket);
+            app.queued += 1;
+        }
+        instance.begun = instance.begun.saturating_add(1);
+        (instance.used, instance.used_at) = (self.uses, step.now);
+        // Old instances that can't be replaced go on.
+        let most = app.options.max_requests.filter(|_| !app.resisting);
+        let spent = most.is_some_and(|most| instance.begun >= most.get());
+        self.touched.insert(instance.app);
+        self.file(id);
+        step.act(Action::Lend(ticket, id));
+        if spent {
+            step.say(Notice::Leaves(id, Reason::MaxRequests));
+            self.change(id, Cause::Spend, step);
+        }
+    }
+
+    pub(super) fn close(&mut self, ticket: Ticket, back: Return, step: &mut Step<'_>) {
+        let Some(id) = self.held.get(&ticket).and_then(|held| held.instance) else {
+            return;
+        };
+        self.end_session(ticket, id, step);
+        let Some(instance) = self.instances.get_mut(&id) else {
+            return;
+        };
+        match back {
+            Return::Ok => instance.processed = instance.processed.saturating_add(1),
+            Return::Failed if matches!(instance.life, Life::Serving | Life::Spent | Life::Disabling) => {
+                return self.retire(id, Reason::Failed, step);
+            }
+            Return::Failed => {}
+        }
+        self.emptied(id, step);
+    }
+
+    /// Takes a session off its instance; the next of the private queue begins.
+    pub(super) fn end_session(&mut self, ticket: Ticket, id: InstanceId, step: &mut Step<'_>) {
+        self.release(ticket);
+        self.unfile(id);
+        self.uses += 1;
+        let Some(instance) = self.instances.get_mut(&id) else {
+            return;
+        };
+        let Some(app) = self.apps.get_mut(&instance.app) else {
+            return;
+        };
+        if instance.queued.remove(&ticket) {
+            app.queued -= 1;
+        }
+        instance.running.remove(&ticket);
+        if length(instance.running.len()) < app.options.at_once() {
+            if let Some(next) = instance.queued.pop_first() {
+                app.queued -= 1;
+                instance.running.insert(next);
+                if let Some(most) = app.options.max_request_time {
+                    self.timers.set_in(Timer::Session(next), step.now, most);
+                }
+            }
+        }
+        self.counts.active -= u32::from(instance.busyness() == 0);
+        (instance.used, instance.used_at) = (self.uses, step.now);
+        self.file(id);
+    }
+
+    /// Takes a waiter out of its queue.
+    pub(super) fn cancel(&mut self, ticket: Ticket) {
+        if let Some(held) = self.held.get(&ticket).filter(|held| held.instance.is_none()) {
+            let app = held.app;
+            self.take_waiter(app, ticket);
+            self.release(ticket);
+        }
+    }
+
+    pub(super) fn waited(&mut self, ticket: Ticket, step: &mut Step<'_>) {
+        self.cancel(ticket);
+        step.act(Action::Refuse(ticket, Refusal::TimedOut));
+    }
+
+    pub(super) fn refuse_all(&mut self, id: AppId, refusal: Refusal, step: &mut Step<'_>) {
+        let waiters = self.apps.get_mut(&id).map(|app| std::mem::take(&mut app.waiters));
+        for ticket in waiters.unwrap_or_default() {
+            self.release(ticket);
+            step.act(Action::Refuse(ticket, refusal));
+        }
+    }
+}

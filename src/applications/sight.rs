@@ -1,0 +1,84 @@
+//! Restart files: where they are, and what a look at them means.
+
+use std::path::{Path, PathBuf};
+
+/// What tells one state of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// Its time of modification, in nanoseconds since 1970.
+    pub modified_ns: i128,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// A look at an application's restart files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sight {
+    /// `restart.txt`; `None`: it is not there.
+    pub restart: Option<Stamp>,
+    /// Whether `always_restart.txt` is there.
+    pub always: bool,
+}
+
+/// The directory of an application's restart files: `tmp` in its root, or `restart_dir`, which a relative path puts
+/// below the root.
+pub fn restart_directory(app_root: &Path, restart_dir: Option<&Path>) -> PathBuf {
+    app_root.join(restart_dir.unwrap_or(Path::new("tmp")))
+}
+
+/// What is known of `restart.txt`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Known {
+    /// Nobody has looked yet.
+    #[default]
+    Nothing,
+    /// It was like this when somebody looked last.
+    Seen(Option<Stamp>),
+}
+
+impl Known {
+    /// Takes in a look; whether it means that the application is to be restarted. The first look is the baseline, and a
+    /// file that goes means nothing.
+    pub(super) fn look(&mut self, restart: Option<Stamp>) -> bool {
+        let before = std::mem::replace(self, Known::Seen(restart));
+        match (before, restart) {
+            (Known::Nothing, _) | (Known::Seen(_), None) => false,
+            (Known::Seen(before), Some(_)) => before != restart,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(modified_ns: i128, inode: u64) -> Option<Stamp> {
+        Some(Stamp { modified_ns, inode })
+    }
+
+    #[test]
+    fn only_a_file_that_appears_or_changes_restarts() {
+        let mut known = Known::default();
+        assert!(!known.look(stamp(1, 1)), "the baseline");
+        assert!(!known.look(stamp(1, 1)));
+        assert!(known.look(stamp(2, 1)), "touched");
+        assert!(known.look(stamp(2, 2)), "replaced");
+        assert!(known.look(stamp(1, 2)), "an older time is another time");
+        assert!(!known.look(None), "removed");
+        assert!(!known.look(None));
+        assert!(known.look(stamp(1, 2)), "created");
+
+        let mut absent = Known::default();
+        assert!(!absent.look(None), "the baseline");
+        assert!(absent.look(stamp(0, 1)), "created");
+    }
+
+    #[test]
+    fn the_directory_follows_its_setting() {
+        let root = Path::new("/srv/shop");
+        let said = |path| restart_directory(root, Some(Path::new(path)));
+        assert_eq!(restart_directory(root, None), Path::new("/srv/shop/tmp"));
+        assert_eq!(said("signs"), Path::new("/srv/shop/signs"));
+        assert_eq!(said("/run/signs"), Path::new("/run/signs"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Instances are begun, come up, or don't.
+
+use super::action::{Action, Disabling, Notice, Refusal, Trouble};
+use super::application::AppId;
+use super::book::{Book, Step};
+use super::event::{ErrorId, InstanceId};
+use super::instance::Instance;
+use super::life::{Cause, Life};
+use super::timers::Timer;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first delay, after the second failure in a row; each further failure doubles it.
+pub(super) const FIRST_DELAY: Duration = Duration::from_secs(1);
+
+/// The longest delay.
+pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// Failures are forgotten when the last is so long ago.
+pub(super) const FORGIVEN_AFTER: Duration = Duration::from_secs(180);
+
+impl Book {
+    /// Begins an instance.
+    pub(super) fn spawn(&mut self, id: AppId, step: &mut Step<'_>) -> Option<InstanceId> {
+        let app = self.apps.get_mut(&id)?;
+        let new = InstanceId(self.next_instance);
+        self.next_instance += 1;
+        app.instances.insert(new);
+        app.spawning.insert(new);
+        self.counts.spawning += 1;
+        self.instances
+            .insert(new, Instance::new(id, app.generation, step.now));
+        self.timers
+            .set_in(Timer::Instance(new), step.now, app.options.start_timeout);
+        self.touched.insert(id);
+        step.act(Action::Spawn(new, Arc::clone(&app.name), app.generation));
+        Some(new)
+    }
+
+    /// Begins one for somebody who does not wait, unless one is on its way or there is no place.
+    pub(super) fn grow(&mut self, id: AppId, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get(&id) else {
+            return;
+        };
+        let place = self.count() < self.max && self.counts.spawning < self.most_spawning;
+        if app.spawning.is_empty() && app.room() > 0 && place && self.index.wants.is_empty() {
+            self.spawn(id, step);
+        }
+    }
+
+    pub(super) fn spawned(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        let Some(instance) = self.instances.get(&id).filter(|one| one.life == Life::Spawning) else {
+            return;
+        };
+        let app_id = instance.app;
+        self.uses += 1;
+        let used = self.uses;
+        if let Some(instance) = self.instances.get_mut(&id) {
+            (instance.used, instance.used_at) = (used, step.now);
+        }
+        self.change(id, Cause::Up, step);
+        self.timers.clear(Timer::Backoff(app_id));
+        self.timers.clear(Timer::Forgive(app_id));
+        let Some(app) = self.apps.get_mut(&app_id) else {
+            return;
+        };
+        (app.failures, app.trouble, app.backoff, app.resisting) = (0, None, None, false);
+        for other in std::mem::take(&mut app.disable_after) {
+            self.disable(other, step);
+        }
+        self.roll_on(app_id, id, step);
+    }
+
+    pub(super) fn spawn_failed(&mut self, id: InstanceId, error: ErrorId, step: &mut Step<'_>) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        let (app, life) = (instance.app, instance.life);
+        self.drop_instance(id, step);
+        if life == Life::Spawning {
+            self.failed(app, Trouble::Failed(error), step);
+        }
+    }
+
+    /// An application's code has shown that it can't be started, or does not live.
+    pub(super) fn failed(&mut self, id: AppId, trouble: Trouble, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get_mut(&id) else {
+            return;
+        };
+        app.trouble = Some(trouble);
+        let mut delay = None;
+        // Those that fail together fail once.
+        if app.backoff.is_none() {
+            app.failures = app.failures.saturating_add(1);
+            delay = (app.failures > 1).then(|| {
+                let doubled = FIRST_DELAY.saturating_mul(1 << (app.failures - 2).min(16));
+                doubled.min(LONGEST_DELAY)
+            });
+            if let Some(delay) = delay {
+                app.backoff = Some(step.now + delay);
+                self.timers.set_in(Timer::Backoff(id), step.now, delay);
+            }
+        }
+        self.timers.set_in(Timer::Forgive(id), step.now, FORGIVEN_AFTER);
+        let name = Arc::clone(&app.name);
+        step.say(Notice::Trouble(Arc::clone(&name), trouble, delay));
+        let alone = app.spawning.is_empty();
+        let helpless = alone && app.serving() == 0 && app.working == 0;
+        if app.rolling.is_some() && app.serving() > 0 {
+            app.resisting = true;
+            self.end_rolling(id);
+            step.say(Notice::Resisting(name, trouble));
+        }
+        if alone {
+            self.give_up_disabling(id, step);
+        }
+        if helpless {
+            self.refuse_all(id, Refusal::Trouble(trouble), step);
+        }
+        self.touched.insert(id);
+    }
+
+    /// No other instance takes the place of those that were to be disabled.
+    fn give_up_disabling(&mut self, id: AppId, step: &mut Step<'_>) {
+        let waiting = self
+            .apps
+            .get_mut(&id)
+            .map(|app| std::mem::take(&mut app.disable_after));
+        for instance in waiting.unwrap_or_default() {
+            step.act(Action::Disabled(instance, Disabling::Impossible));
+        }
+    }
+
+    pub(super) fn backoff_over(&mut self, id: AppId) {
+        if let Some(app) = self.apps.get_mut(&id) {
+            app.backoff = None;
+            self.touched.insert(id);
+        }
+    }
+
+    pub(super) fn forgive(&mut self, id: AppId) {
+        if let Some(app) = self.apps.get_mut(&id).filter(|app| app.backoff.is_none()) {
+            (app.failures, app.trouble) = (0, None);
+            self.touched.insert(id);
+        }
+    }
+}

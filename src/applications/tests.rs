@@ -1,0 +1,168 @@
+//! The rules one by one: the cases of Passenger's pool and of pooler, and those that neither has.
+
+mod lending;
+mod places;
+mod restarts;
+
+use super::action::{Action, Force, Refusal};
+use super::event::{Consumer, ErrorId, Event, Get, InstanceId, Patience, Removal, Return, Target, Ticket};
+use super::{Book, Options, Sight};
+use crate::tick::Tick;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A book with a clock, and what it asked for last.
+struct Bench {
+    book: Book,
+    now: Tick,
+    next: u64,
+    /// What the last event brought about.
+    actions: Vec<Action>,
+}
+
+fn positive(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).expect("not zero")
+}
+
+impl Bench {
+    fn new(max: u32) -> Bench {
+        Bench {
+            book: Book::new(positive(max), positive(32)),
+            now: Tick::from_nanos(1),
+            next: 0,
+            actions: Vec::new(),
+        }
+    }
+
+    fn tell(&mut self, event: Event) -> &[Action] {
+        self.actions.clear();
+        self.book.handle(event, self.now, &mut self.actions);
+        &self.actions
+    }
+
+    /// Lets time pass, with every deadline in it.
+    fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        let mut all = Vec::new();
+        while let Some(due) = self.book.next_deadline().filter(|due| *due <= until) {
+            self.now = due;
+            self.tell(Event::Deadline);
+            all.append(&mut self.actions);
+        }
+        (self.now, self.actions) = (until, all);
+    }
+
+    fn ask(&mut self, app: &str, options: Options) -> Ticket {
+        self.request(
+            Target::Application(Arc::from(app), options),
+            Patience::Endless,
+            None,
+            None,
+        )
+    }
+
+    fn request(
+        &mut self,
+        target: Target,
+        patience: Patience,
+        consumer: Option<u64>,
+        sight: Option<Sight>,
+    ) -> Ticket {
+        self.next += 1;
+        let ticket = Ticket(self.next);
+        self.tell(Event::Get(Get {
+            ticket,
+            target,
+            patience,
+            consumer: consumer.map(Consumer),
+            sight,
+        }));
+        ticket
+    }
+
+    /// Asks for an instance, has it started, and gives it back.
+    fn warm(&mut self, app: &str, options: Options) -> InstanceId {
+        let ticket = self.ask(app, options);
+        let id = self.begun()[0];
+        self.tell(Event::Spawned(id));
+        self.close(ticket);
+        id
+    }
+
+    fn close(&mut self, ticket: Ticket) {
+        self.tell(Event::Close(ticket, Return::Ok));
+    }
+
+    /// Instances that the last event had begun.
+    fn begun(&self) -> Vec<InstanceId> {
+        let begun = |action: &Action| match action {
+            Action::Spawn(id, ..) => Some(*id),
+            _ => None,
+        };
+        self.actions.iter().filter_map(begun).collect()
+    }
+
+    fn lent(&self, ticket: Ticket) -> Option<InstanceId> {
+        self.actions.iter().find_map(|action| match action {
+            Action::Lend(to, id) if *to == ticket => Some(*id),
+            _ => None,
+        })
+    }
+
+    fn refused(&self, ticket: Ticket) -> Option<Refusal> {
+        self.actions.iter().find_map(|action| match action {
+            Action::Refuse(to, why) if *to == ticket => Some(*why),
+            _ => None,
+        })
+    }
+
+    fn stopped(&self) -> Vec<InstanceId> {
+        let stopped = |action: &Action| match action {
+            Action::Stop(id, Force::Ask) => Some(*id),
+            _ => None,
+        };
+        self.actions.iter().filter_map(stopped).collect()
+    }
+
+    fn size(&self, app: &str) -> usize {
+        let view = self.book.view();
+        let of = view.applications.iter().find(|one| &*one.name == app);
+        of.map_or(0, |one| one.instances.len())
+    }
+}
+
+fn plain() -> Options {
+    Options {
+        max_idle_time: None,
+        ..Options::default()
+    }
+}
+
+fn error(number: u64) -> ErrorId {
+    ErrorId(number)
+}
+
+#[test]
+fn shutdown_waits_for_sessions_and_then_for_processes() {
+    let mut bench = Bench::new(2);
+    let ticket = bench.ask("a", plain());
+    let id = bench.begun()[0];
+    bench.tell(Event::Spawned(id));
+    let waiting = bench.ask("a", plain());
+    let second = bench.begun()[0];
+    bench.tell(Event::Shutdown(Removal::Graceful(None)));
+    assert_eq!(bench.refused(waiting), Some(Refusal::ShuttingDown));
+    assert!(
+        bench.actions.contains(&Action::Stop(second, Force::Kill)),
+        "14: still being started"
+    );
+    assert_eq!(bench.stopped(), []);
+    bench.close(ticket);
+    assert_eq!(bench.stopped(), [id]);
+    bench.tell(Event::SpawnFailed(second, error(1)));
+    bench.tell(Event::Exited(id));
+    assert_eq!(bench.actions.last(), Some(&Action::Finished));
+    let late = bench.ask("a", plain());
+    assert_eq!(bench.refused(late), Some(Refusal::ShuttingDown));
+}

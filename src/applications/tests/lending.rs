@@ -1,0 +1,261 @@
+//! Asked for, waited for, lent, given back.
+
+use super::*;
+use crate::applications::action::Trouble;
+
+#[test]
+fn the_first_request_starts_an_instance_and_waits_for_it() {
+    let mut bench = Bench::new(3);
+    let ticket = bench.ask("a", plain());
+    let id = bench.begun()[0];
+    assert_eq!(bench.lent(ticket), None);
+    bench.tell(Event::Spawned(id));
+    assert_eq!(bench.lent(ticket), Some(id));
+}
+
+#[test]
+fn what_frees_first_serves_first() {
+    for existing_first in [true, false] {
+        let mut bench = Bench::new(3);
+        let old = bench.warm("a", plain());
+        let holder = bench.ask("a", plain());
+        assert_eq!(bench.lent(holder), Some(old));
+        let waiter = bench.ask("a", plain());
+        let new = bench.begun()[0];
+        if existing_first {
+            bench.close(holder);
+            assert_eq!(bench.lent(waiter), Some(old));
+        } else {
+            bench.tell(Event::Spawned(new));
+            assert_eq!(bench.lent(waiter), Some(new));
+        }
+    }
+}
+
+#[test]
+fn the_one_used_last_is_lent_first_and_waiters_are_served_in_order() {
+    let mut bench = Bench::new(2);
+    let tickets = [bench.ask("a", plain()), bench.ask("a", plain())];
+    for id in [InstanceId(0), InstanceId(1)] {
+        bench.tell(Event::Spawned(id));
+    }
+    bench.close(tickets[1]);
+    bench.close(tickets[0]);
+    let first = bench.ask("a", plain());
+    assert_eq!(bench.lent(first), Some(InstanceId(0)));
+    let second = bench.ask("a", plain());
+    assert_eq!(bench.lent(second), Some(InstanceId(1)));
+    let waiters = [bench.ask("a", plain()), bench.ask("a", plain())];
+    bench.close(second);
+    assert_eq!(bench.lent(waiters[0]), Some(InstanceId(1)));
+    bench.close(first);
+    assert_eq!(bench.lent(waiters[1]), Some(InstanceId(0)));
+}
+
+#[test]
+fn without_the_global_queue_the_least_busy_instance_takes_it() {
+    let private = Options {
+        use_global_queue: false,
+        max_request_queue_size: NonZeroU32::new(2),
+        ..plain()
+    };
+    let mut bench = Bench::new(2);
+    bench.ask("a", private);
+    bench.ask("a", private);
+    bench.tell(Event::Spawned(InstanceId(0)));
+    bench.tell(Event::Spawned(InstanceId(1)));
+    let third = bench.ask("a", private);
+    let fourth = bench.ask("a", private);
+    // Who is lent, in the last event, is asked for at once.
+    assert_eq!(bench.lent(fourth), Some(InstanceId(1)));
+    let fifth = bench.ask("a", private);
+    assert_eq!(bench.refused(fifth), Some(Refusal::QueueFull));
+    bench.tell(Event::Exited(InstanceId(0)));
+    let lost = |ticket, began| Action::Lost { ticket, began };
+    assert!(bench.actions.contains(&lost(third, false)), "it had not begun");
+    assert!(bench.actions.contains(&lost(Ticket(1), true)));
+}
+
+#[test]
+fn exactly_max_requests_are_served() {
+    let options = Options {
+        max_requests: NonZeroU32::new(5),
+        ..plain()
+    };
+    let mut bench = Bench::new(1);
+    let first = bench.warm("a", options);
+    for _ in 0..4 {
+        let ticket = bench.ask("a", options);
+        assert_eq!(bench.lent(ticket), Some(first));
+        bench.close(ticket);
+    }
+    assert_eq!(bench.stopped(), [first]);
+}
+
+#[test]
+fn a_waiter_has_a_deadline_and_may_go() {
+    let mut bench = Bench::new(1);
+    let known = Target::Application(Arc::from("a"), plain());
+    let until = Patience::Until(bench.now + Duration::from_secs(5));
+    let waiter = bench.request(known.clone(), until, None, None);
+    let gone = bench.ask("a", plain());
+    bench.tell(Event::Cancel(gone));
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(bench.refused(waiter), Some(Refusal::TimedOut));
+    bench.tell(Event::Spawned(InstanceId(0)));
+    assert_eq!((bench.lent(waiter), bench.lent(gone)), (None, None));
+}
+
+#[test]
+fn a_full_queue_refuses_and_says_so_once() {
+    let options = Options {
+        max_request_queue_size: NonZeroU32::new(1),
+        ..plain()
+    };
+    let mut bench = Bench::new(1);
+    bench.ask("a", options);
+    let said = |bench: &Bench| {
+        let full = |action: &&Action| matches!(action, Action::Say(_));
+        bench.actions.iter().filter(full).count()
+    };
+    for expected in [1, 0] {
+        let second = bench.ask("a", options);
+        assert_eq!(bench.refused(second), Some(Refusal::QueueFull));
+        assert_eq!(said(&bench), expected);
+    }
+}
+
+#[test]
+fn a_failed_start_is_told_to_all_who_wait_and_repeated_ones_back_off() {
+    let mut bench = Bench::new(2);
+    let (first, second) = (bench.ask("a", plain()), bench.ask("a", plain()));
+    let trouble = |number| Some(Refusal::Trouble(Trouble::Failed(error(number))));
+    for (id, waits) in [(0, true), (1, true), (2, false)] {
+        bench.tell(Event::SpawnFailed(InstanceId(id), error(id)));
+        assert_eq!(
+            bench.refused(first).is_none(),
+            waits,
+            "as long as another is being started"
+        );
+    }
+    assert_eq!(
+        (bench.refused(first), bench.refused(second)),
+        (trouble(2), trouble(2))
+    );
+    let third = bench.ask("a", plain());
+    assert_eq!(bench.refused(third), trouble(2), "fails fast");
+    bench.pass(Duration::from_secs(1));
+    bench.ask("a", plain());
+    let id = bench.begun()[0];
+    bench.tell(Event::SpawnFailed(id, error(3)));
+    bench.pass(Duration::from_millis(1_999));
+    let fourth = bench.ask("a", plain());
+    assert_eq!(
+        bench.refused(fourth),
+        trouble(3),
+        "the second delay is twice the first"
+    );
+}
+
+#[test]
+fn instances_that_live_go_on_when_another_can_not_be_started() {
+    let mut bench = Bench::new(2);
+    let id = bench.warm("a", plain());
+    let holder = bench.ask("a", plain());
+    let waiter = bench.ask("a", plain());
+    let new = bench.begun()[0];
+    bench.tell(Event::SpawnFailed(new, error(1)));
+    assert_eq!(bench.refused(waiter), None);
+    bench.close(holder);
+    assert_eq!(bench.lent(waiter), Some(id));
+}
+
+#[test]
+fn a_start_that_takes_too_long_is_killed_and_told() {
+    let mut bench = Bench::new(1);
+    let waiter = bench.ask("a", plain());
+    bench.pass(Duration::from_secs(90));
+    assert!(bench.actions.contains(&Action::Stop(InstanceId(0), Force::Kill)));
+    assert_eq!(bench.refused(waiter), Some(Refusal::Trouble(Trouble::TimedOut)));
+    bench.tell(Event::Spawned(InstanceId(0)));
+    let second = bench.ask("a", plain());
+    assert_eq!(bench.lent(second), None, "late");
+    bench.tell(Event::Exited(InstanceId(0)));
+    assert_eq!(bench.begun(), [InstanceId(1)], "its place is free only now");
+}
+
+#[test]
+fn failed_returns_and_crashed_consumers_have_the_instance_replaced() {
+    let options = Options {
+        min_instances: 2,
+        max_per_app: NonZeroU32::new(2),
+        ..plain()
+    };
+    let mut bench = Bench::new(4);
+    let (name, group) = (Arc::from("db"), None);
+    bench.tell(Event::Add { name, group, options });
+    assert_eq!(bench.begun().len(), 2, "init_count");
+    for id in bench.begun() {
+        bench.tell(Event::Spawned(id));
+    }
+    let known = Target::Known(Arc::from("db"));
+    let ticket = bench.request(known.clone(), Patience::None, Some(7), None);
+    let id = bench.lent(ticket).expect("one is free");
+    bench.tell(Event::Close(ticket, Return::Failed));
+    assert_eq!(bench.stopped(), [id]);
+    bench.tell(Event::Exited(id));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    bench.tell(Event::Close(ticket, Return::Failed));
+    assert_eq!(bench.actions, [], "returned twice");
+    let held = bench.request(known.clone(), Patience::None, Some(7), None);
+    let id = bench.lent(held);
+    bench.request(known.clone(), Patience::None, Some(8), None);
+    let waits = bench.request(known.clone(), Patience::Endless, Some(7), None);
+    bench.tell(Event::ConsumerGone(Consumer(7), Return::Failed));
+    assert_eq!(Some(bench.stopped()[0]), id);
+    assert_eq!(bench.lent(waits), None);
+    let none = bench.request(known, Patience::None, None, None);
+    assert_eq!(bench.refused(none), Some(Refusal::NoneFree));
+}
+
+#[test]
+fn a_group_lends_what_is_free_in_any_of_its_pools() {
+    let options = Options {
+        min_instances: 1,
+        max_per_app: NonZeroU32::new(1),
+        ..plain()
+    };
+    let mut bench = Bench::new(4);
+    for name in ["p0", "p1"] {
+        let group = Some(Arc::from("g"));
+        let name = Arc::from(name);
+        bench.tell(Event::Add { name, group, options });
+        let id = bench.begun()[0];
+        bench.tell(Event::Spawned(id));
+    }
+    let any = |drawn| Target::Group(Arc::from("g"), drawn);
+    let first = bench.request(any(1), Patience::None, None, None);
+    assert_eq!(bench.lent(first), Some(InstanceId(1)));
+    let second = bench.request(any(3), Patience::None, None, None);
+    assert_eq!(bench.lent(second), Some(InstanceId(0)), "the next in turn");
+    let third = bench.request(any(0), Patience::None, None, None);
+    assert_eq!(bench.refused(third), Some(Refusal::NoneFree));
+    bench.tell(Event::RemoveGroup(Arc::from("g"), Removal::Immediate));
+    let fourth = bench.request(any(0), Patience::None, None, None);
+    assert_eq!(bench.refused(fourth), Some(Refusal::Unknown));
+}
+
+#[test]
+fn a_request_that_lasts_too_long_costs_its_instance() {
+    let options = Options {
+        max_request_time: Some(Duration::from_secs(3)),
+        ..plain()
+    };
+    let mut bench = Bench::new(1);
+    let id = bench.warm("a", options);
+    let ticket = bench.ask("a", options);
+    bench.pass(Duration::from_secs(3));
+    assert!(bench.actions.contains(&Action::Lost { ticket, began: true }));
+    assert!(bench.actions.contains(&Action::Stop(id, Force::Kill)));
+}

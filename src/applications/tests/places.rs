@@ -1,0 +1,257 @@
+//! Places: who gets them, who gives them up, and when.
+
+use super::*;
+use crate::applications::action::Disabling;
+use crate::applications::life::Life;
+
+#[test]
+fn in_a_full_pool_the_instance_that_idles_longest_makes_room() {
+    let mut bench = Bench::new(2);
+    let old = bench.warm("a", plain());
+    let young = bench.warm("b", plain());
+    let waiter = bench.ask("c", plain());
+    assert_eq!(bench.stopped(), [old]);
+    assert_eq!(bench.begun(), [], "it still has its place");
+    bench.tell(Event::Exited(old));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.lent(waiter), Some(new));
+    let again = bench.ask("b", plain());
+    assert_eq!(bench.lent(again), Some(young));
+}
+
+#[test]
+fn neither_busy_ones_nor_minima_are_evicted() {
+    let kept = Options {
+        min_instances: 1,
+        ..plain()
+    };
+    let mut bench = Bench::new(2);
+    bench.warm("a", kept);
+    bench.warm("b", plain());
+    let busy = bench.ask("b", plain());
+    let waiter = bench.ask("c", plain());
+    assert_eq!(bench.stopped(), []);
+    bench.close(busy);
+    assert_eq!(bench.stopped().len(), 1, "70: it yields after its session");
+    let id = bench.stopped()[0];
+    bench.tell(Event::Exited(id));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.lent(waiter), Some(new));
+}
+
+#[test]
+fn a_flood_does_not_starve_anothers_first_request() {
+    let mut bench = Bench::new(3);
+    let mut held: Vec<Ticket> = (0..3).map(|_| bench.ask("flood", plain())).collect();
+    for id in 0..3 {
+        bench.tell(Event::Spawned(InstanceId(id)));
+    }
+    held.extend((0..20).map(|_| bench.ask("flood", plain())));
+    let first = bench.ask("quiet", plain());
+    let mut stopped = Vec::new();
+    for ticket in &held[..3] {
+        bench.close(*ticket);
+        stopped.extend(bench.stopped());
+    }
+    assert_eq!(stopped.len(), 1, "one place is given up, not more");
+    bench.tell(Event::Exited(stopped[0]));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.lent(first), Some(new));
+}
+
+#[test]
+fn with_one_place_whoever_waits_longest_is_next() {
+    let mut bench = Bench::new(1);
+    let id = bench.warm("a", plain());
+    let running = bench.ask("a", plain());
+    let before = bench.ask("a", plain());
+    let other = bench.ask("b", plain());
+    let after = bench.ask("a", plain());
+    bench.close(running);
+    assert_eq!(bench.lent(before), Some(id), "it came first");
+    bench.close(before);
+    assert_eq!(bench.lent(after), None);
+    assert_eq!(bench.stopped(), [id]);
+    bench.tell(Event::Exited(id));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.lent(other), Some(new));
+}
+
+#[test]
+fn the_total_may_change_in_both_directions() {
+    let mut bench = Bench::new(3);
+    let tickets: Vec<Ticket> = (0..3).map(|_| bench.ask("a", plain())).collect();
+    for id in 0..3 {
+        bench.tell(Event::Spawned(InstanceId(id)));
+    }
+    bench.close(tickets[0]);
+    bench.tell(Event::SetMax(positive(1)));
+    assert_eq!(bench.stopped(), [InstanceId(0)], "the idle one goes at once");
+    bench.close(tickets[1]);
+    bench.close(tickets[2]);
+    for id in 0..3 {
+        bench.tell(Event::Exited(InstanceId(id)));
+    }
+    assert!(bench.book.count() <= 1);
+    let waiting = [bench.ask("b", plain()), bench.ask("c", plain())];
+    bench.tell(Event::SetMax(positive(4)));
+    assert!(
+        bench.size("b") + bench.size("c") == 2,
+        "61: {waiting:?} get theirs"
+    );
+}
+
+#[test]
+fn the_cleaner_keeps_the_minimum() {
+    let options = Options {
+        min_instances: 1,
+        max_idle_time: Some(Duration::from_secs(10)),
+        ..plain()
+    };
+    let mut bench = Bench::new(3);
+    let tickets: Vec<Ticket> = (0..3).map(|_| bench.ask("a", options)).collect();
+    for id in 0..3 {
+        bench.tell(Event::Spawned(InstanceId(id)));
+    }
+    for ticket in tickets {
+        bench.close(ticket);
+        bench.now = bench.now + Duration::from_secs(1);
+    }
+    bench.pass(Duration::from_secs(20));
+    assert_eq!(
+        bench.stopped(),
+        [InstanceId(0), InstanceId(1)],
+        "the longest idle first"
+    );
+}
+
+#[test]
+fn disabling_waits_for_sessions_and_for_a_replacement() {
+    let mut bench = Bench::new(2);
+    let id = bench.warm("a", plain());
+    bench.tell(Event::Disable(id));
+    let new = bench.begun()[0];
+    let ticket = bench.ask("a", plain());
+    assert_eq!(bench.lent(ticket), Some(id), "41: it serves until then");
+    bench.tell(Event::Spawned(new));
+    bench.close(ticket);
+    assert!(bench.actions.contains(&Action::Disabled(id, Disabling::Done)));
+    bench.tell(Event::Disable(id));
+    assert_eq!(bench.actions, [Action::Disabled(id, Disabling::Already)]);
+    bench.tell(Event::Disable(new));
+    assert_eq!(
+        bench.actions,
+        [Action::Disabled(new, Disabling::Impossible)],
+        "42"
+    );
+    bench.tell(Event::Enable(id));
+    let view = bench.book.view();
+    assert!(
+        view.applications[0]
+            .instances
+            .iter()
+            .all(|one| one.life == Life::Serving)
+    );
+}
+
+#[test]
+fn a_failed_replacement_ends_the_disabling() {
+    let mut bench = Bench::new(2);
+    let id = bench.warm("a", plain());
+    bench.tell(Event::Disable(id));
+    let new = bench.begun()[0];
+    bench.tell(Event::SpawnFailed(new, error(1)));
+    assert!(
+        bench
+            .actions
+            .contains(&Action::Disabled(id, Disabling::Impossible)),
+        "44"
+    );
+}
+
+#[test]
+fn a_detached_instance_drains_until_its_deadline() {
+    let options = Options {
+        drain_timeout: Some(Duration::from_secs(2)),
+        ..plain()
+    };
+    let mut bench = Bench::new(2);
+    let id = bench.warm("a", options);
+    let ticket = bench.ask("a", options);
+    bench.tell(Event::Detach(id));
+    assert_eq!(bench.stopped(), [], "34");
+    bench.tell(Event::Detach(id));
+    assert_eq!(bench.actions, [], "36");
+    bench.pass(Duration::from_secs(2));
+    assert!(bench.actions.contains(&Action::Lost { ticket, began: true }));
+    assert_eq!(bench.stopped(), [id]);
+    bench.pass(Duration::from_secs(60));
+    assert!(bench.actions.contains(&Action::Stop(id, Force::Kill)));
+}
+
+#[test]
+fn out_of_band_work_is_done_by_one_at_a_time() {
+    let mut bench = Bench::new(2);
+    let tickets = [bench.ask("a", plain()), bench.ask("a", plain())];
+    for id in 0..2 {
+        bench.tell(Event::Spawned(InstanceId(id)));
+        bench.tell(Event::WorkWanted(InstanceId(id)));
+    }
+    bench.close(tickets[0]);
+    assert!(bench.actions.contains(&Action::Work(InstanceId(0))));
+    bench.close(tickets[1]);
+    assert!(!bench.actions.contains(&Action::Work(InstanceId(1))), "76");
+    bench.tell(Event::Worked(InstanceId(0)));
+    assert!(bench.actions.contains(&Action::Work(InstanceId(1))));
+}
+
+#[test]
+fn too_much_memory_costs_the_instance_after_its_session() {
+    let options = Options {
+        memory_limit: Some(1_000),
+        ..plain()
+    };
+    let mut bench = Bench::new(1);
+    let id = bench.warm("a", options);
+    let ticket = bench.ask("a", options);
+    bench.tell(Event::Measured(id, 1_000));
+    assert_eq!(bench.actions, []);
+    bench.tell(Event::Measured(id, 1_001));
+    assert_eq!(bench.stopped(), []);
+    bench.close(ticket);
+    assert_eq!(bench.stopped(), [id]);
+}
+
+#[test]
+fn a_removed_application_is_gone_after_its_sessions_and_its_name_is_free() {
+    let mut bench = Bench::new(3);
+    let add = |options| Event::Add {
+        name: Arc::from("db"),
+        group: None,
+        options,
+    };
+    let options = Options {
+        min_instances: 1,
+        ..plain()
+    };
+    bench.tell(add(options));
+    bench.tell(Event::Spawned(InstanceId(0)));
+    bench.tell(add(options));
+    assert!(matches!(bench.actions[..], [Action::Say(_)]), "an existing name");
+    let held = bench.ask("db", options);
+    let deadline = Some(bench.now + Duration::from_secs(5));
+    bench.tell(Event::Remove(Arc::from("db"), Removal::Graceful(deadline)));
+    bench.tell(add(options));
+    assert_eq!(bench.begun(), [InstanceId(1)], "the name is free");
+    bench.pass(Duration::from_secs(5));
+    assert!(bench.actions.contains(&Action::Lost {
+        ticket: held,
+        began: true
+    }));
+    bench.tell(Event::Exited(InstanceId(0)));
+    assert_eq!(bench.actions, [Action::Removed(Arc::from("db"))]);
+}

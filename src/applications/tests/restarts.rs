@@ -1,0 +1,133 @@
+//! New code.
+
+use super::*;
+use crate::applications::{RestartMethod, Stamp};
+
+fn rolling() -> Options {
+    Options {
+        restart_method: RestartMethod::Rolling,
+        ..plain()
+    }
+}
+
+/// Two idle instances of `a`.
+fn two(options: Options, max: u32) -> Bench {
+    let mut bench = Bench::new(max);
+    let tickets = [bench.ask("a", options), bench.ask("a", options)];
+    for id in 0..2 {
+        bench.tell(Event::Spawned(InstanceId(id)));
+    }
+    for ticket in tickets {
+        bench.close(ticket);
+    }
+    bench
+}
+
+fn restart(bench: &mut Bench, method: RestartMethod) {
+    bench.tell(Event::Restart(Arc::from("a"), method));
+}
+
+#[test]
+fn a_blocking_restart_replaces_all_and_busy_ones_after_their_sessions() {
+    let options = Options {
+        min_instances: 1,
+        ..plain()
+    };
+    let mut bench = two(options, 4);
+    let held = bench.ask("a", options);
+    let busy = bench.lent(held).expect("one is free");
+    restart(&mut bench, RestartMethod::Blocking);
+    assert_eq!(bench.stopped().len(), 1);
+    assert_eq!(bench.begun().len(), 1, "17: the minimum is restored");
+    bench.close(held);
+    assert_eq!(bench.stopped(), [busy]);
+}
+
+#[test]
+fn a_restart_drops_what_is_being_started() {
+    let mut bench = Bench::new(2);
+    let waiter = bench.ask("a", plain());
+    restart(&mut bench, RestartMethod::Blocking);
+    assert!(
+        bench.actions.contains(&Action::Stop(InstanceId(0), Force::Kill)),
+        "72"
+    );
+    assert_eq!(bench.begun(), [InstanceId(1)]);
+    bench.tell(Event::Spawned(InstanceId(0)));
+    assert_eq!(bench.lent(waiter), None);
+    bench.tell(Event::Spawned(InstanceId(1)));
+    assert_eq!(bench.lent(waiter), Some(InstanceId(1)), "73");
+}
+
+#[test]
+fn a_rolling_restart_goes_one_by_one_even_in_a_full_pool() {
+    let mut bench = two(rolling(), 2);
+    restart(&mut bench, RestartMethod::Rolling);
+    for (new, old) in [(2, 1), (3, 0)] {
+        assert_eq!(bench.begun(), [InstanceId(new)]);
+        assert_eq!(bench.stopped(), []);
+        bench.tell(Event::Spawned(InstanceId(new)));
+        assert_eq!(bench.stopped(), [InstanceId(old)], "after the new one is up");
+        assert_eq!(bench.begun(), [], "one at a time");
+        bench.tell(Event::Exited(InstanceId(old)));
+    }
+    let view = bench.book.view();
+    assert!(!view.applications[0].rolling);
+    assert_eq!(view.count, 2);
+}
+
+#[test]
+fn old_instances_go_on_when_new_code_can_not_be_started() {
+    let mut bench = two(rolling(), 3);
+    restart(&mut bench, RestartMethod::Rolling);
+    let new = bench.begun()[0];
+    bench.tell(Event::SpawnFailed(new, error(9)));
+    assert!(bench.book.view().applications[0].resisting);
+    assert_eq!((bench.begun(), bench.stopped()), (Vec::new(), Vec::new()));
+    bench.pass(Duration::from_secs(3_600));
+    let ticket = bench.ask("a", rolling());
+    assert!(bench.lent(ticket).is_some(), "they serve");
+    restart(&mut bench, RestartMethod::Rolling);
+    assert_eq!(bench.begun().len(), 1, "the next restart tries again");
+}
+
+#[test]
+fn restart_files_restart_when_they_appear_or_change() {
+    let mut bench = two(plain(), 4);
+    let look = |modified_ns, always| Sight {
+        restart: Some(Stamp {
+            modified_ns,
+            inode: 1,
+        }),
+        always,
+    };
+    let target = || Target::Application(Arc::from("a"), plain());
+    for (sight, restarts) in [
+        (look(1, false), false),
+        (look(1, false), false),
+        (look(2, false), true),
+        (Sight::default(), false),
+        (look(3, true), true),
+    ] {
+        let ticket = bench.request(target(), Patience::Endless, None, Some(sight));
+        assert_eq!(!bench.stopped().is_empty(), restarts, "{sight:?}");
+        for id in bench.begun() {
+            bench.tell(Event::Spawned(id));
+        }
+        bench.close(ticket);
+    }
+}
+
+#[test]
+fn requests_do_not_stop_what_the_one_before_started() {
+    let always = Sight {
+        restart: None,
+        always: true,
+    };
+    let mut bench = Bench::new(4);
+    let target = || Target::Application(Arc::from("a"), plain());
+    let first = bench.request(target(), Patience::Endless, None, Some(always));
+    bench.request(target(), Patience::Endless, None, Some(always));
+    bench.tell(Event::Spawned(InstanceId(0)));
+    assert_eq!(bench.lent(first), Some(InstanceId(0)));
+}

@@ -1,0 +1,127 @@
+//! What is done to instances that are well: let go when idle, disabled, measured, called for out-of-band work.
+
+use super::action::{Action, Disabling, Reason};
+use super::application::AppId;
+use super::book::{Book, Step};
+use super::event::InstanceId;
+use super::life::{Cause, Life};
+use super::timers::Timer;
+
+impl Book {
+    /// Lets go of instances that were idle for long enough, the longest first, down to the minimum.
+    pub(super) fn idle_due(&mut self, id: AppId, step: &mut Step<'_>) {
+        while let Some(app) = self.apps.get(&id) {
+            let (Some((_, instance)), Some(most)) = (app.idle.first(), app.options.max_idle_time) else {
+                break;
+            };
+            let instance = *instance;
+            let long = self.instances[&instance].used_at + most <= step.now;
+            if !long || app.serving() <= app.options.minimum() || app.resisting {
+                break;
+            }
+            self.retire(instance, Reason::Idle, step);
+        }
+        self.touched.insert(id);
+    }
+
+    pub(super) fn measured(&mut self, id: InstanceId, bytes: u64, step: &mut Step<'_>) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        let limit = self.apps[&instance.app].options.memory_limit;
+        let served = matches!(instance.life, Life::Serving | Life::Disabling | Life::Disabled);
+        if served && limit.is_some_and(|limit| bytes > limit) {
+            self.retire(id, Reason::Memory, step);
+        }
+    }
+
+    pub(super) fn work_wanted(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        if matches!(instance.life, Life::Serving | Life::Disabling | Life::Disabled) {
+            if let Some(app) = self.apps.get_mut(&instance.app) {
+                app.work_wanted.insert(id);
+                self.touched.insert(instance.app);
+            }
+        }
+    }
+
+    /// Has one instance do its out-of-band work, if none does: an idle one, and only if that delays nobody.
+    pub(super) fn begin_work(&mut self, id: AppId, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get(&id) else {
+            return;
+        };
+        let spared = app.waiters.is_empty() || app.serving() > 1;
+        if app.work_wanted.is_empty() || app.working > 0 || !spared || app.removed {
+            return;
+        }
+        let idle = |id: &&InstanceId| {
+            let instance = &self.instances[id];
+            instance.life == Life::Serving && instance.busyness() == 0
+        };
+        if let Some(instance) = app.work_wanted.iter().find(idle).copied() {
+            self.apps.entry(id).and_modify(|app| {
+                app.work_wanted.remove(&instance);
+            });
+            self.change(instance, Cause::Work, step);
+        }
+    }
+
+    pub(super) fn worked(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        self.change(id, Cause::Worked, step);
+    }
+
+    pub(super) fn disable(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        let Some(instance) = self.instances.get(&id) else {
+            return step.act(Action::Disabled(id, Disabling::Gone));
+        };
+        let app_id = instance.app;
+        match instance.life {
+            Life::Serving => {}
+            Life::Disabling => return,
+            Life::Disabled => return step.act(Action::Disabled(id, Disabling::Already)),
+            Life::Spawning | Life::Working => return step.act(Action::Disabled(id, Disabling::Impossible)),
+            Life::Spent | Life::Draining | Life::Stopping => {
+                return step.act(Action::Disabled(id, Disabling::Gone));
+            }
+        }
+        let Some(app) = self.apps.get_mut(&app_id) else {
+            return;
+        };
+        if app.serving() > 1 {
+            app.work_wanted.remove(&id);
+            self.change(id, Cause::Disable, step);
+            return self.emptied(id, step);
+        }
+        // The only one: it goes on until another one is up.
+        let place = self.instances.len() < self.max as usize && self.counts.spawning < self.most_spawning;
+        if app.spawning.is_empty() && (app.room() == 0 || !place || self.ending) {
+            return step.act(Action::Disabled(id, Disabling::Impossible));
+        }
+        let begun = !app.spawning.is_empty();
+        app.disable_after.insert(id);
+        if !begun {
+            self.spawn(app_id, step);
+        }
+    }
+
+    pub(super) fn enable(&mut self, id: InstanceId, step: &mut Step<'_>) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        let waited = self
+            .apps
+            .get_mut(&instance.app)
+            .is_some_and(|app| app.disable_after.remove(&id));
+        if waited || instance.life == Life::Disabling {
+            step.act(Action::Disabled(id, Disabling::Canceled));
+        }
+        self.change(id, Cause::Enable, step);
+    }
+
+    /// Whether an instance's timer is one that this life has.
+    pub(super) fn is_timed(&self, id: InstanceId) -> bool {
+        self.timers.is_set(Timer::Instance(id))
+    }
+}

@@ -1,0 +1,93 @@
+//! The book as others may see it: for a status page, and for tests.
+
+use super::book::Book;
+use super::event::InstanceId;
+use super::life::Life;
+use std::sync::Arc;
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// Most instances there may be.
+    pub max: u32,
+    /// Instances there are, whatever they do.
+    pub count: u32,
+    /// Those with sessions.
+    pub active: u32,
+    /// The applications, oldest first.
+    pub applications: Vec<ApplicationView>,
+}
+
+/// An application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApplicationView {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Requests that wait for an instance.
+    pub waiting: usize,
+    /// Sessions that wait in private queues.
+    pub queued: u32,
+    /// How often it was restarted.
+    pub generation: u32,
+    /// A rolling restart is under way.
+    pub rolling: bool,
+    /// Its new code could not be started, and old instances go on.
+    pub resisting: bool,
+    /// It was removed and waits for its last sessions.
+    pub removed: bool,
+    /// Its instances: those without sessions first.
+    pub instances: Vec<InstanceView>,
+}
+
+/// An instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InstanceView {
+    /// Its number.
+    pub id: InstanceId,
+    /// What it does.
+    pub life: Life,
+    /// Its sessions, with those in its private queue.
+    pub sessions: u32,
+    /// Sessions that ended well.
+    pub processed: u32,
+    /// How often its application had been restarted when it was begun.
+    pub generation: u32,
+}
+
+impl Book {
+    /// What is in the book. Looks at all of it.
+    pub fn view(&self) -> View {
+        let applications = self.apps.values().map(|app| {
+            let mut instances: Vec<InstanceView> =
+                app.instances.iter().map(|id| self.instance(*id)).collect();
+            instances.sort_by_key(|one| one.sessions > 0);
+            ApplicationView {
+                name: Arc::clone(&app.name),
+                waiting: app.waiters.len(),
+                queued: app.queued,
+                generation: app.generation,
+                rolling: app.rolling.is_some(),
+                resisting: app.resisting,
+                removed: app.removed,
+                instances,
+            }
+        });
+        View {
+            max: self.max,
+            count: self.count(),
+            active: self.counts.active,
+            applications: applications.collect(),
+        }
+    }
+
+    fn instance(&self, id: InstanceId) -> InstanceView {
+        let one = &self.instances[&id];
+        InstanceView {
+            id,
+            life: one.life,
+            sessions: one.busyness(),
+            processed: one.processed,
+            generation: one.generation,
+        }
+    }
+}
