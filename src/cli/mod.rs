@@ -7,6 +7,7 @@ mod settings;
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
+use crate::runtime::wrapped;
 use crate::sys::{self, fd, process, title};
 use clap::{Parser, Subcommand};
 use std::os::fd::AsFd;
@@ -53,6 +54,15 @@ enum Command {
         /// Which
         section: settings::Shown,
     },
+    /// Become the interpreter of a pool's application; started by the daemon
+    #[command(hide = true)]
+    Interpreter {
+        /// Its path
+        interpreter: std::ffi::OsString,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Check a configuration without starting anything
     Check {
         /// Configuration file (TOML)
@@ -75,6 +85,13 @@ pub fn main() -> ExitCode {
         Command::Settings { section } => {
             print!("{}", settings::table(section));
             ExitCode::SUCCESS
+        }
+        Command::Interpreter {
+            interpreter,
+            arguments,
+        } => {
+            let code = wrapped::interpreter::run(&interpreter, &arguments);
+            ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());

@@ -173,7 +173,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Http, "address", "", "string", "", "where the program listens: an address and port, a port of this machine, or the path of a unix socket", ""),
     row(Wrapped, "root", "", "path", "required", "the application's directory", ""),
     row(Wrapped, "entry", "", "string", "the usual file in `root`", "what is loaded: `module:callable`, or the path of a file", ""),
-    row(Wrapped, "interpreter", "", "path", "`/usr/bin/python3`, for Rack `/usr/bin/ruby`", "the language's interpreter", ""),
+    row(Wrapped, "interpreter", "", "path", "`.venv/bin/python` or `venv/bin/python` in `root`, or `/usr/bin/python3`; for Rack `/usr/bin/ruby`", "the language's interpreter", ""),
     row(Wrapped, "preloader_idle_timeout", "", "duration", "`\"5m\"`", "a preloader whose pool has had no worker for this long is stopped", ""),
     row(Wrapped, "start_timeout", "", "duration, not 0", "`\"90s\"`", "how long the application may take to start", ""),
 ];

@@ -100,11 +100,8 @@ impl Worker {
     }
 
     fn is_worn_out(&self) -> bool {
-        self.service
-            .settings
-            .pool
-            .max_requests
-            .is_some_and(|max| self.served >= max)
+        let max = self.service.settings.pool.max_requests;
+        self.service.leaving || max.is_some_and(|max| self.served >= max)
     }
 
     /// Serves the requests that are there on the current connection, then keeps or closes it.

@@ -3,4 +3,5 @@
 mod cgi;
 mod git;
 mod http;
+mod python;
 mod wsgi;
