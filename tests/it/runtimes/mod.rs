@@ -4,4 +4,5 @@ mod cgi;
 mod git;
 mod http;
 mod python;
+mod python_applications;
 mod wsgi;

@@ -288,18 +288,12 @@ fn an_answer_streams_and_is_given_up_when_the_client_leaves() {
     let nginx = site.nginx(
         "location / { include /etc/nginx/fastcgi_params; fastcgi_buffering off; fastcgi_pass unix:SOCKET; }",
     );
-    let mut client = TcpStream::connect(("127.0.0.1", nginx.port)).expect("connect");
-    client
-        .write_all(b"GET /stream HTTP/1.0\r\n\r\n")
-        .expect("request");
+    let mut client = open(nginx.port, "/stream");
     read_until(&mut client, "first\n");
     fs::write(site.root.path().join("go.mark"), "").expect("write");
     read_until(&mut client, "second\n");
 
-    let mut client = TcpStream::connect(("127.0.0.1", nginx.port)).expect("connect");
-    client
-        .write_all(b"GET /endless HTTP/1.0\r\n\r\n")
-        .expect("request");
+    let mut client = open(nginx.port, "/endless");
     read_until(&mut client, "xxxx");
     drop(client);
     site.wait_for_file("left.mark");
@@ -369,7 +363,15 @@ fn the_peak_of_memory_is_on_the_status_page() {
     });
 }
 
-fn read_until(stream: &mut TcpStream, text: &str) {
+/// A client's connection to nginx that has asked for a page.
+pub(super) fn open(port: u16, path: &str) -> TcpStream {
+    let mut client = TcpStream::connect(("127.0.0.1", port)).expect("connect");
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    client.write_all(request.as_bytes()).expect("request");
+    client
+}
+
+pub(super) fn read_until(stream: &mut TcpStream, text: &str) {
     stream
         .set_read_timeout(Some(crate::support::PATIENCE))
         .expect("timeout");

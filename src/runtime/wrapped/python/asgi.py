@@ -17,7 +17,8 @@ VERSIONS = {"version": "3.0", "spec_version": "2.3"}
 def scope_of(params, state):
     headers = []
     for name, value in params.items():
-        if name.startswith("HTTP_"):
+        # nginx says what describes the body twice, once in CGI's way.
+        if name.startswith("HTTP_") and name not in ("HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH"):
             headers.append((name[5:].replace("_", "-").lower().encode("latin-1"), value.encode("latin-1")))
     for name, header in (("CONTENT_TYPE", b"content-type"), ("CONTENT_LENGTH", b"content-length")):
         if name in params:
@@ -194,6 +195,8 @@ class Exchange:
             self._requests.finish(self._request)
 
     def fail(self, report):
+        sys.stderr.write(report)
+        sys.stderr.flush()
         self._requests.write_error(self._request, report)
         if self.is_sent:
             self._requests.break_off(self._request)
@@ -294,11 +297,8 @@ class Server:
             if not exchange.is_sent:
                 exchange.fail("the application called sys.exit before it answered\n")
         except BaseException as error:
-            report = report_of(error)
-            sys.stderr.write(report)
-            sys.stderr.flush()
             try:
-                exchange.fail(report)
+                exchange.fail(report_of(error))
             except ClientGone:
                 pass
         finally:

@@ -36,7 +36,7 @@ class FileWrapper:
 
 
 class Errors:
-    """wsgi.errors: the web server's error log."""
+    """wsgi.errors: the web server's error log, and standard error, which is the daemon's if that is caught."""
 
     __slots__ = ("_exchange",)
 
@@ -44,6 +44,7 @@ class Errors:
         self._exchange = exchange
 
     def write(self, text):
+        sys.stderr.write(text)
         exchange = self._exchange
         if exchange.request:
             exchange.requests.write_error(exchange.request, text)
@@ -54,7 +55,7 @@ class Errors:
             self.write(line)
 
     def flush(self):
-        """Sent with the answer."""
+        sys.stderr.flush()
 
 
 class Exchange:
@@ -146,7 +147,9 @@ class Exchange:
 
     def fail(self, report):
         """Whatever was sent, the web server is to know that this is no answer."""
-        Errors(self).write(report)
+        errors = Errors(self)
+        errors.write(report)
+        errors.flush()
         if self.is_sent:
             self.requests.break_off(self.request)
         else:
@@ -218,11 +221,8 @@ class Server:
             if not exchange.is_sent:
                 exchange.fail("the application called sys.exit before it answered\n")
         except BaseException as error:
-            report = report_of(error)
-            sys.stderr.write(report)
-            sys.stderr.flush()
             try:
-                exchange.fail(report)
+                exchange.fail(report_of(error))
             except ClientGone:
                 pass
         finally:
