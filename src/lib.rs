@@ -6,6 +6,7 @@
 //! * [`cli`]: the command line.
 //! * [`config`]: what the operator wrote, turned into what it means.
 //! * [`confine`]: what is closed to a pool beyond the rights of its user.
+//! * [`control`]: orders for the running daemon, over a unix socket.
 //! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
 //! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
 //! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
@@ -26,6 +27,7 @@ pub mod abi;
 pub mod cli;
 pub mod config;
 pub mod confine;
+pub mod control;
 pub mod fastcgi;
 pub mod listen;
 pub mod logs;

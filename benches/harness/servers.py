@@ -125,7 +125,8 @@ class Forkyard(Server):
         text = ""
         for pool in self.pools:
             text += f'[pool.{pool.name}]\nlisten = {{ address = "{self.socket(pool.name)}", mode = "0666" }}\n{user}'
-            text += f'pm = "{pool.pm}"\n'
+            # As php-fpm's.
+            text += f'reload = "always"\npm = "{pool.pm}"\n'
             text += "".join(f"{name} = {value}\n" for name, value in pool.settings().items())
             text += f"application = {pool.application}\n\n"
         path = self.directory / "forkyard.toml"

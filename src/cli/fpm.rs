@@ -7,6 +7,7 @@ mod usage;
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start};
 use crate::config::fpm::{self, Journal, Line, Options};
 use crate::config::{Config, Host, LogLevel, LogTarget};
+use crate::control::protocol::Complaint;
 use crate::logs::Log;
 use crate::master::Persona;
 use arguments::Met;
@@ -141,10 +142,17 @@ fn load(options: &Options) -> (Option<Config>, Journal) {
     fpm::load(&fpm::complete(options.clone(), &host), &host)
 }
 
-fn reload(options: &Options) -> Option<Config> {
+fn reload(options: &Options) -> Result<Config, Vec<Complaint>> {
     let (config, journal) = load(options);
     tell(&journal, false);
-    config
+    config.ok_or_else(|| {
+        let lines = journal.lines.iter().filter_map(|line| match line {
+            Line::Log(level, text) if *level >= LogLevel::Error => Some(text),
+            Line::Log(..) => None,
+            Line::Php(text) => Some(text),
+        });
+        lines.map(|text| Complaint::text(text.trim_end())).collect()
+    })
 }
 
 /// Writes what was said: before the start to standard error and, once it was opened, to the error log; later to where

@@ -1,5 +1,6 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
+mod control;
 pub mod fpm;
 mod import;
 mod settings;
@@ -74,6 +75,22 @@ enum Command {
         )]
         config: PathBuf,
     },
+    /// Let the running daemon read its configuration again, and wait until what changed is replaced
+    Reload {
+        #[command(flatten)]
+        daemon: control::Daemon,
+        /// Replace every pool, changed or not
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show what the running daemon does
+    Status {
+        #[command(flatten)]
+        daemon: control::Daemon,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Runs `forkyard` with the arguments of this process.
@@ -81,6 +98,8 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     title::prepare();
     match arguments.command {
+        Command::Reload { daemon, all } => control::reload(&daemon, all),
+        Command::Status { daemon, json } => control::status(&daemon, json),
         Command::Import(arguments) => import::run(&arguments),
         Command::Settings { section } => {
             print!("{}", settings::table(section));

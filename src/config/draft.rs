@@ -5,7 +5,8 @@ use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
 use super::units::{
-    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, RequestRule, Size, Text, Texts, Time, Whole,
+    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, Reload, RequestRule, Size, Text, Texts,
+    Time, Whole,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -59,6 +60,7 @@ draft! {
             rlimit_core: Core = "rlimit_core",
             allow_root: Flag = "allow_root",
             include: Texts = "include",
+            control: Text = "control",
         }
         tables {}
     }
@@ -119,6 +121,7 @@ draft! {
             cgroup_pids_max: Whole = "cgroup.pids_max",
             catch_workers_output: Flag = "catch_workers_output",
             decorate_workers_output: Flag = "decorate_workers_output",
+            reload: Reload = "reload",
             access_log: Text = "access.log",
             access_format: Text = "access.format",
             access_suppress_path: Texts = "access.suppress_path",
@@ -141,6 +144,8 @@ draft! {
             request_settings: RequestRule = "application.request_settings",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             start_timeout: Time = "application.start_timeout",
+            warm_up: Whole = "application.warm_up",
+            warm_up_time: Time = "application.warm_up_time",
         }
         tables {
             php_value: IniValue = "application.php_value",

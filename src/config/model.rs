@@ -46,6 +46,8 @@ pub struct Global {
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the master.
     pub rlimit_core: Option<CoreLimit>,
+    /// The unix socket over which the daemon takes commands; `None`: there is none.
+    pub control: Option<PathBuf>,
 }
 
 /// When crashed workers are taken as a sign that what they share is damaged.
@@ -104,6 +106,15 @@ pub enum CoreLimit {
     Bytes(u64),
     /// No limit.
     Unlimited,
+}
+
+/// Which reloads replace a pool's workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReloadWhen {
+    /// Those that find something changed: settings, PHP's files, or code that PHP does not look at again by itself.
+    Changed,
+    /// All.
+    Always,
 }
 
 /// One pool: workers that share a listening socket and one application.
@@ -167,10 +178,10 @@ pub struct Pool {
     pub catch_workers_output: bool,
     /// Put pool, pid and stream before caught output.
     pub decorate_workers_output: bool,
+    /// Which reloads replace the workers.
+    pub reload: ReloadWhen,
     /// Its access log.
     pub access: Option<AccessLog>,
-    /// Settings that were written and that nothing follows from yet.
-    pub without_effect: Vec<String>,
     /// What the workers run.
     pub application: Application,
 }
@@ -419,6 +430,10 @@ pub struct Php {
     pub preloader_idle_timeout: Duration,
     /// How long module start-up may take.
     pub start_timeout: Duration,
+    /// At a reload, so many scripts that the old workers ran most are compiled before the new ones serve; 0: none.
+    pub warm_up: u32,
+    /// The most time for that.
+    pub warm_up_time: Duration,
 }
 
 /// Which php.ini settings a request may bring along.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
-use super::model::{CoreLimit, LogFormat, LogLevel, RequestSettings};
+use super::model::{CoreLimit, LogFormat, LogLevel, ReloadWhen, RequestSettings};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
@@ -69,6 +69,10 @@ pub(super) enum Manager {
     Dynamic,
     Ondemand,
 }
+
+/// Which reloads replace a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reload(pub(super) ReloadWhen);
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
@@ -178,6 +182,14 @@ fn manager(text: &str) -> Option<Manager> {
     })
 }
 
+fn reload(text: &str) -> Option<Reload> {
+    Some(Reload(match text.to_ascii_lowercase().as_str() {
+        "changed" => ReloadWhen::Changed,
+        "always" => ReloadWhen::Always,
+        _ => return None,
+    }))
+}
+
 /// Implements `Deserialize` for a form: what it should be, and which TOML types it takes through which function.
 macro_rules! form {
     ($type:ident, $expected:literal $(, str $from_str:expr)? $(, int $from_int:expr)? $(, flag $from_flag:expr)? $(, float $from_float:expr)?) => {
@@ -277,6 +289,11 @@ form!(
     Manager,
     "a process manager; write \"static\", \"dynamic\" or \"ondemand\"",
     str manager
+);
+form!(
+    Reload,
+    "a kind of reload; write \"changed\" or \"always\"",
+    str reload
 );
 
 impl<'de> Deserialize<'de> for Texts {

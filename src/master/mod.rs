@@ -42,4 +42,4 @@ mod run;
 pub use effects::{ApplyError, Handlers};
 pub use manager::{Headcount, Manager};
 pub(crate) use run::say_findings;
-pub use run::{Persona, RunError, run};
+pub use run::{Persona, ReadConfig, RunError, run};

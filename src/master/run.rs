@@ -1,9 +1,11 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{ApplyError, Edge, Handlers, SIGNALS, Source, Totals};
+use super::effects::{ApplyError, Edge, Extent, Handlers, SIGNALS, Source, Totals};
 use super::event::Event;
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
+use crate::control::protocol::{Answer, Complaint, Request};
+use crate::listen::ListenError;
 use crate::logs::Log;
 use crate::sys::notify::{self, Notifier};
 use crate::sys::{self, clock, fd, process, title};
@@ -18,6 +20,8 @@ use std::time::Duration;
 
 /// Events taken at once.
 const EVENTS: usize = 256;
+/// Orders carried out between two looks at everything else.
+const ORDERS: usize = 16;
 
 /// Why the daemon did not start, or ended.
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub enum RunError {
     System(sys::Error),
     /// The pid file can't be written.
     Pid(PathBuf, io::Error),
+    /// The control socket can't be had.
+    Control(ListenError),
     /// Not one worker could be made at the start.
     NoWorker,
 }
@@ -43,6 +49,7 @@ impl fmt::Display for RunError {
             RunError::Pid(path, error) => {
                 write!(f, "Unable to create the PID file ({}): {error}", path.display())
             }
+            RunError::Control(error) => write!(f, "control: {error}"),
             RunError::NoWorker => f.write_str("no worker could be made"),
         }
     }
@@ -55,6 +62,7 @@ impl std::error::Error for RunError {
             RunError::Log(error) => Some(error),
             RunError::System(error) => Some(error),
             RunError::Pid(_, error) => Some(error),
+            RunError::Control(error) => Some(error),
             RunError::NoWorker => None,
         }
     }
@@ -70,14 +78,17 @@ fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System(sys::Error::from_io(call, "", &error))
 }
 
+/// Reads a configuration, or says what is wrong with it.
+pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
+
 /// What is the daemon's own when the same master runs under different names.
 pub struct Persona {
     /// Its name in the log.
     pub name: &'static str,
     /// The word before the colon in process titles.
     pub title: &'static str,
-    /// Reads the configuration anew. `None`: it can't be used, which is said in the log.
-    pub reload: Box<dyn FnMut() -> Option<Config>>,
+    /// Reads the configuration anew. What is wrong with one that can't be used is said in the log, too.
+    pub reload: ReadConfig,
 }
 
 impl Persona {
@@ -91,17 +102,17 @@ impl Persona {
     }
 }
 
-fn reload(path: &Path) -> Option<Config> {
+fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
     match config::load(path) {
         Ok(loaded) => {
             say_findings(&loaded.warnings);
-            Some(loaded.config)
+            Ok(loaded.config)
         }
         Err(errors) => {
             for line in errors.to_string().lines() {
                 log::error!("{line}");
             }
-            None
+            Err(Complaint::list(&errors))
         }
     }
 }
@@ -134,6 +145,7 @@ pub fn run(
     sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
+    let control = config.global.control.clone();
     let interval = config.global.systemd_interval;
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
@@ -142,7 +154,8 @@ pub fn run(
     process::forget_variables(&fd::LISTEN_VARIABLES);
     let names = crate::listen::fpm_variables();
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    let wanted = edge.prepare(config).map_err(RunError::Apply)?;
+    let (wanted, _) = edge.prepare(config, Extent::All).map_err(RunError::Apply)?;
+    edge.open_control(control.as_deref()).map_err(RunError::Control)?;
     edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
@@ -171,6 +184,7 @@ pub fn run(
     let outcome = master.serve();
     master.edge.end_reporters();
     master.edge.remove_socket_files();
+    master.edge.remove_control_file();
     if let Some(path) = &pid_file {
         let _ = std::fs::remove_file(path);
     }
@@ -281,7 +295,7 @@ struct Master {
     notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
     bulletin: Option<Bulletin>,
-    reload: Box<dyn FnMut() -> Option<Config>>,
+    reload: ReadConfig,
     actions: Vec<super::action::Action>,
 }
 
@@ -299,7 +313,7 @@ impl Master {
                     super::action::Outcome::NoWorkerAtStart => Err(RunError::NoWorker),
                 };
             }
-            let timeout = if again.is_empty() {
+            let timeout = if again.is_empty() && !self.edge.has_orders() {
                 self.timeout()
             } else {
                 Some(Duration::ZERO)
@@ -324,6 +338,12 @@ impl Master {
                     again.push(source);
                 }
                 self.settle();
+            }
+            for _ in 0..ORDERS {
+                let Some((asker, request)) = self.edge.next_order() else {
+                    break;
+                };
+                self.obey(asker, &request);
             }
             let manager = &self.manager;
             self.edge
@@ -417,6 +437,7 @@ impl Master {
                 self.edge.perform(action);
             }
         }
+        self.edge.finish_reload();
     }
 
     fn take_signals(&mut self) {
@@ -441,7 +462,9 @@ impl Master {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();
                     }
-                    self.reload();
+                    if let Err(answer) = self.reload(Extent::Changed, None) {
+                        log::debug!("{answer:?}");
+                    }
                     self.tell_ready();
                 }
                 SIGCHLD => {
@@ -469,25 +492,63 @@ impl Master {
         }
     }
 
-    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on.
-    fn reload(&mut self) {
+    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
+    /// is given back. Otherwise `asker` is answered once the reload is done.
+    fn reload(&mut self, extent: Extent, asker: Option<u64>) -> Result<(), Answer> {
         log::info!("Reloading in progress ...");
-        let Some(config) = (self.reload)() else {
-            log::error!("the configuration is not reloaded, the old one stays in force");
-            return;
+        let refused = |errors| Answer::Error {
+            message: "the configuration is not reloaded, the old one stays in force".to_owned(),
+            errors,
+        };
+        let config = match (self.reload)() {
+            Ok(config) => config,
+            Err(errors) => {
+                log::error!("the configuration is not reloaded, the old one stays in force");
+                return Err(refused(errors));
+            }
         };
         let global = config.global.clone();
-        match self.edge.prepare(config) {
-            Ok(wanted) => {
+        match self.edge.prepare(config, extent) {
+            Ok((wanted, changes)) => {
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }
+                if let Err(error) = self.edge.open_control(global.control.as_deref()) {
+                    log::error!("the control socket stays where it was: {error}");
+                }
                 self.set_bulletin(global.systemd_interval);
+                self.edge.begin_reload(changes, asker);
                 self.tell(Event::Apply(wanted));
+                Ok(())
             }
             Err(error) => {
-                log::error!("the configuration is not reloaded, the old one stays in force: {error}")
+                log::error!("the configuration is not reloaded, the old one stays in force: {error}");
+                Err(refused(vec![Complaint::text(error.to_string())]))
             }
         }
+    }
+
+    /// Does what somebody asked for over the control socket.
+    fn obey(&mut self, asker: u64, request: &Request) {
+        let answer = match request {
+            Request::Ping {} => Answer::Pong {
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            Request::Status {} => Answer::Status(self.edge.status()),
+            Request::Reload { all } => {
+                let extent = if *all { Extent::All } else { Extent::Changed };
+                if let Some(notifier) = &self.notifier {
+                    notifier.tell_reloading();
+                }
+                let result = self.reload(extent, Some(asker));
+                self.tell_ready();
+                match result {
+                    Ok(()) => return,
+                    Err(answer) => answer,
+                }
+            }
+        };
+        self.edge.answer(asker, &answer);
     }
 }

@@ -73,6 +73,11 @@ impl Identity {
     }
 }
 
+/// The effective user id of this process.
+pub fn own_user() -> u32 {
+    Uid::effective().as_raw()
+}
+
 fn find_user(user: &str) -> Result<Option<User>> {
     match user.parse::<u32>() {
         Ok(uid) => User::from_uid(Uid::from_raw(uid)).named("getpwuid", user),

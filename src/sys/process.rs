@@ -162,6 +162,23 @@ pub fn become_subreaper() -> Result<()> {
     nix::sys::prctl::set_child_subreaper(true).named("prctl", "PR_SET_CHILD_SUBREAPER")
 }
 
+/// Lets this process be killed when its parent ends (prctl(2), PR_SET_PDEATHSIG).
+pub fn kill_if_orphaned() {
+    // Fails only for a signal that does not exist.
+    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+}
+
+/// Reaps a child that is about to end. One that does not end within `limit` is left as it is.
+pub fn reap_soon(pid: i32, limit: std::time::Duration) {
+    let end = super::clock::now() + limit;
+    while let Ok(WaitStatus::StillAlive) = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)) {
+        if super::clock::now() >= end {
+            return;
+        }
+        let _ = nix::poll::poll(&mut [], 1_u8);
+    }
+}
+
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {

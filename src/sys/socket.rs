@@ -129,6 +129,13 @@ pub fn listener_pid(connected: BorrowedFd<'_>) -> Result<i32> {
     Ok(credentials.pid())
 }
 
+/// The user that the process at the other end of a unix socket had when it connected (SO_PEERCRED, unix(7)).
+pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
+    let credentials = nix::sys::socket::getsockopt(&connected, nix::sys::socket::sockopt::PeerCredentials)
+        .named("getsockopt SO_PEERCRED", "")?;
+    Ok(credentials.uid())
+}
+
 /// A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR.
 pub fn listen_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd> {
     use nix::sys::socket::{AddressFamily, SockType, bind, setsockopt, socket, sockopt};

@@ -7,7 +7,7 @@ use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// The settings that all workers of a generation share.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The pool's configuration.
     pub pool: Pool,

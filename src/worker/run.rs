@@ -26,7 +26,9 @@ const FIRST_BYTE_PATIENCE: Duration = Duration::from_millis(1);
 /// its environment; the application is loaded.
 pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     // Whatever the runtime has made of this signal; one that has to see the handler before has installed it itself.
-    last_word::install();
+    if kit.settings.pool.request_terminate_timeout.is_some() {
+        last_word::install();
+    }
     match Worker::begin(kit, seat) {
         Ok(mut worker) => worker.serve(runtime),
         Err(error) => {

@@ -24,7 +24,6 @@ fn comparable(mut config: Config) -> Config {
     config.path = PathBuf::new();
     for pool in &mut config.pools {
         pool.title.clear();
-        pool.without_effect.clear();
         pool.env = last_of_each(&pool.env);
         if pool.status_path.as_deref() == Some("/") {
             pool.status_path = None;
@@ -161,7 +160,7 @@ fn the_command_says_what_it_could_not_take_over() {
     let text = std::fs::read_to_string(&target).expect("it was written");
     let expected = format!(
         "# Made of {file} by forkyard import. conf/forkyard.toml shows every key.\n\n[global]\n\
-         error_log = \"{0}/log\"\n\n[pool.www]\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
+         error_log = \"{0}/log\"\n\n[pool.www]\nreload = \"always\"\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
          pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n\
          # As in php-fpm. Without this line a request can't have settings that run code; see docs/security.md.\n\
          request_settings = \"all\"\n\n[pool.www.application.php_value]\nmemory_limit = \"12M\"\n",

@@ -4,6 +4,7 @@
 
 mod applications;
 mod births;
+mod control;
 mod documents;
 mod emergency;
 mod faults;

@@ -1,5 +1,9 @@
 //! Reload: nobody notices, and a wrong configuration changes nothing.
 
+mod opcache;
+mod unchanged;
+mod warm;
+
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
 use crate::support::until;
@@ -132,7 +136,9 @@ fn pools_come_and_go() {
     let text = one(&daemon.dir, "a") + &one(&daemon.dir, "c");
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
-    until("the new pool", || daemon.socket("c").exists().then_some(()));
+    // The file is there before anybody listens.
+    daemon.wait_for("reload done");
+    assert!(daemon.socket("c").exists());
     assert!(daemon.get("c", "pid.php").ended && daemon.get("a", "pid.php").ended);
     until("the old pool to close", || {
         (!daemon.socket("b").exists()).then_some(())
@@ -142,7 +148,7 @@ fn pools_come_and_go() {
 
 #[test]
 fn no_request_is_lost_over_many_reloads() {
-    let settings = "pm = \"dynamic\"\nmax_children = 6\nstart_servers = 3\nmin_spare_servers = 2\nmax_spare_servers = 4\n";
+    let settings = "reload = \"always\"\npm = \"dynamic\"\nmax_children = 6\nstart_servers = 3\nmin_spare_servers = 2\nmax_spare_servers = 4\n";
     let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
     daemon.write("pid.php", "<?php usleep(1000); echo getmypid();");
     let params = Params::get(&daemon.dir, "pid.php", "");

@@ -1,5 +1,6 @@
 //! libphp and the shim, opened: the only place that calls them. shim.h is the same in C.
 
+use forkyard::runtime::php::files;
 use forkyard::slowlog::PhpLayout;
 use std::error::Error as StdError;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -21,7 +22,7 @@ pub(crate) struct Shim {
 include!(concat!(env!("OUT_DIR"), "/shims.rs"));
 
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 3;
+const SHIM_VERSION: u32 = 4;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -79,6 +80,11 @@ type BeginWorkerFn = unsafe extern "C" fn(*const Worker, *mut Facts);
 type ResolvesFn = unsafe extern "C" fn(*const c_char) -> c_int;
 type ServeFn = unsafe extern "C" fn(*mut c_void, *const Description) -> c_int;
 type ReportFn = unsafe extern "C" fn(c_int) -> c_int;
+type IniFn = unsafe extern "C" fn(*const c_char) -> *const c_char;
+type BeginQuietFn = unsafe extern "C" fn() -> c_int;
+type EachScript = unsafe extern "C" fn(*mut c_void, *const c_char, usize, i64);
+type ScriptsFn = unsafe extern "C" fn(EachScript, *mut c_void);
+type CompileFn = unsafe extern "C" fn(*const c_char) -> c_int;
 type EndWorkerFn = unsafe extern "C" fn();
 type StackFn = unsafe extern "C" fn(*mut PhpLayout);
 
@@ -93,6 +99,10 @@ pub(crate) struct Php {
     resolves: ResolvesFn,
     serve: ServeFn,
     report: ReportFn,
+    ini: IniFn,
+    begin_quiet: BeginQuietFn,
+    scripts: ScriptsFn,
+    compile: CompileFn,
     end_worker: EndWorkerFn,
     stack: StackFn,
 }
@@ -152,7 +162,7 @@ impl Php {
         let shim = shim.ok_or_else(|| Error::NotBuilt(version.to_owned()))?;
         let path = match library {
             Some(path) => path.to_owned(),
-            None => find_library(version).ok_or_else(|| Error::NoLibrary(version.to_owned()))?,
+            None => files::library(version).ok_or_else(|| Error::NoLibrary(version.to_owned()))?,
         };
 
         let build = build_of(&path)?;
@@ -192,6 +202,16 @@ impl Php {
                 serve: std::mem::transmute::<NonNull<c_void>, ServeFn>(shim.symbol(c"forkyard_shim_serve")?),
                 report: std::mem::transmute::<NonNull<c_void>, ReportFn>(
                     shim.symbol(c"forkyard_shim_report")?,
+                ),
+                ini: std::mem::transmute::<NonNull<c_void>, IniFn>(shim.symbol(c"forkyard_shim_ini")?),
+                begin_quiet: std::mem::transmute::<NonNull<c_void>, BeginQuietFn>(
+                    shim.symbol(c"forkyard_shim_begin_quiet")?,
+                ),
+                scripts: std::mem::transmute::<NonNull<c_void>, ScriptsFn>(
+                    shim.symbol(c"forkyard_shim_scripts")?,
+                ),
+                compile: std::mem::transmute::<NonNull<c_void>, CompileFn>(
+                    shim.symbol(c"forkyard_shim_compile")?,
                 ),
                 end_worker: std::mem::transmute::<NonNull<c_void>, EndWorkerFn>(
                     shim.symbol(c"forkyard_shim_end_worker")?,
@@ -263,6 +283,41 @@ impl Php {
         unsafe { (self.report)(what) == 0 }
     }
 
+    /// An ini value; `None`: there is no such entry.
+    pub(crate) fn ini(&self, name: &CStr) -> Option<String> {
+        // SAFETY: PHP has started; the name is a C string.
+        let value = unsafe { (self.ini)(name.as_ptr()) };
+        // SAFETY: not NULL, a C string of PHP's own, copied before anything can change it.
+        (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+    }
+
+    /// Begins a request that says nothing, in a process that serves none; `false` when PHP can't.
+    pub(crate) fn begin_quiet(&self) -> bool {
+        // SAFETY: PHP has started and serves no request.
+        unsafe { (self.begin_quiet)() == 0 }
+    }
+
+    /// The scripts that OPcache holds with how often they were run. After [`Php::begin_quiet`].
+    pub(crate) fn scripts(&self) -> Vec<(Vec<u8>, i64)> {
+        unsafe extern "C" fn each(context: *mut c_void, path: *const c_char, length: usize, hits: i64) {
+            // SAFETY: the context is the vector below, and the path has this length.
+            unsafe {
+                let found = &mut *context.cast::<Vec<(Vec<u8>, i64)>>();
+                found.push((std::slice::from_raw_parts(path.cast(), length).to_vec(), hits));
+            }
+        }
+        let mut found: Vec<(Vec<u8>, i64)> = Vec::new();
+        // SAFETY: `found` outlives the call and nothing else uses it meanwhile; `each` returns.
+        unsafe { (self.scripts)(each, (&raw mut found).cast()) };
+        found
+    }
+
+    /// Compiles a script and does not run it; `false` when it can't be compiled. After [`Php::begin_quiet`].
+    pub(crate) fn compile(&self, path: &CStr) -> bool {
+        // SAFETY: a C string that lives longer than the call.
+        unsafe { (self.compile)(path.as_ptr()) == 0 }
+    }
+
     /// Where the engine keeps its calls, in this process and all that are forked of it.
     pub(crate) fn stack(&self) -> PhpLayout {
         let mut layout = PhpLayout::default();
@@ -305,15 +360,6 @@ fn load_error() -> Error {
     }
     // SAFETY: not NULL, see above.
     Error::Load(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-}
-
-/// Where distributions put libphp.
-fn find_library(version: &str) -> Option<PathBuf> {
-    let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"]
-        .iter()
-        .map(|directory| Path::new(directory).join(format!("libphp{version}.so")))
-        .find(|path| path.exists())
 }
 
 /// What a library says of itself.

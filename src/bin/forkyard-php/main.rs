@@ -10,6 +10,7 @@ mod preloader;
 mod report;
 mod sapi;
 mod tracer;
+mod warm;
 
 use std::process::ExitCode;
 

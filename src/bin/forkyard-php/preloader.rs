@@ -3,10 +3,11 @@
 use crate::ffi;
 use crate::ffi::{Php, SYSTEM, USER};
 use crate::sapi::PhpRuntime;
+use crate::warm;
 use forkyard::config::{self, Application};
 use forkyard::logs::Log;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
-use forkyard::runtime::php::settings;
+use forkyard::runtime::php::{files, settings};
 use forkyard::runtime::preloader::{Message, Socket};
 use forkyard::slowlog::StackSource;
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
@@ -20,6 +21,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the master may take to name the scripts to compile.
+const PATIENCE: Duration = forkyard::runtime::php::protocol::WARM_PATIENCE;
 
 /// Why there are no workers to be had.
 #[derive(Debug)]
@@ -91,9 +96,9 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(EXIT_START_FAILED as u8);
         }
     };
-    let preloader = match socket.receive() {
+    let (preloader, warms_up) = match socket.receive() {
         Ok(Some(message)) => match Preloader::begin(message) {
-            Ok(preloader) => preloader,
+            Ok(begun) => begun,
             Err(error) => {
                 socket.answer(&Answer::Error {
                     worker: None,
@@ -105,14 +110,22 @@ pub(crate) fn run() -> ExitCode {
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => return lost(&error),
     };
+    if warms_up {
+        if let Err(error) = preloader.warm_up(&mut socket) {
+            return lost(&error);
+        }
+    }
     socket.answer(&Answer::Ready {
         version: preloader.php.version.clone(),
+        extensions: preloader.php.ini(c"extension_dir").map(PathBuf::from),
+        is_code_fixed: warm::is_code_fixed(&preloader.php),
         stack: Some(StackSource::Php(preloader.php.stack())),
     });
     loop {
         match socket.receive() {
-            Ok(Some(message)) => match preloader.spawn(message) {
-                Spawned::Worker(answer) => socket.answer(&answer),
+            Ok(Some(message)) => match preloader.obey(message) {
+                Spawned::Answer(answer) => socket.answer(&answer),
+                Spawned::Nothing => {}
                 Spawned::Here(seat) => {
                     drop(socket);
                     preloader.work(seat)
@@ -146,15 +159,22 @@ struct Preloader {
 /// Both sides of a fork.
 enum Spawned {
     /// The preloader, with its answer.
-    Worker(Answer),
+    Answer(Answer),
+    /// The preloader, which has nothing to say.
+    Nothing,
     /// The new worker.
     Here(Seat),
 }
 
 impl Preloader {
-    fn begin(message: Message) -> Result<Preloader, Error> {
+    /// Starts PHP. With it: whether the master will name scripts to compile.
+    fn begin(message: Message) -> Result<(Preloader, bool), Error> {
         let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
-        let Command::Begin { kit: settings } = command else {
+        let Command::Begin {
+            kit: settings,
+            warms_up,
+        } = command
+        else {
             return Err(Error::Order);
         };
         let kit = Kit::assemble(settings, message.descriptors).map_err(Error::Kit)?;
@@ -184,12 +204,26 @@ impl Preloader {
         }
         worker::settle_environment(&kit.settings);
         program::let_go_of_code();
-        Ok(Preloader { kit, php, null })
+        Ok((Preloader { kit, php, null }, warms_up))
     }
 
-    fn spawn(&self, message: Message) -> Spawned {
+    /// Compiles the scripts that the master names. It may name none, or too late: then there is nothing to be done.
+    fn warm_up(&self, socket: &mut Socket) -> sys::Result<()> {
+        let Some(message) = socket.receive_within(PATIENCE)? else {
+            return Ok(());
+        };
+        let command: Option<Command<serde::de::IgnoredAny>> = serde_json::from_slice(&message.line).ok();
+        if let (Some(Command::Warm { scripts }), Application::Php(php)) =
+            (command, &self.kit.settings.pool.application)
+        {
+            warm::compile(&self.php, &scripts, php);
+        }
+        Ok(())
+    }
+
+    fn obey(&self, message: Message) -> Spawned {
         let failed = |worker, error: Error| {
-            Spawned::Worker(Answer::Error {
+            Spawned::Answer(Answer::Error {
                 worker,
                 message: error.to_string(),
             })
@@ -198,8 +232,15 @@ impl Preloader {
             Ok(command) => command,
             Err(error) => return failed(None, Error::Line(error)),
         };
-        let Command::Spawn { worker, slot } = command else {
-            return failed(None, Error::Order);
+        let (worker, slot) = match command {
+            Command::Spawn { worker, slot } => (worker, slot),
+            Command::Scripts { most } => {
+                let scripts = warm::most_run(&self.php, most);
+                return Spawned::Answer(Answer::Scripts { scripts });
+            }
+            // It comes after its time: workers are wanted now.
+            Command::Warm { .. } => return Spawned::Nothing,
+            Command::Begin { .. } => return failed(None, Error::Order),
         };
         let seat = match Seat::assemble(slot, message.descriptors) {
             Ok(seat) => seat,
@@ -208,7 +249,7 @@ impl Preloader {
         // SAFETY: the process has one thread. The child goes on as a worker: it takes everything that it has over, and
         // the socket, which it shares with the preloader, it closes.
         match unsafe { fork_sibling() } {
-            Ok(Side::Parent(pid)) => Spawned::Worker(Answer::Ok { worker, pid }),
+            Ok(Side::Parent(pid)) => Spawned::Answer(Answer::Ok { worker, pid }),
             Ok(Side::Child) => Spawned::Here(seat),
             Err(error) => failed(Some(worker), Error::System(error)),
         }
@@ -218,8 +259,10 @@ impl Preloader {
     fn work(self, seat: Seat) -> ! {
         // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
         signal::reset_in_child();
-        last_word::install();
         let Preloader { kit, php, null } = self;
+        if kit.settings.pool.request_terminate_timeout.is_some() {
+            last_word::install();
+        }
         title::set(&format!(
             "{}: pool {}",
             kit.settings.pool.title, kit.settings.pool.name
@@ -245,7 +288,10 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Error> {
 pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     let lines = settings::start_lines(config).map_err(Error::Setting)?;
     let lines = lines.map(|lines| c_string("php_value", &lines)).transpose()?;
-    let php_ini = find_php_ini(config)?;
+    let php_ini = files::php_ini(config);
+    if let Some(path) = &php_ini {
+        readable(path)?;
+    }
     let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
 
     // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
@@ -292,48 +338,20 @@ fn set_pool_values(php: &Php, config: &config::Php) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where php.ini is: a file, a directory, or where libphp looks by itself.
-fn find_php_ini(config: &config::Php) -> Result<Option<PathBuf>, Error> {
-    if config.no_php_ini {
-        return Ok(None);
-    }
-    let named = config.php_ini.clone();
-    let usual = || {
-        settings::php_ini_directories(config)
-            .into_iter()
-            .find(|path| path.join("php.ini").exists())
-    };
-    let Some(path) = named.or_else(usual) else {
-        return Ok(None);
-    };
-    let file = if path.is_dir() {
-        path.join("php.ini")
-    } else {
-        path.clone()
-    };
+/// PHP would start without a word, and without its settings, where php.ini is there and can't be read.
+fn readable(path: &Path) -> Result<(), Error> {
+    let file = files::in_directory(path);
     match std::fs::File::open(&file) {
-        Ok(_) => Ok(Some(path)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && Path::new(&path).is_dir() => {
-            Ok(Some(path))
-        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_dir() => Ok(()),
         Err(error) => Err(Error::Unreadable(file, error)),
     }
-}
-
-/// Where the files are that are read after php.ini: beside it if it was named as a directory, else where they usually
-/// are.
-fn find_conf_d(config: &config::Php) -> Option<PathBuf> {
-    let named = config.php_ini.iter().cloned();
-    let candidates = named.chain(settings::php_ini_directories(config));
-    candidates
-        .map(|directory| directory.join("conf.d"))
-        .find(|path| path.is_dir())
 }
 
 /// The list of directories whose files are read after php.ini: the operator's, in which an empty part stands for the
 /// usual one, or that one.
 fn scanned_directories(config: &config::Php, variable: Option<&OsStr>) -> Option<OsString> {
-    let usual = find_conf_d(config).map(PathBuf::into_os_string);
+    let usual = files::conf_d(config).map(PathBuf::into_os_string);
     let wanted = config.scan_dir.as_deref().map(OsStr::new).or(variable);
     let Some(list) = wanted else { return usual };
     let (Some(usual), false) = (usual, list.is_empty()) else {

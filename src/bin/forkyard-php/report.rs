@@ -62,6 +62,8 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         php_admin_value: Vec::new(),
         preloader_idle_timeout: Duration::ZERO,
         start_timeout: Duration::ZERO,
+        warm_up: 0,
+        warm_up_time: Duration::ZERO,
     };
     while let Some(option) = arguments.next() {
         match option.as_str() {

@@ -1,6 +1,6 @@
 //! A valid php-fpm configuration as the model that the daemon runs.
 
-use super::directives::{Effect, NO_PRIORITY, Section, of};
+use super::directives::NO_PRIORITY;
 use super::journal::Failed;
 use super::parse::{PoolText, Written};
 use super::pool_rules::is_tcp;
@@ -9,7 +9,7 @@ use super::values::{Manager, Values};
 use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use crate::config::{
     AccessLog, Address, Application, Config, Confine, CoreLimit, EmergencyRestart, Global, Limits, Listen,
-    LogFormat, LogLevel, LogTarget, Php, Pool, ProcessManager, RequestSettings, SlowLog,
+    LogFormat, LogLevel, LogTarget, Php, Pool, ProcessManager, ReloadWhen, RequestSettings, SlowLog,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -31,6 +31,8 @@ const LIMITS: Limits = Limits {
 };
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+const WARM_UP: u32 = 100;
+const WARM_UP_TIME: Duration = Duration::from_secs(5);
 /// The kernel's maximum, as for any pool that names none.
 const STATUS_BACKLOG: i32 = -1;
 /// Which php.ini settings a request may bring along; read here and not passed on to PHP.
@@ -53,12 +55,6 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
 }
 
 fn global(values: &Values, context: &mut Context<'_>) -> Global {
-    let idle = without_effect(Section::Global, values);
-    if !idle.is_empty() {
-        context
-            .journal
-            .warn(format!("no effect yet: {}", idle.join(", ")));
-    }
     let log = values.text("error_log").unwrap_or_default();
     let is_shown = context.options.log_to_stderr && !values.flag("daemonize");
     let error_log = if is_shown {
@@ -93,24 +89,12 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         daemonize: values.flag("daemonize"),
         rlimit_files: positive(values, "rlimit_files").map(u64::from),
         rlimit_core: core(values),
+        control: None,
     }
-}
-
-/// The directives that were written and do nothing.
-fn without_effect(section: Section, values: &Values) -> Vec<String> {
-    of(section)
-        .filter(|directive| directive.effect == Effect::NoneYet && values.is_written(directive.name))
-        .map(|directive| directive.name.to_owned())
-        .collect()
 }
 
 fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     let values = &text.values;
-    let idle = without_effect(Section::Pool, values);
-    if !idle.is_empty() {
-        let text = format!("[pool {}] no effect yet: {}", text.name, idle.join(", "));
-        context.journal.warn(text);
-    }
     let own = |name: &str| values.full(name).map(str::to_owned);
     let is_root = context.machine.is_root();
     let listen = listen(text, context)?;
@@ -157,8 +141,9 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
         decorate_workers_output: values.flag("decorate_workers_output"),
+        // Whoever reloads php-fpm relies on a fresh OPcache.
+        reload: ReloadWhen::Always,
         access: access(values),
-        without_effect: idle,
         application: Application::Php(php(text, context)?),
     })
 }
@@ -213,6 +198,8 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
             .collect(),
         preloader_idle_timeout: PRELOADER_IDLE_TIMEOUT,
         start_timeout: START_TIMEOUT,
+        warm_up: WARM_UP,
+        warm_up_time: WARM_UP_TIME,
     })
 }
 

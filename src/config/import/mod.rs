@@ -139,6 +139,8 @@ impl Import<'_> {
 
     /// What every pool needs and php-fpm has no directive for.
     fn application(&mut self, name: &str, pool: &Pool) {
+        // Whoever reloads php-fpm relies on a fresh OPcache.
+        self.document.put(&["pool", name], "reload", "always", Vec::new());
         let table = ["pool", name, "application"];
         self.document.put(&table, "runtime", "php", Vec::new());
         self.document.put(&table, "version", convert::VERSION, Vec::new());

@@ -23,6 +23,10 @@ const LATER_RUNTIMES: &[&str] = &["node", "fastcgi"];
 const KINDS: &str = "it can be \"php\", \"cgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
 pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
+const DEFAULT_WARM_UP: u32 = 100;
+/// As many as a preloader names in one answer.
+const MOST_WARM_UP: i64 = 1000;
+const DEFAULT_WARM_UP_TIME: Duration = Duration::from_secs(5);
 const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
 
 /// Reads `[pool.NAME.application]`, whose keys depend on its runtime.
@@ -131,6 +135,10 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         php_admin_value: settings(&draft.php_admin_value, &draft.php_admin_flag, report),
         preloader_idle_timeout,
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
+        warm_up: (report.range(&draft.warm_up, 0, MOST_WARM_UP))
+            .and_then(|count| u32::try_from(count).ok())
+            .unwrap_or(DEFAULT_WARM_UP),
+        warm_up_time: positive(&draft.warm_up_time, DEFAULT_WARM_UP_TIME, report),
         version: version?,
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::World;
 use crate::config::draft::{GlobalDraft, PoolText};
 use crate::config::leaves::{Field, Written};
-use crate::config::model::{EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, Pool};
+use crate::config::model::{Address, EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, Pool};
 use crate::config::report::Report;
 use crate::config::units::{Text, Whole};
 use crate::config::value::quoted;
@@ -19,6 +19,8 @@ const DEFAULT_LOG_LIMIT: usize = 1024;
 const LOG_LIMIT: (i64, i64) = (512, i32::MAX as i64);
 const DEFAULT_SYSTEMD_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
+/// unix(7): `sun_path` without its zero byte.
+const LONGEST_SOCKET_PATH: usize = 107;
 /// php-fpm's range; the kernel takes 20 for 19.
 const PRIORITIES: (i64, i64) = (-19, 20);
 
@@ -66,6 +68,7 @@ pub(super) fn resolve(
         daemonize,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
+        control: (draft.control.written()).and_then(|written| control(written, pools, world, report)),
     }
 }
 
@@ -114,6 +117,31 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
             facility: (draft.syslog_facility.written()).map_or(DEFAULT_FACILITY, |written| written.value.0),
         },
         Some(written) => absolute(written, world, report).map_or(LogTarget::Stderr, LogTarget::File),
+    }
+}
+
+/// The control socket: at a path of its own that is no longer than a socket's can be.
+fn control(
+    written: &Written<Text>,
+    pools: &[(&PoolText, Pool)],
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<PathBuf> {
+    let path = absolute(written, world, report)?;
+    if path.as_os_str().len() > LONGEST_SOCKET_PATH {
+        let problem = format!("the path has more than {LONGEST_SOCKET_PATH} bytes");
+        report.rule(written, problem, "give a shorter one");
+        return None;
+    }
+    let address = Address::Unix(path);
+    if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
+        let problem = format!("pool {} listens on it", pool.name);
+        report.rule(written, problem, "give the control socket a path of its own");
+        return None;
+    }
+    match address {
+        Address::Unix(path) => Some(path),
+        Address::Tcp(_) | Address::TcpAny(_) => None,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::config::draft::{
 use crate::config::error::{Kind, Place};
 use crate::config::known::Section;
 use crate::config::leaves::{Field, Leaves, Written};
-use crate::config::model::{Limits, Pool};
+use crate::config::model::{Limits, Pool, ReloadWhen};
 use crate::config::report::Report;
 use crate::config::units::{Text, Time};
 use crate::config::value::quoted;
@@ -106,8 +106,8 @@ pub(super) fn resolve(
         ping_response: ping_response(draft, report),
         catch_workers_output: flag(&draft.catch_workers_output, false),
         decorate_workers_output: flag(&draft.decorate_workers_output, true),
+        reload: (draft.reload.written()).map_or(ReloadWhen::Changed, |written| written.value.0),
         access: access(draft, world, report),
-        without_effect: Vec::new(),
         application: application::resolve(text, world, report)?,
         listen: listen?,
         pm: pm?,

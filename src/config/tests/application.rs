@@ -91,6 +91,14 @@ fn rules_of_the_application() {
             "10:1: error: [pool www] application.limit_extensions: 1 is not a string; write text in quotes, without NUL characters",
         ),
         (
+            "warm_up = 1001",
+            "10:1: error: [pool www] application.warm_up: 1001 is out of range; give a whole number from 0 to 1000",
+        ),
+        (
+            "warm_up_time = 0",
+            "10:1: error: [pool www] application.warm_up_time: 0 is too short; give a duration above zero, for example \"10s\"",
+        ),
+        (
             "start_timeout = 0",
             "10:1: error: [pool www] application.start_timeout: 0 is too short; give a duration above zero, for example \"10s\"",
         ),

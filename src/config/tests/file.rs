@@ -22,6 +22,18 @@ fn rules_of_global() {
             "2:1: warning: global.pid: \"/nodir\" is not an existing directory; make it before the start",
         ),
         (
+            "control = \"c.sock\"",
+            "2:1: error: global.control: \"c.sock\" is not the absolute path of a file; start it with /",
+        ),
+        (
+            "control = \"/run/a.sock\"",
+            "2:1: error: global.control: pool www listens on it; give the control socket a path of its own",
+        ),
+        (
+            "control = \"/run/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"",
+            "2:1: error: global.control: the path has more than 107 bytes; give a shorter one",
+        ),
+        (
             "syslog.facility = \"loud\"",
             "2:8: error: global.syslog.facility: \"loud\" is not a syslog facility; write \"daemon\", \"user\", \"local0\" to \"local7\", or another of syslog(3)",
         ),

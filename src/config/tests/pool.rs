@@ -17,6 +17,10 @@ fn rules_of_a_pool() {
             "limits.parms_count = 1",
             "7:8: error: [pool www] limits.parms_count: unknown key; did you mean limits.params_count?",
         ),
+        (
+            "reload = \"never\"",
+            "7:1: error: [pool www] reload: \"never\" is not a kind of reload; write \"changed\" or \"always\"",
+        ),
         ("zzz = 1", "7:1: error: [pool www] zzz: unknown key"),
         ("zzz = { a = 1 }", "7:9: error: [pool www] zzz.a: unknown key"),
         (

@@ -217,6 +217,7 @@ impl Edge {
 
     fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
+        self.note_origin(id);
         let kit = self.kit(id)?;
         let (channel, theirs) = socket_pair(SockType::Stream)?;
         crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
@@ -257,7 +258,12 @@ impl Edge {
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
         preloader.executable = super::slow::identify(&executable);
         let (settings, descriptors) = kit.take_apart();
-        preloader.send(&Command::Begin { kit: settings }, descriptors);
+        let warms_up = self.ask_for_scripts(id);
+        let begin = Command::Begin {
+            kit: settings,
+            warms_up,
+        };
+        preloader.send(&begin, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
         if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
             resources.preloader = Some(preloader);

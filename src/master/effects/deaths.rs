@@ -96,6 +96,7 @@ impl Edge {
                 }
             }
         }
+        self.take_scripts(id, Vec::new());
         let unborn: Vec<WorkerId> = self
             .workers
             .iter()
@@ -141,7 +142,13 @@ impl Edge {
     fn take_answer(&mut self, id: GenerationId, answer: Answer) {
         let name = self.generation_name(id).to_owned();
         match answer {
-            Answer::Ready { version, stack } => {
+            Answer::Ready {
+                version,
+                extensions,
+                is_code_fixed,
+                stack,
+            } => {
+                self.note_ready(id, extensions, is_code_fixed);
                 log::debug!("[pool {name}] the preloader is ready: {version}");
                 let resources = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut());
                 if let Some(preloader) = resources.and_then(|r| r.preloader.as_mut()) {
@@ -151,6 +158,7 @@ impl Edge {
                 }
                 self.happened.push_back(Event::PreloaderReady(id));
             }
+            Answer::Scripts { scripts } => self.take_scripts(id, scripts),
             Answer::Ok { worker, pid } => self.take_birth(id, WorkerId(worker), pid),
             Answer::Error {
                 worker: Some(worker),

@@ -34,6 +34,11 @@ impl Edge {
             // Taken up by the loop, which knows what serves.
             Source::Status(_) => false,
             Source::PreloaderOutput(generation) => self.read_preloader_output(generation),
+            Source::Control => self.accept_control(),
+            Source::ControlSession(id) => {
+                self.attend_session(id);
+                false
+            }
         }
     }
 
@@ -73,13 +78,20 @@ impl Edge {
                 }
             }
         }
+        let mut generation_is_well = false;
         for id in up {
             if let Some(worker) = self.workers.get_mut(&id) {
                 // A worker of a preloader may be up before its birth was announced.
                 if !worker.up {
                     worker.up = true;
+                    generation_is_well = true;
                     self.happened.push_back(Event::WorkerUp(id));
                 }
+            }
+        }
+        if generation_is_well {
+            if let Some(generation) = self.generations.get_mut(&id) {
+                generation.make.is_ailing = false;
             }
         }
         if told {

@@ -2,6 +2,7 @@
 
 use super::output::Lines;
 use super::preloader::Preloader;
+use super::renewal::Make;
 use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::Notify;
 use crate::master::event::{PoolId, WorkerId};
@@ -25,6 +26,8 @@ pub(super) struct Generation {
     pub(super) notify: Notify,
     /// Who sits in which slot.
     pub(super) seats: HashMap<u32, WorkerId>,
+    /// What it was made from.
+    pub(super) make: Make,
     /// Its access log, open.
     access: Option<OwnedFd>,
     /// Where slow requests are written down.
@@ -52,6 +55,7 @@ impl Generation {
             resources: None,
             notify: Notify::default(),
             seats: HashMap::new(),
+            make: Make::default(),
             access,
             slow_log: None,
         }
@@ -87,6 +91,15 @@ impl Generation {
             return Ok(false);
         };
         let file = open_file(&settings.path)?;
+        self.take_access_log(file)?;
+        Ok(true)
+    }
+
+    /// Goes on with another file as its access log, if it has one.
+    pub(super) fn take_access_log(&mut self, file: OwnedFd) -> Result<(), LogError> {
+        let Some(settings) = &self.settings.pool.access else {
+            return Ok(());
+        };
         if let Some(resources) = &self.resources {
             if let Some(handout) = &resources.access {
                 let failed = |error: Error| LogError::new(&settings.path, error.errno.into());
@@ -95,7 +108,7 @@ impl Generation {
             }
         }
         self.access = Some(file);
-        Ok(true)
+        Ok(())
     }
 
     /// Publishes when workers have to tell.

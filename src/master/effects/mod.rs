@@ -1,18 +1,22 @@
 //! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
 
 mod births;
+mod control;
 mod deaths;
 mod events;
 mod generation;
 mod output;
 mod pools;
 mod preloader;
+mod reloads;
+mod renewal;
 mod reporter;
 mod said;
 mod say;
 mod slow;
 mod sources;
 mod totals;
+mod warm;
 
 use super::action::{Action, Force};
 use super::event::{Event, GenerationId, PoolId, Row, WorkerId};
@@ -32,6 +36,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 pub use pools::ApplyError;
+pub(super) use renewal::Extent;
 pub(super) use sources::{SIGNALS, Source};
 pub(super) use totals::Totals;
 
@@ -59,6 +64,11 @@ pub(super) struct Edge {
     deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     last_words: HashMap<GenerationId, VecDeque<String>>,
+    /// Whose preloader was asked which scripts were run most, and for whom.
+    asked: HashMap<GenerationId, GenerationId>,
+    control: control::Control,
+    /// The last reload, as long as it is not done.
+    reload: Option<reloads::Reload>,
     /// The pools' control groups.
     groups: Vec<crate::confine::Group>,
     /// Listening sockets that the daemon was started with.
@@ -122,6 +132,9 @@ impl Edge {
             early_deaths: VecDeque::new(),
             deaths: HashMap::new(),
             last_words: HashMap::new(),
+            asked: HashMap::new(),
+            control: control::Control::default(),
+            reload: None,
             groups: Vec::new(),
             inherited: Inherited::from_environment(),
             next_pool: 0,
@@ -232,6 +245,7 @@ impl Edge {
     }
 
     fn drop_generation(&mut self, id: GenerationId) {
+        self.forget_reload_of(id);
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };

@@ -1,6 +1,7 @@
 //! Pools: their sockets, and turning a configuration into what the core is told.
 
 use super::generation::Generation;
+use super::renewal::{Extent, Reason};
 use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
@@ -9,6 +10,8 @@ use crate::listen::{ListenError, Listener, bind};
 use crate::logs::{LogError, open_file};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::runtime;
+use crate::runtime::php::files::Looker;
+use crate::runtime::php::protocol::WARM_PATIENCE;
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
@@ -17,6 +20,7 @@ use nix::sys::socket::SockType;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -31,6 +35,10 @@ pub(super) struct PoolEdge {
     /// The hand-over queue of kept connections: out, in. Made with the pool's first process.
     pub(super) queue: Option<(OwnedFd, OwnedFd)>,
     pub(super) watched: bool,
+    /// The generation that the core was told of last.
+    pub(super) latest: Option<GenerationId>,
+    /// The one that serves, as far as the core has said.
+    pub(super) serving: Option<GenerationId>,
 }
 
 impl PoolEdge {
@@ -41,6 +49,19 @@ impl PoolEdge {
         });
         listen_queue(&self.listener.socket).map(|waiting| waiting + u32::from(handed_over))
     }
+}
+
+/// What becomes of which pool, by name.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Changes {
+    /// They begin.
+    pub(in crate::master) added: Vec<String>,
+    /// They get new workers, and why.
+    pub(in crate::master) replaced: Vec<(PoolId, GenerationId, String, Reason)>,
+    /// They go on as they are.
+    pub(in crate::master) kept: Vec<String>,
+    /// They end.
+    pub(in crate::master) removed: Vec<String>,
 }
 
 /// Why a configuration can't be applied. What ran before goes on.
@@ -107,7 +128,11 @@ impl std::error::Error for ApplyError {
 impl Edge {
     /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
     /// told. On an error nothing has changed.
-    pub(in crate::master) fn prepare(&mut self, config: Config) -> Result<Wanted, ApplyError> {
+    pub(in crate::master) fn prepare(
+        &mut self,
+        config: Config,
+        extent: Extent,
+    ) -> Result<(Wanted, Changes), ApplyError> {
         let mut opened: Vec<(Option<PoolId>, Option<Listener>, Option<Listener>)> = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
@@ -150,30 +175,54 @@ impl Edge {
                 }
             }
         }
+        let mut changes = Changes::default();
+        let mut looker = Looker::default();
         let mut wanted = Vec::new();
+        let before: Vec<PoolId> = self.pools.keys().copied().collect();
         for ((known, listener, status), (settings, access, slow_log)) in opened.into_iter().zip(settings) {
-            let pool = match (known, listener) {
+            let name = settings.pool.name.clone();
+            let policy = policy(&settings.pool);
+            let (pool, kept) = match (known, listener) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
-                    pool
+                    (pool, Some(self.kept(pool, &settings, extent, &mut looker)))
                 }
-                (None, Some(listener)) => self.add_pool(&settings.pool.name, listener),
+                (None, Some(listener)) => (self.add_pool(&name, listener), None),
                 (None, None) => continue,
             };
-            self.next_generation += 1;
-            let generation = GenerationId(self.next_generation);
-            let policy = policy(&settings.pool);
             let status_listen = settings.pool.status_listen.as_ref();
-            self.set_reporter(pool, &settings.pool.name, status_listen, status);
-            let mut edge = Generation::new(pool, settings, access);
-            edge.slow_log = slow_log;
-            self.generations.insert(generation, edge);
+            self.set_reporter(pool, &name, status_listen, status);
+            let generation = match kept {
+                Some(Ok(kept)) => {
+                    self.go_on(kept, access, slow_log);
+                    changes.kept.push(name);
+                    kept
+                }
+                Some(Err(reason)) => {
+                    let generation = self.add_generation(pool, settings, access, slow_log);
+                    changes.replaced.push((pool, generation, name, reason));
+                    generation
+                }
+                None => {
+                    changes.added.push(name);
+                    let generation = self.add_generation(pool, settings, access, slow_log);
+                    self.serves(pool, generation);
+                    generation
+                }
+            };
+            if let Some(edge) = self.pools.get_mut(&pool) {
+                edge.latest = Some(generation);
+            }
             wanted.push(WantedPool {
                 pool,
                 generation,
                 policy,
             });
         }
+        let gone = before
+            .into_iter()
+            .filter(|id| wanted.iter().all(|pool| pool.pool != *id));
+        changes.removed = gone.map(|id| self.pool_name(id).to_owned()).collect();
         self.take_groups(groups);
         let global = &config.global;
         let wanted = Wanted {
@@ -183,13 +232,48 @@ impl Edge {
             pools: wanted,
         };
         self.config = config;
-        Ok(wanted)
+        Ok((wanted, changes))
+    }
+
+    /// A generation that is kept: only its logs are opened anew, as a reload does.
+    fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        if slow_log.is_some() {
+            generation.slow_log = slow_log;
+        }
+        if let Some(Err(error)) = access.map(|file| generation.take_access_log(file)) {
+            log::error!("[pool {}] {error}", generation.settings.pool.name);
+        }
+    }
+
+    fn add_generation(
+        &mut self,
+        pool: PoolId,
+        settings: Settings,
+        access: Option<OwnedFd>,
+        slow_log: Option<File>,
+    ) -> GenerationId {
+        self.next_generation += 1;
+        let id = GenerationId(self.next_generation);
+        let mut generation = Generation::new(pool, settings, access);
+        generation.slow_log = slow_log;
+        self.generations.insert(id, generation);
+        id
+    }
+
+    /// Notes which generation serves.
+    pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.serving = Some(generation);
+        }
     }
 
     /// Makes everything anew with the configuration that is in force.
     pub(super) fn renew(&mut self) {
-        match self.prepare(self.config.clone()) {
-            Ok(wanted) => self.happened.push_back(Event::Apply(wanted)),
+        match self.prepare(self.config.clone(), Extent::All) {
+            Ok((wanted, _)) => self.happened.push_back(Event::Apply(wanted)),
             Err(error) => log::error!("the old processes stay: {error}"),
         }
     }
@@ -285,6 +369,8 @@ impl Edge {
                 listener,
                 queue: None,
                 watched: false,
+                latest: None,
+                serving: None,
             },
         );
         id
@@ -387,7 +473,11 @@ fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener
 fn policy(pool: &Pool) -> Policy {
     let preloader = match &pool.application {
         Application::Php(php) => Some(PreloaderPolicy {
-            start_timeout: php.start_timeout,
+            // It is not late as long as it may warm up.
+            start_timeout: match php.warm_up {
+                0 => php.start_timeout,
+                _ => php.start_timeout + WARM_PATIENCE + php.warm_up_time,
+            },
             idle_timeout: php.preloader_idle_timeout,
         }),
         Application::Wrapped(wrapped) => Some(PreloaderPolicy {

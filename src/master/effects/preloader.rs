@@ -3,7 +3,7 @@
 use super::output::Lines;
 use super::slow::Traceable;
 use crate::runtime::php::protocol::{self, Answer};
-use crate::sys::fd::{receive_with, send_with};
+use crate::sys::fd::{null, receive_with, send_with};
 use crate::worker::Settings;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -23,6 +23,8 @@ pub(super) struct Preloader {
     pub(super) pid: i32,
     pub(super) channel: OwnedFd,
     pub(super) output: Option<Lines>,
+    /// It has said that it is.
+    pub(super) is_ready: bool,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     partial: Vec<u8>,
     /// The last lines it wrote, for the report when it fails.
@@ -50,6 +52,7 @@ impl Preloader {
             pid,
             channel,
             output: Some(output),
+            is_ready: false,
             unsent: VecDeque::new(),
             partial: Vec::new(),
             last_words: VecDeque::new(),
@@ -65,6 +68,14 @@ impl Preloader {
         line.push(b'\n');
         self.unsent.push_back((line, descriptors));
         self.push();
+    }
+
+    /// Sends a command that needs no descriptor. Every line has one, so that it is clear which belong to which.
+    pub(super) fn send_plain(&mut self, command: &Command) {
+        match null() {
+            Ok(null) => self.send(command, vec![null]),
+            Err(error) => log::error!("{error}"),
+        }
     }
 
     /// Sends what could not be sent before.

@@ -19,6 +19,8 @@ pub(super) struct Death {
 impl Edge {
     /// Says something in the log.
     pub(super) fn say(&mut self, notice: &Notice) {
+        self.follow_reload(notice);
+        self.note(notice);
         match notice {
             Notice::MaxChildrenReached(pool, max) => log::warn!(
                 "[pool {}] server reached max_children setting ({max}), consider raising it",

@@ -22,6 +22,10 @@ pub(in crate::master) enum Source {
     Preloader(GenerationId),
     /// A preloader's output.
     PreloaderOutput(GenerationId),
+    /// The control socket.
+    Control,
+    /// A conversation over it.
+    ControlSession(u64),
     /// The address of a pool's status.
     Status(PoolId),
 }

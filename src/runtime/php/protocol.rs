@@ -3,6 +3,8 @@
 
 use crate::slowlog::StackSource;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// The descriptor that a preloader finds its end of the socket on.
 pub const SOCKET: i32 = 3;
@@ -10,7 +12,13 @@ pub const SOCKET: i32 = 3;
 /// The exit code of a preloader that could not start PHP (EX_SOFTWARE, sysexits.h).
 pub const EXIT_START_FAILED: i32 = 70;
 
-/// From the master. End of file: the preloader ends.
+/// How long a preloader waits for [`Command::Warm`] if it was promised.
+pub const WARM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long an answer to [`Command::Scripts`] may be, bytes.
+pub const SCRIPTS_BYTES: usize = 60 * 1024;
+
+/// From the master. Every line comes with a descriptor at least. End of file: the preloader ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Command<Kit> {
@@ -19,6 +27,19 @@ pub enum Command<Kit> {
     Begin {
         /// What all workers get.
         kit: Kit,
+        /// A [`Command::Warm`] follows; [`Answer::Ready`] waits for it, within [`WARM_PATIENCE`].
+        #[serde(default)]
+        warms_up: bool,
+    },
+    /// Name the scripts that were run most. Answered with [`Answer::Scripts`].
+    Scripts {
+        /// How many.
+        most: u32,
+    },
+    /// Compile these scripts before being ready; run none. Not answered.
+    Warm {
+        /// Absolute paths, in the order in which they are to be compiled.
+        scripts: Vec<String>,
     },
     /// Make a worker. Answered with [`Answer::Ok`] or [`Answer::Error`]. Its own descriptors come with the line's first
     /// byte: its retire channel, and where output is caught, its standard output and standard error.
@@ -38,9 +59,20 @@ pub enum Answer {
     Ready {
         /// PHP's version, as `8.2.35`.
         version: String,
+        /// The directory of PHP's extensions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        extensions: Option<PathBuf>,
+        /// Nothing looks by itself whether code that was loaded has changed since.
+        #[serde(default)]
+        is_code_fixed: bool,
         /// Where its workers' calls are; absent: that is not known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stack: Option<StackSource>,
+    },
+    /// The scripts that were run most, the most first.
+    Scripts {
+        /// Absolute paths.
+        scripts: Vec<String>,
     },
     /// A worker exists.
     Ok {
@@ -69,8 +101,20 @@ mod tests {
 
     #[test]
     fn commands_are_as_documented() {
-        let begin = Command::Begin { kit: 7 };
-        assert_eq!(json(&begin), r#"{"command":"begin","kit":7}"#);
+        let begin = Command::Begin {
+            kit: 7,
+            warms_up: true,
+        };
+        assert_eq!(json(&begin), r#"{"command":"begin","kit":7,"warms_up":true}"#);
+        let scripts: Command<u32> = Command::Scripts { most: 3 };
+        assert_eq!(json(&scripts), r#"{"command":"scripts","most":3}"#);
+        let scripts = vec!["/a.php".to_owned()];
+        let warm: Command<u32> = Command::Warm {
+            scripts: scripts.clone(),
+        };
+        assert_eq!(json(&warm), r#"{"command":"warm","scripts":["/a.php"]}"#);
+        let answer = Answer::Scripts { scripts };
+        assert_eq!(json(&answer), r#"{"result":"scripts","scripts":["/a.php"]}"#);
         let spawn: Command<u32> = Command::Spawn { worker: 5, slot: 2 };
         assert_eq!(json(&spawn), r#"{"command":"spawn","worker":5,"slot":2}"#);
         assert_eq!(
@@ -84,9 +128,11 @@ mod tests {
         assert_eq!(
             json(&Answer::Ready {
                 version: "8.2.35".into(),
+                extensions: Some("/usr/lib/php/20220829".into()),
+                is_code_fixed: false,
                 stack: None,
             }),
-            r#"{"result":"ready","version":"8.2.35"}"#
+            r#"{"result":"ready","version":"8.2.35","extensions":"/usr/lib/php/20220829","is_code_fixed":false}"#
         );
         assert_eq!(
             json(&Answer::Ok { worker: 5, pid: 77 }),

@@ -94,6 +94,8 @@ mod tests {
             php_admin_value: own(php_admin_value),
             preloader_idle_timeout: Duration::ZERO,
             start_timeout: Duration::ZERO,
+            warm_up: 0,
+            warm_up_time: Duration::ZERO,
         }
     }
 

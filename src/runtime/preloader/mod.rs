@@ -125,6 +125,9 @@ impl Preloader {
     pub fn ready(&self, version: &str) {
         self.socket.answer(&Answer::Ready {
             version: version.to_owned(),
+            extensions: None,
+            // It has loaded the application, and does not look whether that was changed.
+            is_code_fixed: true,
             stack: None,
         });
     }
@@ -176,8 +179,8 @@ fn failure(worker: Option<u64>, message: &str) -> Answer {
 fn begin(message: Message) -> Result<Kit, Error> {
     let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
     match command {
-        Command::Begin { kit } => Kit::assemble(kit, message.descriptors).map_err(Error::Kit),
-        Command::Spawn { .. } => Err(Error::Order),
+        Command::Begin { kit, .. } => Kit::assemble(kit, message.descriptors).map_err(Error::Kit),
+        Command::Spawn { .. } | Command::Scripts { .. } | Command::Warm { .. } => Err(Error::Order),
     }
 }
 

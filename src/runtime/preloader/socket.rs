@@ -4,6 +4,7 @@ use crate::runtime::php::protocol::Answer;
 use crate::sys::{self, fd};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 /// The longest line: a pool's settings with all of its ini values are far shorter.
 const MAX_LINE_BYTES: usize = 4 << 20;
@@ -40,6 +41,18 @@ impl Socket {
             buffer: Vec::new(),
             groups: VecDeque::new(),
         })
+    }
+
+    /// The next line, if it comes in time. `None`: it does not, or the master has closed the socket.
+    ///
+    /// # Errors
+    /// As [`Socket::receive`].
+    pub fn receive_within(&mut self, limit: Duration) -> sys::Result<Option<Message>> {
+        let is_there = self.buffer.contains(&b'\n');
+        if is_there || sys::socket::wait(self.fd.as_fd(), sys::socket::Readiness::Readable, limit)? {
+            return self.receive();
+        }
+        Ok(None)
     }
 
     /// The next line; `None` when the master has closed the socket.

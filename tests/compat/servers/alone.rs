@@ -1,7 +1,7 @@
 //! forkyard-php alone: this plays the master, so that what the two say to each other can be tested.
 
 use super::{Setup, directory, is_root, wait_for};
-use forkyard::config::{Address, Application, Limits, Listen, Php, Pool, ProcessManager};
+use forkyard::config::{Address, Application, Limits, Listen, Php, Pool, ProcessManager, ReloadWhen};
 use forkyard::runtime::php::protocol::{Answer, Command, SOCKET};
 use forkyard::scoreboard::Board;
 use forkyard::sys::fd::{pipe, send_with, socket_pair};
@@ -98,6 +98,7 @@ impl Alone {
         };
         let begin = Command::Begin {
             kit: kit.settings.clone(),
+            warms_up: false,
         };
         match server.ask(&begin, &kit.descriptors()) {
             Answer::Ready { version, .. } if version.starts_with("8.2.") => Ok(server),
@@ -190,10 +191,11 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         php_admin_value: setup.php_admin_value.clone(),
         preloader_idle_timeout: Duration::from_secs(60),
         start_timeout: Duration::from_secs(60),
+        warm_up: 0,
+        warm_up_time: Duration::ZERO,
     };
     let pool = Pool {
         title: "forkyard".to_owned(),
-        without_effect: vec![],
         name: "www".into(),
         listen: Listen {
             address: Address::Unix(socket.to_owned()),
@@ -236,6 +238,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         ping_response: "pong".into(),
         catch_workers_output: false,
         decorate_workers_output: true,
+        reload: ReloadWhen::Changed,
         access: None,
         application: Application::Php(php),
     };

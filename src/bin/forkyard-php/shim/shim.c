@@ -117,6 +117,7 @@ static char *param(const char *name, size_t length)
 #include "module.c"
 #include "settings.c"
 #include "report.c"
+#include "warm.c"
 #include "heap.c"
 #include "stack.c"
 

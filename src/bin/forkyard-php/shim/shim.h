@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 3
+#define FORKYARD_SHIM_VERSION 4
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -89,6 +89,16 @@ struct forkyard_shim_stack {
 };
 /* In the preloader, once it has started. */
 void forkyard_shim_stack(struct forkyard_shim_stack *stack);
+/* After the start: an ini value, which lives until it is changed; NULL: there is no such entry. */
+const char *forkyard_shim_ini(const char *name);
+
+/* Instead of serving, in a process of its own: a request that says nothing. 0, or -1. The two functions after it are
+ * for such a process. */
+int forkyard_shim_begin_quiet(void);
+/* Names the scripts that OPcache holds. `each` must return. */
+void forkyard_shim_scripts(void (*each)(void *context, const char *path, size_t length, int64_t hits), void *context);
+/* Compiles a script and does not run it. 0, or -1 when it can't be compiled. */
+int forkyard_shim_compile(const char *path);
 
 /* What PHP can be asked about itself. */
 enum forkyard_shim_report {

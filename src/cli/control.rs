@@ -1,0 +1,218 @@
+//! `forkyard reload` and `forkyard status`: orders for the running daemon.
+
+use super::{EXIT_CONFIG, EXIT_SOFTWARE};
+use crate::config;
+use crate::control::client::{AskError, ask};
+use crate::control::protocol::{Answer, Complaint, Reloaded, Request, Status};
+use clap::Args;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// sysexits.h, EX_UNAVAILABLE: there is no daemon to ask.
+const EXIT_UNAVAILABLE: u8 = 69;
+
+/// Which daemon is asked.
+#[derive(Debug, Args)]
+pub(super) struct Daemon {
+    /// Its configuration file, which names its control socket
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "/etc/forkyard/forkyard.toml"
+    )]
+    config: PathBuf,
+    /// Its control socket
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    socket: Option<PathBuf>,
+}
+
+/// What came of an order: what to print, and how to exit.
+struct Outcome {
+    output: String,
+    errors: String,
+    code: u8,
+}
+
+/// Reloads and says what was done.
+pub(super) fn reload(daemon: &Daemon, all: bool) -> ExitCode {
+    tell(match answer(daemon, &Request::Reload { all }) {
+        Ok(Answer::Reloaded(report)) => Outcome {
+            code: if report.failed.is_empty() {
+                0
+            } else {
+                EXIT_SOFTWARE
+            },
+            errors: failures(&report),
+            output: done(&report),
+        },
+        other => unexpected(other),
+    })
+}
+
+/// Says what there is.
+pub(super) fn status(daemon: &Daemon, json: bool) -> ExitCode {
+    tell(match answer(daemon, &Request::Status {}) {
+        Ok(Answer::Status(status)) => Outcome {
+            output: if json {
+                // Serialising plain values to memory can't fail.
+                serde_json::to_string_pretty(&status).unwrap_or_default() + "\n"
+            } else {
+                table(&status)
+            },
+            errors: String::new(),
+            code: 0,
+        },
+        other => unexpected(other),
+    })
+}
+
+fn tell(outcome: Outcome) -> ExitCode {
+    print!("{}", outcome.output);
+    eprint!("{}", outcome.errors);
+    ExitCode::from(outcome.code)
+}
+
+fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, Outcome> {
+    let path = match &daemon.socket {
+        Some(path) => path.clone(),
+        None => named_in(daemon)?,
+    };
+    ask(&path, request).map_err(|error| Outcome {
+        output: String::new(),
+        code: match error {
+            AskError::Connect(..) => EXIT_UNAVAILABLE,
+            AskError::Lost(..) | AskError::Nonsense(..) => EXIT_SOFTWARE,
+        },
+        errors: format!("forkyard: {error}\n"),
+    })
+}
+
+/// The control socket that a configuration names.
+fn named_in(daemon: &Daemon) -> Result<PathBuf, Outcome> {
+    let failed = |errors| Outcome {
+        output: String::new(),
+        errors,
+        code: EXIT_CONFIG,
+    };
+    let loaded = config::load(&daemon.config).map_err(|errors| failed(format!("{errors}\n")))?;
+    loaded.config.global.control.ok_or_else(|| {
+        failed(format!(
+            "forkyard: {} names no control socket; write control = \"/run/forkyard.sock\" in [global] and send the \
+             daemon SIGUSR2, or name its socket with --socket\n",
+            daemon.config.display()
+        ))
+    })
+}
+
+fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {
+    let (message, errors) = match answer {
+        Err(outcome) => return outcome,
+        Ok(Answer::Error { message, errors }) => (message, errors),
+        Ok(_) => ("the daemon answers something else".to_owned(), Vec::new()),
+    };
+    let is_config = !errors.is_empty();
+    let lines = errors.iter().map(|Complaint { text, .. }| format!("{text}\n"));
+    Outcome {
+        output: String::new(),
+        errors: lines.collect::<String>() + "forkyard: " + &message + "\n",
+        code: if is_config { EXIT_CONFIG } else { EXIT_SOFTWARE },
+    }
+}
+
+fn done(report: &Reloaded) -> String {
+    let mut text = String::new();
+    for cause in &report.replaced {
+        let _ = writeln!(text, "replaced {}: {}", cause.pool, cause.reason);
+    }
+    for (what, pools) in [
+        ("added", &report.added),
+        ("removed", &report.removed),
+        ("kept", &report.kept),
+    ] {
+        for pool in pools {
+            let _ = writeln!(text, "{what} {pool}");
+        }
+    }
+    text
+}
+
+fn failures(report: &Reloaded) -> String {
+    let lines = report
+        .failed
+        .iter()
+        .map(|cause| format!("failed {}: {}\n", cause.pool, cause.reason));
+    lines.collect()
+}
+
+fn table(status: &Status) -> String {
+    let mut text = format!(
+        "forkyard {}, pid {}, {}\n",
+        status.version, status.pid, status.config
+    );
+    for pool in &status.pools {
+        let _ = writeln!(text, "\npool {} on {}", pool.name, pool.listen);
+        for generation in &pool.generations {
+            let preloader = generation
+                .preloader
+                .map_or_else(String::new, |pid| format!(", preloader {pid}"));
+            let _ = writeln!(
+                text,
+                "  generation {}, {}, {}, {} workers{preloader}",
+                generation.id,
+                generation.state,
+                generation.pm,
+                generation.workers.len()
+            );
+            for worker in &generation.workers {
+                let pid = worker.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+                let _ = writeln!(
+                    text,
+                    "    {pid:>8}  {:<28} {:>10.1} s  {:>10} requests  {}",
+                    worker.stage,
+                    worker.for_ms as f64 / 1000.0,
+                    worker.requests,
+                    printable(&worker.script)
+                );
+            }
+        }
+    }
+    text
+}
+
+/// A worker's own words, without what a terminal would obey.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::protocol::Cause;
+
+    #[test]
+    fn what_was_done_is_said_line_by_line() {
+        let report = Reloaded {
+            added: vec!["new".into()],
+            replaced: vec![Cause {
+                pool: "www".into(),
+                reason: "its settings changed".into(),
+            }],
+            kept: vec!["a".into(), "b".into()],
+            ..Reloaded::default()
+        };
+        assert_eq!(
+            done(&report),
+            "replaced www: its settings changed\nadded new\nkept a\nkept b\n"
+        );
+        assert_eq!(failures(&report), "");
+    }
+
+    #[test]
+    fn a_worker_can_not_command_the_terminal() {
+        assert_eq!(printable("/a\u{1b}[2J\n.php"), "/a?[2J?.php");
+    }
+}

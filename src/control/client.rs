@@ -1,0 +1,70 @@
+//! The other end: asks a running daemon.
+
+use super::protocol::{Answer, Request};
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// The longest answer, bytes: the status of thousands of pools.
+const LONGEST_ANSWER: u64 = 256 << 20;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum AskError {
+    /// The socket can't be reached.
+    Connect(PathBuf, io::Error),
+    /// The daemon ended the conversation, or the connection failed.
+    Lost(PathBuf, io::Error),
+    /// What came is no answer.
+    Nonsense(PathBuf, serde_json::Error),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AskError::Connect(path, error) => {
+                write!(f, "{}: {error}; ", path.display())?;
+                f.write_str(match error.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                        "is the daemon running, and does its configuration have this as control?"
+                    }
+                    io::ErrorKind::PermissionDenied => "root and the daemon's own user may ask",
+                    _ => "it must be the daemon's control socket",
+                })
+            }
+            AskError::Lost(path, error) => write!(f, "{}: no answer: {error}", path.display()),
+            AskError::Nonsense(path, error) => write!(f, "{}: this is no answer: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for AskError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AskError::Connect(_, error) | AskError::Lost(_, error) => Some(error),
+            AskError::Nonsense(_, error) => Some(error),
+        }
+    }
+}
+
+/// Asks the daemon behind a socket and waits for the answer.
+///
+/// # Errors
+/// As [`AskError`] says. A request that the daemon does not carry out is an [`Answer::Error`].
+pub fn ask(path: &Path, request: &Request) -> Result<Answer, AskError> {
+    let lost = |error| AskError::Lost(path.to_owned(), error);
+    let mut stream = UnixStream::connect(path).map_err(|error| AskError::Connect(path.to_owned(), error))?;
+    let mut line = serde_json::to_vec(request).unwrap_or_default();
+    line.push(b'\n');
+    // A daemon that refuses does not read it; what it says instead is read below.
+    let _ = stream.write_all(&line);
+    let mut answer = Vec::new();
+    BufReader::new(stream.take(LONGEST_ANSWER))
+        .read_until(b'\n', &mut answer)
+        .map_err(lost)?;
+    if answer.last() != Some(&b'\n') {
+        return Err(lost(io::ErrorKind::UnexpectedEof.into()));
+    }
+    serde_json::from_slice(&answer).map_err(|error| AskError::Nonsense(path.to_owned(), error))
+}

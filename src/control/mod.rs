@@ -1,0 +1,10 @@
+//! Talks to the running daemon: one JSON object a line, over a unix socket.
+//!
+//! Only root and the user that the daemon runs as may give orders; the kernel says who asks. Knows no master: the master
+//! carries out what is asked. `docs/control.md` describes it for others than forkyard's own command line.
+
+pub mod client;
+pub mod protocol;
+mod session;
+
+pub use session::{Heard, MOST_SESSIONS, Session};

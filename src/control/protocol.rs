@@ -1,0 +1,223 @@
+//! What is asked and answered.
+
+use crate::config::{Errors, Finding};
+use serde::{Deserialize, Serialize};
+
+/// The longest line that the daemon reads, bytes.
+pub const LONGEST_REQUEST: usize = 64 * 1024;
+
+/// What the daemon can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// Whether it lives. Answered with [`Answer::Pong`].
+    Ping {},
+    /// What there is. Answered with [`Answer::Status`].
+    Status {},
+    /// Read the configuration again. Answered with [`Answer::Reloaded`] once everything that is new serves, or has
+    /// failed to.
+    Reload {
+        /// Replace every pool, whether anything changed or not.
+        #[serde(default)]
+        all: bool,
+    },
+}
+
+/// What the daemon says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "lowercase")]
+pub enum Answer {
+    /// It lives.
+    Pong {
+        /// The master's process id.
+        pid: u32,
+        /// forkyard's version.
+        version: String,
+    },
+    /// What there is.
+    Status(Status),
+    /// The configuration was read and applied.
+    Reloaded(Reloaded),
+    /// The request was not carried out.
+    Error {
+        /// Why.
+        message: String,
+        /// What is wrong in the configuration, where it is that.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        errors: Vec<Complaint>,
+    },
+}
+
+/// What a reload did, by pools' names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// New pools.
+    pub added: Vec<String>,
+    /// Pools that got new workers, which serve.
+    pub replaced: Vec<Cause>,
+    /// Pools that went on as they were.
+    pub kept: Vec<String>,
+    /// Pools that are closed; what runs in them is finished.
+    pub removed: Vec<String>,
+    /// Pools whose new workers did not come up. The old ones serve; the new ones are tried again.
+    pub failed: Vec<Cause>,
+}
+
+/// A pool and a reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// The pool's name.
+    pub pool: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Something wrong in a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Complaint {
+    /// The file, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Line, counted from one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// Column, in characters, counted from one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<usize>,
+    /// The whole message, place included.
+    pub text: String,
+}
+
+impl Complaint {
+    /// A complaint about no place in particular.
+    pub fn text(text: impl Into<String>) -> Complaint {
+        Complaint {
+            file: None,
+            line: None,
+            column: None,
+            text: text.into(),
+        }
+    }
+
+    /// The errors of a configuration.
+    pub fn list(errors: &Errors) -> Vec<Complaint> {
+        errors.errors().map(Complaint::from).collect()
+    }
+}
+
+impl From<&Finding> for Complaint {
+    fn from(finding: &Finding) -> Complaint {
+        let is_placed = finding.place.line > 0;
+        Complaint {
+            file: Some(finding.place.file.display().to_string()),
+            line: is_placed.then_some(finding.place.line),
+            column: is_placed.then_some(finding.place.column),
+            text: finding.to_string(),
+        }
+    }
+}
+
+/// What there is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The master's process id.
+    pub pid: u32,
+    /// forkyard's version.
+    pub version: String,
+    /// The configuration's file.
+    pub config: String,
+    /// The pools, by name.
+    pub pools: Vec<Pool>,
+}
+
+/// A pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub listen: String,
+    /// Connections that wait; nothing where that can't be told.
+    pub queue: Option<u32>,
+    /// The one that serves, and those that come or leave, oldest first.
+    pub generations: Vec<Generation>,
+}
+
+/// One configuration of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Its number; later ones are higher.
+    pub id: u32,
+    /// `serving`, `coming` or `leaving`.
+    pub state: String,
+    /// `static`, `dynamic` or `ondemand`.
+    pub pm: String,
+    /// When it began, seconds since 1970.
+    pub started: u64,
+    /// The process id of its preloader, if it has one.
+    pub preloader: Option<i32>,
+    /// Its workers, by slot.
+    pub workers: Vec<Worker>,
+}
+
+/// A worker. What it says of itself may be wrong: it runs the application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worker {
+    /// Its slot of the scoreboard.
+    pub slot: u32,
+    /// Its process id; nothing as long as it is being made.
+    pub pid: Option<i32>,
+    /// What it does, in the words of the status page.
+    pub stage: String,
+    /// For how long, milliseconds.
+    pub for_ms: u64,
+    /// Requests that it has answered.
+    pub requests: u64,
+    /// Idle kept connections that it holds.
+    pub kept: u64,
+    /// The script that it runs, or ran last.
+    pub script: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_as_documented() {
+        let read = |text| serde_json::from_str::<Request>(text).ok();
+        assert_eq!(read(r#"{"command":"ping"}"#), Some(Request::Ping {}));
+        assert_eq!(read(r#"{"command":"status"}"#), Some(Request::Status {}));
+        assert_eq!(
+            read(r#"{"command":"reload"}"#),
+            Some(Request::Reload { all: false })
+        );
+        assert_eq!(
+            read(r#"{"command":"reload","all":true}"#),
+            Some(Request::Reload { all: true })
+        );
+        assert_eq!(read(r#"{"command":"reload","al":true}"#), None);
+        assert_eq!(read(r#"{"command":"dance"}"#), None);
+        assert_eq!(read("reload"), None);
+    }
+
+    #[test]
+    fn answers_are_as_documented() {
+        let error = Answer::Error {
+            message: "no".into(),
+            errors: vec![],
+        };
+        assert_eq!(
+            serde_json::to_string(&error).unwrap(),
+            r#"{"result":"error","message":"no"}"#
+        );
+        let reloaded = Answer::Reloaded(Reloaded {
+            kept: vec!["www".into()],
+            ..Reloaded::default()
+        });
+        assert_eq!(
+            serde_json::to_string(&reloaded).unwrap(),
+            r#"{"result":"reloaded","added":[],"replaced":[],"kept":["www"],"removed":[],"failed":[]}"#
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! The daemon's end of one conversation. It never waits: what can't be read or written now is left for later.
+
+use super::protocol::{Answer, LONGEST_REQUEST, Request};
+use crate::sys::socket::{self, Progress};
+use crate::tick::Tick;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Conversations at a time. When one more comes, the one that has been silent the longest ends.
+pub const MOST_SESSIONS: usize = 16;
+
+/// What came of looking at a conversation.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing that would have to be done.
+    Nothing,
+    /// A request. Until it is answered no other is read.
+    Request(Request),
+    /// The conversation is over.
+    End,
+}
+
+/// One conversation.
+#[derive(Debug)]
+pub struct Session {
+    socket: OwnedFd,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    sent: usize,
+    is_waiting: bool,
+    ends_when_sent: bool,
+    /// When it last asked for something, or came.
+    pub since: Tick,
+}
+
+impl Session {
+    /// A conversation that begins.
+    pub fn new(socket: OwnedFd, now: Tick) -> Session {
+        Session {
+            socket,
+            input: Vec::new(),
+            output: Vec::new(),
+            sent: 0,
+            is_waiting: false,
+            ends_when_sent: false,
+            since: now,
+        }
+    }
+
+    /// The socket, to be watched for reading and writing.
+    pub fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Whether it was promised an answer.
+    pub fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// Says something once and for all: nothing that comes is read any more.
+    pub fn refuse(&mut self, message: &str) {
+        self.ends_when_sent = true;
+        self.answer(&Answer::Error {
+            message: message.to_owned(),
+            errors: Vec::new(),
+        });
+    }
+
+    /// Answers what was asked. [`Session::look`] sends it.
+    pub fn answer(&mut self, answer: &Answer) {
+        self.is_waiting = false;
+        // Serialising plain values to memory can't fail.
+        let line = serde_json::to_vec(answer).unwrap_or_default();
+        self.output.extend_from_slice(&line);
+        self.output.push(b'\n');
+    }
+
+    /// Sends what fits and reads up to the next request.
+    pub fn look(&mut self, now: Tick) -> Heard {
+        loop {
+            match self.send() {
+                Some(true) => {}
+                Some(false) => return Heard::Nothing,
+                None => return Heard::End,
+            }
+            if self.ends_when_sent {
+                return Heard::End;
+            }
+            if self.is_waiting {
+                return Heard::Nothing;
+            }
+            if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.input.drain(..=end).collect();
+                self.since = now;
+                match serde_json::from_slice(&line) {
+                    Ok(request) => {
+                        self.is_waiting = true;
+                        return Heard::Request(request);
+                    }
+                    Err(error) => {
+                        let message = format!("this is no request: {error}");
+                        self.answer(&Answer::Error {
+                            message,
+                            errors: Vec::new(),
+                        });
+                        continue;
+                    }
+                }
+            }
+            if self.input.len() > LONGEST_REQUEST {
+                self.refuse(&format!("a request has at most {LONGEST_REQUEST} bytes"));
+                continue;
+            }
+            let mut buffer = [0; 4096];
+            match socket::receive(self.socket.as_fd(), &mut buffer) {
+                Ok(Progress::Done(count)) if count > 0 => self.input.extend_from_slice(&buffer[..count]),
+                Ok(Progress::WouldBlock) => return Heard::Nothing,
+                Ok(Progress::Done(_)) | Err(_) => return Heard::End,
+            }
+        }
+    }
+
+    /// `true`: everything is sent. `None`: nobody is there any more.
+    fn send(&mut self) -> Option<bool> {
+        while self.sent < self.output.len() {
+            match socket::send(self.socket.as_fd(), &self.output[self.sent..]) {
+                Ok(Progress::Done(count)) => self.sent += count,
+                Ok(Progress::WouldBlock) => return Some(false),
+                Err(_) => return None,
+            }
+        }
+        self.output = Vec::new();
+        self.sent = 0;
+        Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (Session, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Session::new(ours.into(), Tick::from_nanos(0)), theirs)
+    }
+
+    fn now() -> Tick {
+        Tick::from_nanos(1)
+    }
+
+    #[test]
+    fn requests_are_taken_one_by_one() {
+        let (mut session, mut client) = pair();
+        assert_eq!(session.look(now()), Heard::Nothing);
+        client.write_all(b"{\"command\":\"pi").unwrap();
+        assert_eq!(session.look(now()), Heard::Nothing);
+        client.write_all(b"ng\"}\n{\"command\":\"status\"}\n").unwrap();
+        assert_eq!(session.look(now()), Heard::Request(Request::Ping {}));
+        assert_eq!(session.look(now()), Heard::Nothing);
+        let pong = Answer::Pong {
+            pid: 1,
+            version: "1".into(),
+        };
+        session.answer(&pong);
+        assert_eq!(session.look(now()), Heard::Request(Request::Status {}));
+        let expected = b"{\"result\":\"pong\",\"pid\":1,\"version\":\"1\"}\n";
+        let mut line = vec![0; expected.len()];
+        client.read_exact(&mut line).unwrap();
+        assert_eq!(line, expected);
+        drop(client);
+        session.answer(&pong);
+        assert_eq!(session.look(now()), Heard::End);
+    }
+
+    #[test]
+    fn nonsense_is_answered_and_too_much_of_it_ends() {
+        let (mut session, mut client) = pair();
+        client.write_all(b"\xff\n").unwrap();
+        assert_eq!(session.look(now()), Heard::Nothing);
+        let long = vec![b'x'; LONGEST_REQUEST + 5000];
+        client.write_all(&long).unwrap();
+        assert_eq!(session.look(now()), Heard::End);
+        drop(session);
+        let mut text = String::new();
+        // The rest of what was written was not read: the end may be a reset.
+        let _ = client.read_to_string(&mut text);
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+}

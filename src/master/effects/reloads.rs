@@ -1,0 +1,163 @@
+//! What becomes of a reload: it is done when every new generation serves, and the old one takes up nothing more, or has
+//! failed to.
+
+use super::Edge;
+use super::generation::Generation;
+use super::pools::Changes;
+use crate::control::protocol::{Answer, Cause, Reloaded};
+use crate::master::action::Notice;
+use crate::master::event::{GenerationId, PoolId};
+use crate::scoreboard::{Stage, census};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names of pools in one line of the log.
+const MOST_NAMES: usize = 10;
+
+/// Whether a worker waits for a connection, as far as it says.
+fn has_waiting_worker(generation: &Generation) -> bool {
+    let Some(resources) = &generation.resources else {
+        return false;
+    };
+    let mut pages = generation
+        .seats
+        .keys()
+        .filter_map(|slot| resources.board.slot(*slot as usize));
+    pages.any(|page| census::stage(page) == Stage::Accepting)
+}
+
+fn plain(list: &[String]) -> Vec<&str> {
+    list.iter().map(String::as_str).collect()
+}
+
+fn causes(list: &[Cause]) -> Vec<&str> {
+    list.iter().map(|cause| cause.pool.as_str()).collect()
+}
+
+/// A reload that is under way.
+#[derive(Debug)]
+pub(super) struct Reload {
+    report: Reloaded,
+    waits: BTreeMap<GenerationId, (PoolId, Cause)>,
+    /// The generations that were replaced. A worker that waits may still take the connection that it is woken for when
+    /// it is told to finish, so its end is waited for; one that is busy takes no other.
+    replaced: BTreeSet<GenerationId>,
+    /// Who wants to know.
+    asker: Option<u64>,
+}
+
+impl Edge {
+    /// Begins to look after a reload. Before the core is told of it.
+    pub(in crate::master) fn begin_reload(&mut self, changes: Changes, asker: Option<u64>) {
+        if let Some(asker) = self.reload.take().and_then(|reload| reload.asker) {
+            self.answer(
+                asker,
+                &Answer::Error {
+                    message: "another reload came before everything was up".to_owned(),
+                    errors: Vec::new(),
+                },
+            );
+        }
+        let waits = changes
+            .replaced
+            .into_iter()
+            .map(|(pool, generation, name, reason)| {
+                log::debug!("[pool {name}] gets new workers: {reason}");
+                let cause = Cause {
+                    pool: name,
+                    reason: reason.to_string(),
+                };
+                (generation, (pool, cause))
+            })
+            .collect();
+        self.reload = Some(Reload {
+            report: Reloaded {
+                added: changes.added,
+                kept: changes.kept,
+                removed: changes.removed,
+                ..Reloaded::default()
+            },
+            waits,
+            replaced: BTreeSet::new(),
+            asker,
+        });
+    }
+
+    /// What a notice means for the reload. Before it is noted which generation serves.
+    pub(super) fn follow_reload(&mut self, notice: &Notice) {
+        let Some(reload) = &mut self.reload else { return };
+        let failed = match notice {
+            Notice::GenerationServes(id) => {
+                if let Some((pool, cause)) = reload.waits.remove(id) {
+                    reload.report.replaced.push(cause);
+                    let before = self.pools.get(&pool).and_then(|pool| pool.serving);
+                    reload.replaced.extend(before.filter(|before| before != id));
+                }
+                return;
+            }
+            Notice::PreloaderLost(id, ..) => Some(*id),
+            Notice::BackingOff(pool, _) => {
+                let mut waits = reload.waits.iter();
+                waits.find(|(_, (waiting, _))| waiting == pool).map(|(id, _)| *id)
+            }
+            _ => None,
+        };
+        let Some((id, (_, cause))) = failed.and_then(|id| Some((id, reload.waits.remove(&id)?))) else {
+            return;
+        };
+        let said = self.last_words(id);
+        let reason = format!("no new worker came up{said}; the old ones serve, and it is tried again");
+        if let Some(reload) = &mut self.reload {
+            let pool = cause.pool;
+            reload.report.failed.push(Cause { pool, reason });
+        }
+    }
+
+    /// A generation is gone: nobody need wait for it.
+    pub(super) fn forget_reload_of(&mut self, id: GenerationId) {
+        if let Some(reload) = &mut self.reload {
+            if let Some((_, cause)) = reload.waits.remove(&id) {
+                let reason = "it was given up".to_owned();
+                let pool = cause.pool;
+                reload.report.failed.push(Cause { pool, reason });
+            }
+        }
+    }
+
+    /// Tells of the reload if it is done.
+    pub(in crate::master) fn finish_reload(&mut self) {
+        let generations = &self.generations;
+        let is_done = |reload: &mut Reload| {
+            let takes_up = |id: &GenerationId| generations.get(id).is_some_and(has_waiting_worker);
+            if reload.waits.is_empty() {
+                reload.replaced.retain(takes_up);
+            }
+            reload.waits.is_empty() && reload.replaced.is_empty()
+        };
+        let Some(reload) = self.reload.take_if(is_done) else {
+            return;
+        };
+        let report = reload.report;
+        let names = |what: &str, names: Vec<&str>| match names.len() {
+            0 => String::new(),
+            count if count > MOST_NAMES => format!("; {what}: {count} pools"),
+            _ => format!("; {what}: {}", names.join(", ")),
+        };
+        let level = if report.failed.is_empty() {
+            log::Level::Info
+        } else {
+            log::Level::Warn
+        };
+        log::log!(
+            level,
+            "reload done{}{}{}{}{}",
+            names("replaced", causes(&report.replaced)),
+            names("added", plain(&report.added)),
+            names("removed", plain(&report.removed)),
+            names("nothing changed for", plain(&report.kept)),
+            names("failed, and tried again", causes(&report.failed)),
+        );
+        if let Some(asker) = reload.asker {
+            self.answer(asker, &Answer::Reloaded(report));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Which pools a reload replaces. One of which nothing changed keeps its workers, its counters and its OPcache.
+
+use super::Edge;
+use super::generation::Generation;
+use crate::config::{Application, Listen, Pool, ReloadWhen};
+use crate::master::action::Notice;
+use crate::master::event::{GenerationId, PoolId};
+use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
+use crate::worker::{self, Settings};
+use std::fmt;
+use std::path::PathBuf;
+
+/// How much a reload replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum Extent {
+    /// Pools of which something changed.
+    Changed,
+    /// Every pool.
+    All,
+}
+
+/// Why a pool is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum Reason {
+    /// `reload = "always"`, or everything is to be replaced.
+    Always,
+    /// Its settings.
+    Settings,
+    /// The ids or groups of its user.
+    Identity,
+    /// forkyard-php, libphp, php.ini, a file beside it, or an extension.
+    Files,
+    /// Its processes do not look by themselves whether the code changed, so the reload is for that.
+    Code,
+    /// Its workers could not be made; that may be over.
+    Trouble,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Always => "it is always replaced",
+            Reason::Settings => "its settings changed",
+            Reason::Identity => "its user or group changed",
+            Reason::Files => "files that PHP starts from changed",
+            Reason::Code => "its code may have changed, and nothing else looks",
+            Reason::Trouble => "its workers could not be made",
+        })
+    }
+}
+
+/// What a generation's processes were made from, as far as its settings don't say it.
+#[derive(Debug, Default)]
+pub(super) struct Make {
+    /// The files, when its preloader was started.
+    origin: Option<Fingerprint>,
+    /// The directory of its extensions, when its preloader was ready.
+    extensions: Option<(PathBuf, Fingerprint)>,
+    /// Some of its workers come from a preloader that was started from other files.
+    is_mixed: bool,
+    /// Its processes do not look at the code again.
+    is_code_fixed: bool,
+    /// Its processes could not be made, and none was since.
+    pub(super) is_ailing: bool,
+}
+
+impl Edge {
+    /// The generation that is kept for these settings, or why there is none. `Ok(None)`: there is nothing to keep.
+    pub(super) fn kept(
+        &self,
+        pool: PoolId,
+        settings: &Settings,
+        extent: Extent,
+        looker: &mut Looker,
+    ) -> Result<GenerationId, Reason> {
+        let Some(edge) = self.pools.get(&pool) else {
+            return Err(Reason::Settings);
+        };
+        // The last one that was told, which may still be coming, or else the one that serves.
+        let mut first_reason = None;
+        for id in [edge.latest, edge.serving].into_iter().flatten() {
+            let Some(generation) = self.generations.get(&id) else {
+                continue;
+            };
+            match self.difference(generation, settings, extent, looker) {
+                None => return Ok(id),
+                Some(reason) => _ = first_reason.get_or_insert(reason),
+            }
+        }
+        Err(first_reason.unwrap_or(Reason::Settings))
+    }
+
+    fn difference(
+        &self,
+        generation: &Generation,
+        wanted: &Settings,
+        extent: Extent,
+        looker: &mut Looker,
+    ) -> Option<Reason> {
+        let (now, make) = (&generation.settings, &generation.make);
+        if now.identity != wanted.identity {
+            return Some(Reason::Identity);
+        }
+        if !is_alike(now, wanted) {
+            return Some(Reason::Settings);
+        }
+        if extent == Extent::All || wanted.pool.reload == ReloadWhen::Always {
+            return Some(Reason::Always);
+        }
+        if make.is_ailing {
+            return Some(Reason::Trouble);
+        }
+        if make.is_code_fixed {
+            return Some(Reason::Code);
+        }
+        let is_as_it_was = match (self.origin(wanted), make.origin) {
+            (Some(origin), Some(then)) => looker.origin(&origin) == then,
+            // Nothing was started yet, or it is no PHP.
+            (None, _) | (_, None) => true,
+        };
+        let mut extensions = make.extensions.iter();
+        if make.is_mixed || !is_as_it_was || extensions.any(|(path, then)| looker.directory(path) != *then) {
+            return Some(Reason::Files);
+        }
+        None
+    }
+
+    /// What PHP's start depends on; `None`: the pool is not PHP.
+    fn origin(&self, settings: &Settings) -> Option<Origin> {
+        let Application::Php(php) = &settings.pool.application else {
+            return None;
+        };
+        let environment = worker::environment(settings, std::env::vars_os().collect());
+        let scan_dir = files::scan_dir(&environment);
+        Some(Origin::new(php, self.libexec.join("forkyard-php"), scan_dir))
+    }
+
+    /// Notes what a preloader is about to be started from.
+    pub(super) fn note_origin(&mut self, id: GenerationId) {
+        let origin = self.generations.get(&id).and_then(|g| self.origin(&g.settings));
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let origin = origin.map(|origin| Looker::default().origin(&origin));
+        let make = &mut generation.make;
+        if make.origin.is_some() && make.origin != origin && !generation.seats.is_empty() {
+            make.is_mixed = true;
+        }
+        make.origin = origin;
+        make.extensions = None;
+    }
+
+    /// Notes what a preloader says of itself. It may lie; then its own pool is replaced too often, or too seldom.
+    pub(super) fn note_ready(&mut self, id: GenerationId, extensions: Option<PathBuf>, is_code_fixed: bool) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        if let Some(preloader) = generation.resources.as_mut().and_then(|r| r.preloader.as_mut()) {
+            preloader.is_ready = true;
+        }
+        let make = &mut generation.make;
+        make.is_code_fixed = is_code_fixed;
+        make.extensions = extensions
+            .filter(|path| files::is_credible_directory(path))
+            .map(|path| {
+                let fingerprint = Looker::default().directory(&path);
+                (path, fingerprint)
+            });
+    }
+
+    /// Notes of a notice what the next reload has to know.
+    pub(super) fn note(&mut self, notice: &Notice) {
+        match notice {
+            Notice::GenerationServes(id) => {
+                if let Some(pool) = self.generations.get(id).map(|generation| generation.pool) {
+                    self.serves(pool, *id);
+                }
+            }
+            Notice::BackingOff(pool, _) => {
+                let latest = self.pools.get(pool).and_then(|pool| pool.latest);
+                self.note_trouble(latest);
+            }
+            Notice::PreloaderLost(id, ..) => self.note_trouble(Some(*id)),
+            _ => {}
+        }
+    }
+
+    fn note_trouble(&mut self, id: Option<GenerationId>) {
+        if let Some(generation) = id.and_then(|id| self.generations.get_mut(&id)) {
+            generation.make.is_ailing = true;
+        }
+    }
+}
+
+/// Whether workers of one serve as well for the other. What only concerns an open socket is set without them.
+fn is_alike(now: &Settings, wanted: &Settings) -> bool {
+    let listen = &now.pool.listen;
+    let wanted = Settings {
+        started: now.started,
+        pool: Pool {
+            listen: Listen {
+                backlog: listen.backlog,
+                owner: listen.owner.clone(),
+                group: listen.group.clone(),
+                mode: listen.mode,
+                acl_users: listen.acl_users.clone(),
+                acl_groups: listen.acl_groups.clone(),
+                ..wanted.pool.listen.clone()
+            },
+            ..wanted.pool.clone()
+        },
+        ..wanted.clone()
+    };
+    *now == wanted
+}

@@ -1,0 +1,70 @@
+//! Warm-up: the preloader of the generation that serves names its scripts, and the coming one's compiles them.
+
+use super::Edge;
+use super::generation::Generation;
+use super::preloader::{Command, Preloader};
+use crate::config::{Application, Php};
+use crate::master::event::GenerationId;
+
+/// PATH_MAX.
+const LONGEST_PATH: usize = 4096;
+
+impl Edge {
+    /// Asks the preloader of the generation before this one for its scripts. `true`: they will be sent.
+    pub(super) fn ask_for_scripts(&mut self, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get(&id) else {
+            return false;
+        };
+        let most = php(generation).map_or(0, |php| php.warm_up);
+        let serving = self.pools.get(&generation.pool).and_then(|pool| pool.serving);
+        let Some(old) = serving.filter(|old| *old != id && most > 0) else {
+            return false;
+        };
+        // What one user ran is nothing that another's process should open.
+        let settings = &generation.settings;
+        let is_alike = self.generations.get(&old).is_some_and(|old| {
+            php(old).is_some()
+                && old.settings.identity == settings.identity
+                && old.settings.pool.chroot == settings.pool.chroot
+        });
+        let Some(preloader) = self.preloader_of(old).filter(|old| is_alike && old.is_ready) else {
+            return false;
+        };
+        preloader.send_plain(&Command::Scripts { most });
+        self.asked.insert(old, id);
+        true
+    }
+
+    /// Hands on what a preloader named, if it was asked. Whatever it names, the other one opens it as the same user.
+    pub(super) fn take_scripts(&mut self, old: GenerationId, mut scripts: Vec<String>) {
+        let Some(id) = self.asked.remove(&old) else {
+            return;
+        };
+        let most = self
+            .generations
+            .get(&id)
+            .and_then(php)
+            .map_or(0, |php| php.warm_up);
+        scripts.retain(|path| path.starts_with('/') && path.len() < LONGEST_PATH && !path.contains('\0'));
+        scripts.truncate(most as usize);
+        if let Some(preloader) = self.preloader_of(id).filter(|preloader| !preloader.is_ready) {
+            preloader.send_plain(&Command::Warm { scripts });
+        }
+    }
+
+    fn preloader_of(&mut self, id: GenerationId) -> Option<&mut Preloader> {
+        self.generations
+            .get_mut(&id)?
+            .resources
+            .as_mut()?
+            .preloader
+            .as_mut()
+    }
+}
+
+fn php(generation: &Generation) -> Option<&Php> {
+    match &generation.settings.pool.application {
+        Application::Php(php) => Some(php),
+        Application::Rust | Application::Cgi(_) | Application::Http(_) | Application::Wrapped(_) => None,
+    }
+}

@@ -1,0 +1,242 @@
+//! The files that PHP starts from, and whether they are still what they were.
+//!
+//! A reload keeps a pool of which nothing changed. What is not in forkyard's own configuration is told by the files that
+//! PHP read at its start: forkyard-php, libphp, php.ini, the files beside it, extensions.
+
+use super::settings::php_ini_directories;
+use crate::config::Php;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Files of one directory that are looked at.
+const MOST_FILES: usize = 1000;
+/// A path that a preloader names is not longer (PATH_MAX).
+const LONGEST_PATH: usize = 4096;
+
+/// Where php.ini is: a file, a directory; `None`: where libphp looks by itself.
+pub fn php_ini(php: &Php) -> Option<PathBuf> {
+    if php.no_php_ini {
+        return None;
+    }
+    php.php_ini.clone().or_else(|| {
+        php_ini_directories(php)
+            .into_iter()
+            .find(|path| path.join("php.ini").exists())
+    })
+}
+
+/// php.ini's own path, where [`php_ini`] may have named its directory.
+pub fn in_directory(path: &Path) -> PathBuf {
+    if path.is_dir() {
+        path.join("php.ini")
+    } else {
+        path.to_owned()
+    }
+}
+
+/// Where the files are that are read after php.ini: beside it if it was named as a directory, else where they usually
+/// are.
+pub fn conf_d(php: &Php) -> Option<PathBuf> {
+    let named = php.php_ini.iter().cloned();
+    named
+        .chain(php_ini_directories(php))
+        .map(|directory| directory.join("conf.d"))
+        .find(|path| path.is_dir())
+}
+
+/// Where distributions put libphp.
+pub fn library(version: &str) -> Option<PathBuf> {
+    let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"]
+        .iter()
+        .map(|directory| Path::new(directory).join(format!("libphp{version}.so")))
+        .find(|path| path.exists())
+}
+
+/// A directory of extensions as a preloader names it. The master looks at it as root, so it must lie where only root can
+/// mount something that never answers.
+pub fn is_credible_directory(path: &Path) -> bool {
+    let is_plain = path
+        .components()
+        .all(|part| !matches!(part, std::path::Component::ParentDir));
+    let places = ["/usr", "/opt", "/lib"];
+    is_plain && path.as_os_str().len() < LONGEST_PATH && places.iter().any(|place| path.starts_with(place))
+}
+
+/// What files were, in a number: equal as long as none was changed, replaced, added or taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint(u64);
+
+/// What PHP's start depends on besides a pool's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// forkyard-php.
+    pub program: PathBuf,
+    /// libphp, named or by version.
+    pub library: Option<PathBuf>,
+    /// php.ini, or its directory.
+    pub php_ini: Option<PathBuf>,
+    /// The directories of files that are read after php.ini.
+    pub scanned: Vec<PathBuf>,
+}
+
+impl Origin {
+    /// The origin of a pool's PHP. `scan_dir`: PHP_INI_SCAN_DIR in its environment.
+    pub fn new(php: &Php, program: PathBuf, scan_dir: Option<&OsStr>) -> Origin {
+        let named = php.scan_dir.as_deref().map(OsStr::new);
+        let scanned = match named.or(scan_dir) {
+            _ if php.no_php_ini => Vec::new(),
+            None => conf_d(php).into_iter().collect(),
+            Some(list) => {
+                let parts = list.as_bytes().split(|byte| *byte == b':');
+                // An empty part stands for the usual directory.
+                let path = |part: &[u8]| match part {
+                    [] => conf_d(php),
+                    part => Some(PathBuf::from(OsStr::from_bytes(part))),
+                };
+                parts.filter_map(path).collect()
+            }
+        };
+        Origin {
+            program,
+            library: php.library.clone().or_else(|| library(&php.version)),
+            php_ini: php_ini(php),
+            scanned,
+        }
+    }
+}
+
+/// PHP_INI_SCAN_DIR in an environment.
+pub fn scan_dir(environment: &[(OsString, OsString)]) -> Option<&OsStr> {
+    environment
+        .iter()
+        .find(|(name, _)| name == "PHP_INI_SCAN_DIR")
+        .map(|(_, value)| value.as_os_str())
+}
+
+/// Looks at each file once, however many pools depend on it. For one reload; it does not notice what changes meanwhile.
+#[derive(Debug, Default)]
+pub struct Looker {
+    origins: HashMap<Origin, Fingerprint>,
+    directories: HashMap<PathBuf, Fingerprint>,
+}
+
+impl Looker {
+    /// What the files of an origin are.
+    pub fn origin(&mut self, origin: &Origin) -> Fingerprint {
+        if let Some(known) = self.origins.get(origin) {
+            return *known;
+        }
+        let mut hasher = DefaultHasher::new();
+        origin.hash(&mut hasher);
+        look(&origin.program, &mut hasher);
+        for path in origin.library.iter() {
+            look(path, &mut hasher);
+        }
+        for path in origin.php_ini.iter() {
+            look(&in_directory(path), &mut hasher);
+        }
+        for directory in &origin.scanned {
+            self.directory(directory).0.hash(&mut hasher);
+        }
+        let fingerprint = Fingerprint(hasher.finish());
+        self.origins.insert(origin.clone(), fingerprint);
+        fingerprint
+    }
+
+    /// What the files in a directory are.
+    pub fn directory(&mut self, path: &Path) -> Fingerprint {
+        if let Some(known) = self.directories.get(path) {
+            return *known;
+        }
+        let mut hasher = DefaultHasher::new();
+        look(path, &mut hasher);
+        let entries = std::fs::read_dir(path).into_iter().flatten();
+        let mut files: Vec<PathBuf> = entries
+            .take(MOST_FILES)
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
+        files.sort_unstable();
+        for file in &files {
+            look(file, &mut hasher);
+        }
+        let fingerprint = Fingerprint(hasher.finish());
+        self.directories.insert(path.to_owned(), fingerprint);
+        fingerprint
+    }
+}
+
+/// A file's name and which, how long and how old it is; a link's target, not the link.
+fn look(path: &Path, hasher: &mut DefaultHasher) {
+    path.hash(hasher);
+    let stamp = std::fs::metadata(path).ok().map(|file| {
+        (
+            file.dev(),
+            file.ino(),
+            file.len(),
+            file.mtime(),
+            file.mtime_nsec(),
+        )
+    });
+    stamp.hash(hasher);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Looker, Origin, is_credible_directory};
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    fn origin(dir: &Path) -> Origin {
+        Origin {
+            program: dir.join("program"),
+            library: Some(dir.join("library")),
+            php_ini: Some(dir.join("etc")),
+            scanned: vec![dir.join("etc/conf.d")],
+        }
+    }
+
+    #[test]
+    fn a_change_of_any_file_is_seen_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("etc/conf.d")).unwrap();
+        for name in ["program", "library", "etc/php.ini", "etc/conf.d/a.ini"] {
+            fs::write(dir.path().join(name), "1").unwrap();
+        }
+        let look = || Looker::default().origin(&origin(dir.path()));
+        let before = look();
+        assert_eq!(look(), before);
+        for name in ["program", "library", "etc/php.ini", "etc/conf.d/a.ini"] {
+            let before = look();
+            fs::write(dir.path().join(name), "longer").unwrap();
+            assert_ne!(look(), before, "{name} was changed");
+        }
+        let before = look();
+        fs::write(dir.path().join("etc/conf.d/b.ini"), "").unwrap();
+        assert_ne!(look(), before, "b.ini was added");
+        let before = look();
+        fs::remove_file(dir.path().join("etc/conf.d/a.ini")).unwrap();
+        assert_ne!(look(), before, "a.ini was taken away");
+        let before = look();
+        fs::rename(dir.path().join("etc/php.ini"), dir.path().join("php.ini")).unwrap();
+        fs::copy(dir.path().join("php.ini"), dir.path().join("etc/php.ini")).unwrap();
+        assert_ne!(look(), before, "php.ini is another file");
+    }
+
+    #[test]
+    fn a_preloader_can_not_name_just_any_directory() {
+        assert!(is_credible_directory(Path::new("/usr/lib/php/20220829")));
+        assert!(is_credible_directory(Path::new("/opt/php/ext")));
+        assert!(!is_credible_directory(Path::new("/usr/../home/eve/fuse")));
+        assert!(!is_credible_directory(Path::new("/home/eve/fuse")));
+        assert!(!is_credible_directory(Path::new("usr/lib")));
+        assert!(!is_credible_directory(&PathBuf::from(format!(
+            "/usr/{}",
+            "x".repeat(5000)
+        ))));
+    }
+}

@@ -1,0 +1,303 @@
+//! The control socket, and the commands that use it.
+
+use crate::support::daemon::{Daemon, pool};
+use crate::support::{is_root, until};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
+
+fn configure(dir: &Path, pools: &[(&str, &str)]) -> String {
+    let mut text = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+    for (name, application) in pools {
+        text += &pool(dir, name, STATIC, &format!("{PHP}{application}"));
+    }
+    text
+}
+
+fn zone(value: &str) -> String {
+    format!("php_value = {{ date.timezone = \"{value}\" }}\n")
+}
+
+fn write(daemon: &Daemon, text: &str) {
+    fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
+}
+
+fn connect(daemon: &Daemon) -> UnixStream {
+    UnixStream::connect(daemon.dir.join("control.sock")).expect("connect")
+}
+
+/// One request and its answer.
+fn ask(daemon: &Daemon, request: &str) -> serde_json::Value {
+    let mut stream = connect(daemon);
+    stream
+        .write_all(format!("{request}\n").as_bytes())
+        .expect("write");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("answer");
+    serde_json::from_str(&line).expect("JSON")
+}
+
+fn forkyard(daemon: &Daemon, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(arguments).arg("-c");
+    command
+        .arg(daemon.dir.join("forkyard.toml"))
+        .output()
+        .expect("forkyard")
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn it_answers_what_is_asked() {
+    let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
+    let worker = daemon.wait_for_workers("www", 1)[0];
+    daemon.write("hello.php", "<?php echo 'hello';");
+    assert_eq!(daemon.get("www", "hello.php").body(), "hello");
+    let pong = ask(&daemon, r#"{"command":"ping"}"#);
+    assert_eq!(
+        (&pong["result"], &pong["pid"]),
+        (&"pong".into(), &daemon.pid().into())
+    );
+    until("the worker to be idle", || {
+        let status = ask(&daemon, r#"{"command":"status"}"#);
+        let www = &status["pools"][0];
+        assert_eq!(www["name"], "www");
+        assert_eq!(www["generations"][0]["state"], "serving");
+        assert_eq!(www["generations"][0]["preloader"], daemon.preloaders("www")[0]);
+        let found = &www["generations"][0]["workers"][0];
+        assert_eq!((&found["pid"], &found["requests"]), (&worker.into(), &1.into()));
+        assert!(
+            found["script"]
+                .as_str()
+                .is_some_and(|script| script.ends_with("/hello.php"))
+        );
+        (found["stage"] == "Idle").then_some(())
+    });
+    for nonsense in ["", "{}", "reload", r#"{"command":"reload","now":1}"#] {
+        assert_eq!(ask(&daemon, nonsense)["result"], "error", "{nonsense}");
+    }
+    let (output, errors) = texts(&forkyard(&daemon, &["status"]));
+    assert!(
+        output.contains("pool www on /") && output.contains(&worker.to_string()),
+        "{output}{errors}"
+    );
+    let (output, _) = texts(&forkyard(&daemon, &["status", "--json"]));
+    let status: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+    assert_eq!(status["pid"], daemon.pid());
+    let mode = fs::metadata(daemon.dir.join("control.sock"))
+        .expect("socket")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn reload_says_what_it_did_once_it_is_done() {
+    let pools = |dir: &Path, value: &str, last: &str| {
+        configure(dir, &[("kept", ""), ("www", &zone(value)), (last, "")])
+    };
+    let daemon = Daemon::start(|dir| pools(dir, "Europe/Paris", "old"));
+    daemon.write("zone.php", "<?php echo date_default_timezone_get();");
+    assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
+    write(&daemon, &pools(&daemon.dir, "Asia/Tokyo", "new"));
+    let output = forkyard(&daemon, &["reload"]);
+    assert_eq!(daemon.get("www", "zone.php").body(), "Asia/Tokyo");
+    assert_eq!(
+        texts(&output),
+        (
+            "replaced www: its settings changed\nadded new\nremoved old\nkept kept\n".to_owned(),
+            String::new()
+        )
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let (output, _) = texts(&forkyard(&daemon, &["reload"]));
+    assert_eq!(output, "kept kept\nkept www\nkept new\n");
+    let (output, _) = texts(&forkyard(&daemon, &["reload", "--all"]));
+    assert_eq!(output.matches("replaced ").count(), 3, "{output}");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
+    let old = daemon.wait_for_workers("www", 1);
+    let wrong = configure(&daemon.dir, &[("www", "verison = 1\n")]);
+    let line = 1 + wrong
+        .lines()
+        .position(|line| line.starts_with("verison"))
+        .expect("the line");
+    write(&daemon, &wrong);
+    // The command line reads the file itself, to find the socket.
+    let output = forkyard(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(78));
+    assert!(
+        texts(&output)
+            .1
+            .contains(&format!("forkyard.toml:{line}:1: error")),
+        "{output:?}"
+    );
+    let answer = ask(&daemon, r#"{"command":"reload"}"#);
+    let error = &answer["errors"][0];
+    assert_eq!(
+        (&answer["result"], &error["line"], &error["column"]),
+        (&"error".into(), &line.into(), &1.into())
+    );
+    assert!(
+        error["file"]
+            .as_str()
+            .is_some_and(|file| file.ends_with("forkyard.toml"))
+    );
+    let socket = daemon.dir.join("control.sock");
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["reload", "--socket"])
+        .arg(&socket)
+        .output()
+        .expect("forkyard");
+    assert_eq!(output.status.code(), Some(78));
+    let errors = texts(&output).1;
+    assert!(
+        errors.contains(&format!("forkyard.toml:{line}:1: error"))
+            && errors.contains("the old one stays in force"),
+        "{errors}"
+    );
+    assert_eq!(daemon.workers("www"), old);
+    // What only shows when it is applied.
+    let taken = daemon.dir.join("taken.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&taken).expect("bind");
+    write(&daemon, &configure(&daemon.dir, &[("www", ""), ("taken", "")]));
+    let output = forkyard(&daemon, &["reload"]);
+    assert_ne!(output.status.code(), Some(0));
+    assert!(texts(&output).1.contains("[pool taken]"), "{output:?}");
+    assert_eq!(daemon.workers("www"), old);
+}
+
+#[test]
+fn new_workers_that_do_not_come_up_are_reported() {
+    let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
+    let old = daemon.wait_for_workers("www", 1);
+    daemon.write("preload.php", "<?php throw new Exception('not today');");
+    let preload = format!(
+        "php_admin_value = {{ opcache.preload = \"{}/preload.php\" }}\n",
+        daemon.dir.display()
+    );
+    write(&daemon, &configure(&daemon.dir, &[("www", &preload)]));
+    let output = forkyard(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(70));
+    let errors = texts(&output).1;
+    assert!(
+        errors.starts_with("failed www: ") && errors.contains("not today"),
+        "{errors}"
+    );
+    assert_eq!(daemon.workers("www"), old);
+}
+
+#[test]
+fn strangers_are_refused() {
+    if !is_root() {
+        eprintln!("left out: asking as another user needs root");
+        return;
+    }
+    let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
+    let socket = daemon.dir.join("control.sock");
+    let as_nobody = || {
+        Command::new(env!("CARGO_BIN_EXE_forkyard"))
+            .args(["status", "--socket"])
+            .arg(&socket)
+            .uid(65534)
+            .gid(65534)
+            .output()
+    };
+    // The executable may lie where nobody can reach it.
+    let Ok(output) = as_nobody() else {
+        eprintln!("left out: nobody can't execute forkyard");
+        return;
+    };
+    assert_eq!(output.status.code(), Some(69));
+    assert!(
+        texts(&output).1.contains("root and the daemon's own user"),
+        "{output:?}"
+    );
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("chmod");
+    let output = as_nobody().expect("forkyard");
+    assert_eq!(output.status.code(), Some(70));
+    assert!(texts(&output).1.contains("permission denied"), "{output:?}");
+}
+
+#[test]
+fn silent_and_endless_clients_are_in_nobodys_way() {
+    let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
+    daemon.write("hello.php", "<?php echo 'hello';");
+    let mut silent: Vec<UnixStream> = Vec::new();
+    for _ in 0..40 {
+        silent.push(connect(&daemon));
+        assert_eq!(ask(&daemon, r#"{"command":"ping"}"#)["result"], "pong");
+    }
+    // The first of them is gone.
+    assert_eq!(silent[0].read(&mut [0; 1]).expect("the end"), 0);
+    let mut endless = connect(&daemon);
+    let chunk = [b'x'; 4096];
+    while endless.write_all(&chunk).is_ok() {}
+    // One that asks and never reads.
+    let mut deaf = connect(&daemon);
+    deaf.set_nonblocking(true).expect("O_NONBLOCK");
+    for _ in 0..20_000 {
+        if deaf.write_all(b"{\"command\":\"status\"}\n").is_err() {
+            break;
+        }
+    }
+    assert_eq!(daemon.get("www", "hello.php").body(), "hello");
+    assert_eq!(ask(&daemon, r#"{"command":"ping"}"#)["result"], "pong");
+}
+
+#[test]
+fn without_a_socket_it_is_said_what_to_do() {
+    let daemon = Daemon::start(|dir| pool(dir, "www", STATIC, PHP));
+    let output = forkyard(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(78));
+    assert!(
+        texts(&output)
+            .1
+            .contains("names no control socket; write control ="),
+        "{output:?}"
+    );
+    // It comes with a reload, and goes with one.
+    write(&daemon, &configure(&daemon.dir, &[("www", "")]));
+    let output = forkyard(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(69));
+    assert!(texts(&output).1.contains("is the daemon running"), "{output:?}");
+    daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    until("the control socket", || {
+        daemon.dir.join("control.sock").exists().then_some(())
+    });
+    assert_eq!(ask(&daemon, r#"{"command":"reload"}"#)["kept"][0], "www");
+    write(&daemon, &pool(&daemon.dir, "www", STATIC, PHP));
+    daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    until("the control socket to go", || {
+        (!daemon.dir.join("control.sock").exists()).then_some(())
+    });
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_the_end_removes_it() {
+    let mut daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
+    daemon.signal(nix::sys::signal::Signal::SIGKILL);
+    daemon.wait();
+    until("the workers to leave", || {
+        UnixStream::connect(daemon.socket("www")).is_err().then_some(())
+    });
+    let mut second = Daemon::start_in(&daemon.dir);
+    assert_eq!(ask(&second, r#"{"command":"ping"}"#)["pid"], second.pid());
+    second.signal(nix::sys::signal::Signal::SIGTERM);
+    second.wait();
+    assert!(!daemon.dir.join("control.sock").exists());
+}

@@ -1,0 +1,178 @@
+//! Warm-up: the scripts that were run most are compiled before the new workers serve.
+
+use crate::support::daemon::{Daemon, make_writable, php_pool};
+use crate::support::until;
+use nix::sys::signal::Signal;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+const ALWAYS: &str = "pm = \"static\"\nmax_children = 2\nreload = \"always\"\n";
+
+/// Says how often OPcache compiled anything, and which scripts it holds.
+const STATUS: &str = "<?php $s = opcache_get_status(); echo $s['opcache_statistics']['misses'], \"\\n\", \
+                      implode(\"\\n\", array_map('basename', array_keys($s['scripts'])));";
+
+/// OPcache does not keep what was written a moment ago.
+fn write(daemon: &Daemon, name: &str, text: &str) {
+    let path = daemon.write(name, text);
+    let file = fs::File::options().write(true).open(path).expect("open");
+    file.set_modified(SystemTime::now() - Duration::from_secs(60))
+        .expect("utimens");
+}
+
+fn start(application: &str) -> Daemon {
+    Daemon::start(|dir: &Path| php_pool(dir, ALWAYS, application))
+}
+
+fn reload(daemon: &Daemon) {
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("reload done");
+}
+
+#[test]
+fn the_first_request_finds_its_script_compiled() {
+    let daemon = start("");
+    write(&daemon, "status.php", STATUS);
+    write(
+        &daemon,
+        "page.php",
+        "<?php require __DIR__ . '/part.php'; echo part();",
+    );
+    write(&daemon, "part.php", "<?php function part() { return 'part'; }");
+    for _ in 0..3 {
+        assert_eq!(daemon.get("www", "page.php").body(), "part");
+    }
+    assert!(daemon.get("www", "status.php").body().contains("page.php"));
+    reload(&daemon);
+    let status = daemon.get("www", "status.php").body();
+    let mut lines = status.lines();
+    assert_eq!(
+        lines.next(),
+        Some("3"),
+        "nothing was compiled but the three by the warm-up: {status}"
+    );
+    let mut scripts: Vec<&str> = lines.collect();
+    scripts.sort_unstable();
+    assert_eq!(scripts, ["page.php", "part.php", "status.php"]);
+    assert_eq!(daemon.get("www", "page.php").body(), "part");
+    assert!(daemon.get("www", "status.php").body().starts_with("3\n"));
+}
+
+#[test]
+fn it_can_be_off() {
+    let daemon = start("warm_up = 0\n");
+    write(&daemon, "status.php", STATUS);
+    write(&daemon, "page.php", "<?php echo 'page';");
+    assert_eq!(daemon.get("www", "page.php").body(), "page");
+    reload(&daemon);
+    assert!(!daemon.get("www", "status.php").body().contains("page.php"));
+}
+
+#[test]
+fn scripts_are_compiled_and_not_run() {
+    let daemon = start("");
+    make_writable(&daemon.dir);
+    let ran = daemon.dir.join("ran");
+    write(
+        &daemon,
+        "page.php",
+        &format!(
+            "<?php touch('{}'); class Some {{ function a() {{ echo 'page'; }} }} (new Some)->a();",
+            ran.display()
+        ),
+    );
+    assert_eq!(daemon.get("www", "page.php").body(), "page");
+    fs::remove_file(&ran).expect("it ran");
+    reload(&daemon);
+    write(&daemon, "status.php", STATUS);
+    assert!(daemon.get("www", "status.php").body().contains("page.php"));
+    assert!(!ran.exists());
+    assert_eq!(daemon.get("www", "page.php").body(), "page");
+}
+
+#[test]
+fn what_became_of_scripts_meanwhile_does_not_block_a_reload() {
+    let daemon = start("warm_up_time = \"1s\"\n");
+    write(&daemon, "status.php", STATUS);
+    for name in [
+        "broken.php",
+        "gone.php",
+        "fifo.php",
+        "huge.php",
+        "fatal.php",
+        "fine.php",
+    ] {
+        write(&daemon, name, "<?php echo 'fine';");
+        assert_eq!(daemon.get("www", name).body(), "fine");
+    }
+    write(&daemon, "broken.php", "<?php this is ( no PHP");
+    write(
+        &daemon,
+        "fatal.php",
+        "<?php class A { abstract function b(); function strlen() {} } function strlen() {}",
+    );
+    fs::remove_file(daemon.dir.join("gone.php")).expect("remove");
+    fs::remove_file(daemon.dir.join("fifo.php")).expect("remove");
+    nix::unistd::mkfifo(
+        &daemon.dir.join("fifo.php"),
+        nix::sys::stat::Mode::from_bits_truncate(0o666),
+    )
+    .expect("mkfifo");
+    write(
+        &daemon,
+        "huge.php",
+        &format!("<?php /* {} */", "x".repeat(9 << 20)),
+    );
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("reload done");
+    assert_eq!(daemon.get("www", "fine.php").body(), "fine");
+    let status = daemon.get("www", "status.php").body();
+    assert!(
+        status.contains("fine.php") && !status.contains("huge.php"),
+        "{status}"
+    );
+    until("the old processes to leave", || {
+        (daemon.workers("www").len() == 2 && daemon.preloaders("www").len() == 1).then_some(())
+    });
+    assert!(!daemon.log().contains("said:"), "{}", daemon.log());
+}
+
+#[test]
+fn a_script_that_takes_too_long_is_given_up() {
+    // As many nested calls take the compiler very long.
+    let daemon = start("warm_up_time = \"500ms\"\nphp_admin_value = { memory_limit = \"4G\" }\n");
+    write(&daemon, "slow.php", "<?php echo 'slow';");
+    assert_eq!(daemon.get("www", "slow.php").body(), "slow");
+    let many: String = (0..120_000)
+        .map(|n| format!("function f{n}($a) {{ return match(true) {{ $a > {n} => [$a, {n}], default => f{n}($a + 1) }}; }}\n"))
+        .collect();
+    assert!(many.len() < 12 << 20);
+    let part = &many[..many[..7 << 20].rfind("\nfunction").expect("a function") + 1];
+    write(&daemon, "slow.php", &format!("<?php\n{part}"));
+    reload(&daemon);
+    daemon.write("quick.php", "<?php echo 'quick';");
+    assert_eq!(daemon.get("www", "quick.php").body(), "quick");
+    daemon.wait_for("took too long");
+}
+
+#[test]
+fn in_a_chroot_it_happens_inside() {
+    if !crate::support::is_root() {
+        eprintln!("left out: chroot needs root");
+        return;
+    }
+    let daemon = Daemon::start(|dir| {
+        let settings = format!("{ALWAYS}chroot = \"{}\"\n", dir.display());
+        php_pool(dir, &settings, "")
+    });
+    write(&daemon, "status.php", STATUS);
+    write(&daemon, "page.php", "<?php echo 'page';");
+    let get = |name: &str| {
+        let params = crate::support::fcgi::Params::get(Path::new(""), name, "");
+        daemon.client("www").request(&params, b"").expect("answer").body()
+    };
+    assert_eq!(get("page.php"), "page");
+    reload(&daemon);
+    assert!(get("status.php").contains("page.php"));
+}
