@@ -41,7 +41,7 @@ def run(bench):
 def _compare(bench, nginx, forkyard, other, rounds, seconds):
     comparison = bench.compare([forkyard, other], lambda server: nginx.load(server, seconds), rounds)
     name, work = other.name, f"a Django page, {CLIENTS} clients (beside: {other.name})"
-    cpu = [index for index in comparison.number(3)]
+    cpu = comparison.number(3)
     yield Row(
         work=work,
         forkyard=comparison.forkyard,
@@ -77,7 +77,10 @@ def _start(bench, root, rounds):
         if report["errors"]:
             raise RuntimeError(f"{server.name}: {report['errors_by_kind']}")
         warm = report["latency_us"]["p50"]
-    answer = "import page; page.application({'REQUEST_METHOD': 'GET', 'PATH_INFO': '/', 'wsgi.input': None}, print)"
+    answer = (
+        "import io, page, wsgiref.util; environ = {'wsgi.input': io.BytesIO()};"
+        "wsgiref.util.setup_testing_defaults(environ); page.application(environ, lambda status, headers: None)"
+    )
     for _ in range(rounds):
         begun = time.monotonic()
         subprocess.run([PYTHON, "-c", answer], cwd=root, check=True, stdout=subprocess.DEVNULL)
@@ -184,7 +187,7 @@ class Uwsgi(Other):
     def command(self, workers):
         user = ["--uid", "www-data", "--gid", "www-data"] if os.geteuid() == 0 else []
         return [
-            "uwsgi", "--plugin", "python3", "--master", "--processes", str(workers), "--socket", str(self.socket()),
+            "uwsgi", "--plugin", "python3", "--master", "--die-on-term", "--processes", str(workers), "--socket", str(self.socket()),
             "--chmod-socket=666", "--chdir", str(self.root), "--module", "page:application", "--disable-logging", *user,
         ]
 
