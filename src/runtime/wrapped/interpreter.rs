@@ -10,8 +10,8 @@ use crate::worker::{self, Settings};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// The hidden subcommand of `forkyard` that does it.
@@ -53,11 +53,8 @@ fn become_it(interpreter: &OsString, arguments: &[OsString]) -> Result<(), Strin
         program.env(SETTLED, "1");
     }
     let error = program.exec();
-    Err(with_hint(&format!("start {}", interpreter.display()), &error))
-}
-
-fn with_hint(what: &str, error: &dyn Display) -> String {
-    format!("{what}: {error}; see application.interpreter")
+    let path = Path::new(interpreter).display();
+    Err(format!("start {path}: {error}; see application.interpreter"))
 }
 
 /// The settings in the master's first line; `None`: it is gone.
