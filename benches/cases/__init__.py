@@ -2,11 +2,13 @@
 
 from . import (
     births, burst, cgi, compute, dokuwiki, hello, idle, kept, large, master, memory, nginx, pools, rack, reload, syscalls,
+    wsgi,
 )
 
 CASES = {
     module.__name__.rsplit(".", 1)[1]: module
     for module in (
-        hello, nginx, large, compute, dokuwiki, births, master, cgi, rack, pools, memory, burst, reload, idle, kept, syscalls,
+        hello, nginx, large, compute, dokuwiki, births, master, cgi, rack, wsgi, pools, memory, burst, reload, idle, kept,
+        syscalls,
     )
 }

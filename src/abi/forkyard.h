@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Grows when a function is added at the end; anything else is a new forkyard_api_vN. */
-#define FORKYARD_API_VERSION 2
+#define FORKYARD_API_VERSION 3
 
 typedef struct forkyard_request forkyard_request;
 
@@ -79,7 +79,22 @@ struct forkyard_api {
 
     /* Since version 2. As finish, for a runtime that is about to return: the connection stays with the worker. */
     int (*end)(forkyard_request *request);
+
+    /* Since version 3. All parameters at once: each name and each value with a NUL behind it. Says how many bytes that is;
+     * writes nothing if that is more than there is room for. A parameter with a NUL in it is left out. */
+    size_t (*params_packed)(const forkyard_request *request, void *buffer, size_t room);
+    /* As read_body, but never waits: FORKYARD_NOT_YET if nothing is there yet. */
+    ptrdiff_t (*read_body_now)(forkyard_request *request, void *buffer, size_t length);
+    /* The connection's descriptor, to wait until it is readable (more of the body, or the client is gone) and for nothing
+     * else; -1 when it is gone. */
+    int (*connection)(const forkyard_request *request);
+    /* The worker ends after this request, as with max_requests. */
+    void (*retire)(forkyard_request *request);
+    /* Closes the connection in the middle of the answer: the rest can't be had, and the web server has to see that. */
+    void (*break_off)(forkyard_request *request);
 };
+
+#define FORKYARD_NOT_YET (-2)
 
 /* The table; never NULL, valid for the life of the process. */
 const struct forkyard_api *forkyard_api_v1(void);

@@ -10,9 +10,13 @@ use crate::scoreboard::Stage;
 use crate::scoreboard::stamp::Description;
 use crate::worker::Request;
 use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::AsRawFd;
 
 /// `FORKYARD_API_VERSION`.
-const API_VERSION: u32 = 2;
+const API_VERSION: u32 = 3;
+
+/// `FORKYARD_NOT_YET`.
+const NOT_YET: isize = -2;
 
 /// `struct forkyard_text`.
 #[repr(C)]
@@ -56,6 +60,11 @@ pub struct Api {
     describe: unsafe extern "C" fn(*mut Handle, *const CDescription),
     set_memory: unsafe extern "C" fn(*mut Handle, u64),
     end: unsafe extern "C" fn(*mut Handle) -> c_int,
+    params_packed: unsafe extern "C" fn(*const Handle, *mut c_void, usize) -> usize,
+    read_body_now: unsafe extern "C" fn(*mut Handle, *mut c_void, usize) -> isize,
+    connection: unsafe extern "C" fn(*const Handle) -> c_int,
+    retire: unsafe extern "C" fn(*mut Handle),
+    break_off: unsafe extern "C" fn(*mut Handle),
 }
 
 static API: Api = Api {
@@ -74,6 +83,11 @@ static API: Api = Api {
     describe,
     set_memory,
     end,
+    params_packed,
+    read_body_now,
+    connection,
+    retire,
+    break_off,
 };
 
 /// The table; never null, valid for the life of the process.
@@ -231,4 +245,62 @@ unsafe extern "C" fn describe(request: *mut Handle, description: *const CDescrip
 unsafe extern "C" fn set_memory(request: *mut Handle, memory_bytes: u64) {
     // SAFETY: the header's contract.
     unsafe { exclusive(request) }.set_memory(memory_bytes);
+}
+
+unsafe extern "C" fn params_packed(request: *const Handle, buffer: *mut c_void, room: usize) -> usize {
+    // SAFETY: the header's contract.
+    let params = unsafe { shared(request) }.params();
+    let clean = || {
+        params
+            .iter()
+            .filter(|(name, value)| !name.contains(&0) && !value.contains(&0))
+    };
+    let length = clean().map(|(name, value)| name.len() + value.len() + 2).sum();
+    if length > room {
+        return length;
+    }
+    let mut at = buffer.cast::<u8>();
+    for text in clean().flat_map(|(name, value)| [name, value]) {
+        // SAFETY: the header's contract: there is room for `length` bytes, which is what all of this is.
+        unsafe {
+            at.copy_from_nonoverlapping(text.as_ptr(), text.len());
+            at.add(text.len()).write(0);
+            at = at.add(text.len() + 1);
+        }
+    }
+    length
+}
+
+unsafe extern "C" fn read_body_now(request: *mut Handle, buffer: *mut c_void, length: usize) -> isize {
+    if length == 0 {
+        return 0;
+    }
+    // SAFETY: the header's contract: `buffer` has room for `length` bytes, which are only written to.
+    let (request, buffer) = unsafe {
+        (
+            exclusive(request),
+            std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length),
+        )
+    };
+    match request.body_now(buffer) {
+        Ok(Some(count)) => count as isize,
+        Ok(None) => NOT_YET,
+        Err(_) => -1,
+    }
+}
+
+unsafe extern "C" fn connection(request: *const Handle) -> c_int {
+    // SAFETY: the header's contract.
+    let request = unsafe { shared(request) };
+    request.connection().map_or(-1, |socket| socket.as_raw_fd())
+}
+
+unsafe extern "C" fn retire(request: *mut Handle) {
+    // SAFETY: the header's contract.
+    unsafe { exclusive(request) }.retire();
+}
+
+unsafe extern "C" fn break_off(request: *mut Handle) {
+    // SAFETY: the header's contract.
+    unsafe { exclusive(request) }.break_off();
 }

@@ -3,7 +3,8 @@
 use super::{Handle, Text};
 use crate::runtime::php::protocol::{EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::{Preloader, Socket, Wanted};
-use crate::sys::process::{Side, fork_sibling};
+use crate::runtime::wrapped::SETTLED;
+use crate::sys::process::{Side, forget_variables, fork_sibling, peak_memory_bytes};
 use crate::sys::{fd, signal, title};
 use crate::worker::{self, Kit, Request, Runtime, Seat};
 use std::ffi::{c_char, c_int, c_void};
@@ -16,6 +17,8 @@ pub struct CPreloader {
     /// The pool's application as JSON, with a NUL behind it.
     application: Vec<u8>,
     wanted: Option<Wanted>,
+    /// The process became what its pool says before it was this program.
+    is_settled: bool,
 }
 
 /// `forkyard_answer`.
@@ -25,7 +28,12 @@ type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
 pub(super) struct Foreign {
     answer: AnswerFn,
     data: *mut c_void,
+    served: u64,
+    peak_memory_bytes: u64,
 }
+
+/// The peak of memory is looked at once in so many requests: it only grows, and asking is a system call.
+const REQUESTS_A_LOOK: u64 = 16;
 
 impl Runtime for Foreign {
     fn answer(&mut self, request: &mut Request<'_>) {
@@ -33,6 +41,11 @@ impl Runtime for Foreign {
             // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
             // outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
+            if self.served % REQUESTS_A_LOOK == 0 {
+                self.peak_memory_bytes = peak_memory_bytes();
+            }
+            self.served += 1;
+            request.set_memory(self.peak_memory_bytes);
         }
     }
 }
@@ -68,6 +81,8 @@ impl CPreloader {
 /// Takes the master's first line. Null: the master is gone or says nonsense; the process has to end.
 #[unsafe(no_mangle)]
 pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
+    let is_settled = std::env::var_os(SETTLED).is_some();
+    forget_variables(&[SETTLED]);
     title::prepare();
     signal::ignore_pipe();
     // SAFETY: the header's contract: called once, in a process that a master started with this descriptor.
@@ -94,6 +109,7 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
         preloader: begun,
         application,
         wanted: None,
+        is_settled,
     }))
 }
 
@@ -121,8 +137,16 @@ pub unsafe extern "C" fn forkyard_preloader_application(preloader: *mut CPreload
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -> c_int {
     // SAFETY: the header's contract.
-    let preloader = unsafe { &exclusive(preloader).preloader };
-    match preloader.settle() {
+    let (preloader, is_settled) = unsafe {
+        let preloader = exclusive(preloader);
+        (&preloader.preloader, preloader.is_settled)
+    };
+    let result = if is_settled {
+        preloader.settle_again()
+    } else {
+        preloader.settle()
+    };
+    match result {
         Ok(()) => 0,
         Err(error) => {
             preloader.failed(&error.to_string());
@@ -243,7 +267,15 @@ pub unsafe extern "C" fn forkyard_worker_run(
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
     let preloader = unsafe { Box::from_raw(preloader) };
     match preloader.seated() {
-        Some((kit, seat)) => worker::run(kit, seat, &mut Foreign { answer, data }),
+        Some((kit, seat)) => {
+            let mut runtime = Foreign {
+                answer,
+                data,
+                served: 0,
+                peak_memory_bytes: 0,
+            };
+            worker::run(kit, seat, &mut runtime)
+        }
         None => EXIT_START_FAILED,
     }
 }

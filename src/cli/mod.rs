@@ -11,6 +11,7 @@ use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::estate::Heritage;
 use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
+use crate::runtime::wrapped;
 use crate::sys::{self, fd, invocation, process, title};
 use clap::{Parser, Subcommand};
 use std::os::fd::AsFd;
@@ -64,6 +65,15 @@ enum Command {
         #[arg(long, value_name = "DIRECTORY", conflicts_with = "part")]
         write: Option<PathBuf>,
     },
+    /// Become the interpreter of a pool's application; started by the daemon
+    #[command(hide = true)]
+    Interpreter {
+        /// Its path
+        interpreter: std::ffi::OsString,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<std::ffi::OsString>,
+    },
     /// Check a configuration without starting anything
     Check {
         /// Configuration file (TOML)
@@ -115,6 +125,13 @@ pub fn main() -> ExitCode {
         Command::Status { daemon, json } => control::status(&daemon, json),
         Command::Import(arguments) => import::run(&arguments),
         Command::Settings { part, write } => settings::run(part, write.as_deref()),
+        Command::Interpreter {
+            interpreter,
+            arguments,
+        } => {
+            let code = wrapped::interpreter::run(&interpreter, &arguments);
+            ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
+        }
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)

@@ -204,3 +204,8 @@ pub fn give_up_new_privileges() -> Result<()> {
 pub fn allow_dumps() -> Result<()> {
     nix::sys::prctl::set_dumpable(true).named("prctl", "PR_SET_DUMPABLE")
 }
+
+/// Closes this process to others of its user, as a change of user does; for a program that was started after one.
+pub fn forbid_dumps() -> Result<()> {
+    nix::sys::prctl::set_dumpable(false).named("prctl", "PR_SET_DUMPABLE")
+}

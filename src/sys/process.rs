@@ -211,6 +211,13 @@ pub fn send_signal(pid: i32, signal: Signal) -> Result<()> {
     }
 }
 
+/// The most memory that this process has had, in bytes (getrusage(2)).
+pub fn peak_memory_bytes() -> u64 {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+    // The kernel counts in units of 1024 bytes.
+    usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
+}
+
 /// Whether a process with this pid exists (kill(2) with signal 0).
 pub fn exists(pid: i32) -> bool {
     !matches!(kill(Pid::from_raw(pid), None), Err(Errno::ESRCH))

@@ -111,12 +111,12 @@ impl<'w> Request<'w> {
     }
 
     /// Reads the next bytes of the body if they are there; 0 at its end, `None` where they have yet to come.
-    pub(super) fn body_now(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ClientGone> {
+    pub(crate) fn body_now(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ClientGone> {
         self.service.body_now(buffer)
     }
 
     /// The connection, to wait for what comes on it.
-    pub(super) fn connection(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.service.current().map(|connection| connection.socket())
     }
 
@@ -170,6 +170,11 @@ impl<'w> Request<'w> {
     /// meanwhile would cost more than the moment until the worker does.
     pub fn end(&mut self) -> Result<(), ClientGone> {
         self.service.finish()
+    }
+
+    /// Lets the worker end after this request, as with `max_requests`.
+    pub fn retire(&mut self) {
+        self.service.leaving = true;
     }
 
     /// Whether the answer has ended.

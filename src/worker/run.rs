@@ -174,11 +174,8 @@ impl Worker {
     }
 
     fn is_worn_out(&self) -> bool {
-        self.service
-            .settings
-            .pool
-            .max_requests
-            .is_some_and(|max| self.served >= max)
+        let max = self.service.settings.pool.max_requests;
+        self.service.leaving || max.is_some_and(|max| self.served >= max)
     }
 
     /// Reads the request that the input begins with.

@@ -79,6 +79,8 @@ pub(super) struct Service {
     body_ended: bool,
     finished: bool,
     client_gone: bool,
+    /// The runtime wants the worker to end.
+    pub(super) leaving: bool,
     taken: Tick,
     cpu_micros: u64,
     /// The access log, if there is one.
@@ -113,6 +115,7 @@ impl Service {
             body_ended: false,
             finished: true,
             client_gone: false,
+            leaving: false,
             taken: Tick::ZERO,
             cpu_micros: clock::process_cpu_micros(),
             recorder,

@@ -7,7 +7,7 @@ use crate::config::World;
 use crate::config::draft::{CgiDraft, HttpDraft, PoolText, WrappedDraft};
 use crate::config::model::{Cgi, Http, Interface, Wrapped};
 use crate::config::report::Report;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Applications with many parts take long to load; Passenger gives them as much.
@@ -70,18 +70,16 @@ pub(super) fn wrapped(
         let write = "root = \"/srv/app\", the directory of the application";
         report.missing(place, "application.root", write);
     }
-    let usual = match interface {
-        Interface::Wsgi | Interface::Asgi => "/usr/bin/python3",
-        Interface::Rack => "/usr/bin/ruby",
-    };
+    let root = file(&draft.root, world, report);
     let interpreter = if draft.interpreter.is_absent() {
-        Some(PathBuf::from(usual))
+        root.as_deref()
+            .map(|root| usual_interpreter(interface, root, world))
     } else {
         file(&draft.interpreter, world, report)
     };
     Some(Wrapped {
         interface,
-        root: file(&draft.root, world, report)?,
+        root: root?,
         entry: draft.entry.written().map(|written| written.value.0.clone()),
         interpreter: interpreter?,
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
@@ -90,4 +88,17 @@ pub(super) fn wrapped(
             .written()
             .map_or(DEFAULT_PRELOADER_IDLE_TIMEOUT, |written| written.value.0),
     })
+}
+
+/// The interpreter where none is named: of the virtual environment that lies in the application's directory, or the
+/// system's.
+fn usual_interpreter(interface: Interface, root: &Path, world: &dyn World) -> PathBuf {
+    match interface {
+        Interface::Wsgi | Interface::Asgi => [".venv/bin/python", "venv/bin/python"]
+            .iter()
+            .map(|place| root.join(place))
+            .find(|path| world.exists(path))
+            .unwrap_or_else(|| PathBuf::from("/usr/bin/python3")),
+        Interface::Rack => PathBuf::from("/usr/bin/ruby"),
+    }
 }

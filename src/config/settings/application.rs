@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Wrapped, "entry", "string", "the usual file in `root`",
         "what is loaded: `module:callable`, or the path of a file")
         .sample(Off(r#""app:application""#)),
-    key(Wrapped, "interpreter", "path", "`/usr/bin/python3`, for Rack `/usr/bin/ruby`",
+    key(Wrapped, "interpreter", "path", "`.venv/bin/python` or `venv/bin/python` in `root`, or `/usr/bin/python3`; for Rack `/usr/bin/ruby`",
         "the language's interpreter")
         .sample(Off(r#""/srv/app/.venv/bin/python""#)),
     key(Wrapped, "preloader_idle_timeout", "duration", r#"`"5m"`"#,

@@ -9,6 +9,8 @@ use crate::scoreboard::{Stage, census};
 use crate::sys::process::{self, Ended};
 use std::rc::Rc;
 
+/// Lines that are logged of why a preloader can't start.
+const MOST_LINES_OF_A_REPORT: usize = 200;
 /// Children that ended before their preloader had said that it made them, remembered.
 const EARLY_DEATHS: usize = 256;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
@@ -162,7 +164,7 @@ impl Edge {
                 stack,
             } => {
                 self.note_ready(id, extensions, is_code_fixed);
-                log::debug!("[pool {name}] the preloader is ready: PHP {version}");
+                log::debug!("[pool {name}] the preloader is ready: {version}");
                 let resources = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut());
                 if let Some(preloader) = resources.and_then(|r| r.preloader.as_mut()) {
                     let known = stack.zip(preloader.executable);
@@ -187,7 +189,11 @@ impl Edge {
                 worker: None,
                 message,
             } => {
-                log::error!("[pool {name}] the preloader can't start: {message}");
+                let mut lines = message.lines().take(MOST_LINES_OF_A_REPORT);
+                let first = lines.next().unwrap_or_default();
+                log::error!("[pool {name}] the preloader can't start: {first}");
+                // A traceback is to be read as one.
+                lines.for_each(|line| log::error!("[pool {name}]   {line}"));
             }
         }
     }

@@ -108,6 +108,19 @@ impl Preloader {
         Ok(())
     }
 
+    /// What is left of [`Preloader::settle`] in a program that was started by a process which had settled: what exec(2)
+    /// has undone.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn settle_again(&self) -> Result<(), Error> {
+        if !self.kit.settings.pool.process_dumpable && self.kit.settings.identity.is_some() {
+            sys::identity::forbid_dumps()?;
+        }
+        worker::settle_environment(&self.kit.settings);
+        Ok(())
+    }
+
     /// The application is loaded; `version` is its runtime's.
     pub fn ready(&self, version: &str) {
         self.socket.answer(&Answer::Ready {

@@ -1,7 +1,13 @@
 //! Applications in other languages: a wrapper in the application's language loads it and forks workers from itself.
 //!
 //! The wrappers are part of the daemon. They are given to the interpreter as a file that has no name, and reach the
-//! worker's loop by the C ABI in the daemon's own library.
+//! worker's loop by the C ABI in the daemon's own library. The interpreter itself is often the site's own (a virtual
+//! environment), and runs code of the site as it starts: so it is started by [`interpreter`], as the pool's user.
+
+pub mod interpreter;
+mod python;
+
+pub use interpreter::SETTLED;
 
 use super::{Launch, SCRIPT};
 use crate::config::{Interface, Wrapped};
@@ -11,7 +17,6 @@ use std::path::Path;
 /// The file of the C ABI, beside the daemon.
 pub const LIBRARY: &str = "libforkyard.so";
 
-const PYTHON: &str = include_str!("wrapper.py");
 const RUBY: &str = concat!(
     include_str!("rack/library.rb"),
     include_str!("rack/input.rb"),
@@ -22,16 +27,18 @@ const RUBY: &str = concat!(
 );
 
 pub(super) fn launch(wrapped: &Wrapped, libexec: &Path) -> Result<Launch, Error> {
-    let (source, options): (&str, &[&str]) = match wrapped.interface {
-        // Nothing of the daemon's own directory is to be imported by chance.
-        Interface::Wsgi | Interface::Asgi => (PYTHON, &["-P"]),
-        Interface::Rack => (RUBY, &[]),
+    let source = match wrapped.interface {
+        Interface::Wsgi | Interface::Asgi => python::script(),
+        Interface::Rack => RUBY.to_owned(),
     };
-    let mut arguments: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
-    arguments.push(format!("/proc/self/fd/{SCRIPT}"));
-    arguments.push(libexec.join(LIBRARY).display().to_string());
+    let arguments = vec![
+        interpreter::COMMAND.to_owned(),
+        wrapped.interpreter.display().to_string(),
+        format!("/proc/self/fd/{SCRIPT}"),
+        libexec.join(LIBRARY).display().to_string(),
+    ];
     Ok(Launch {
-        path: wrapped.interpreter.clone(),
+        path: libexec.join("forkyard"),
         arguments,
         script: Some(memfile::sealed("forkyard-wrapper", source.as_bytes())?),
     })

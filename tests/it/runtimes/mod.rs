@@ -3,6 +3,8 @@
 mod cgi;
 mod git;
 mod http;
+mod python;
+mod python_applications;
 mod rack;
 mod rack_faults;
 mod rack_forks;

@@ -1,0 +1,88 @@
+//! The step before an interpreter: this process becomes what its pool says, then the interpreter.
+//!
+//! What the master has sent stays in the socket for the wrapper, which takes it with its descriptors; here it is only
+//! looked at.
+
+use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
+use crate::runtime::preloader::Socket;
+use crate::sys::fd;
+use crate::worker::{self, Settings};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// The hidden subcommand of `forkyard` that does it.
+pub const COMMAND: &str = "interpreter";
+/// Is in the environment of an interpreter whose process has settled.
+pub const SETTLED: &str = "FORKYARD_SETTLED";
+
+/// The longest line that is looked at, as in [`Socket`].
+const MAX_LINE_BYTES: usize = 4 << 20;
+/// A line that is longer than the socket's buffer comes in parts; each is waited for this long, this often.
+const PART_PATIENCE: Duration = Duration::from_millis(1);
+const MAX_WAITS: u32 = 10_000;
+
+/// Settles, and becomes the interpreter; only returns the exit code of a failure, which the master has been told.
+pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
+    let failure = match become_it(interpreter, arguments) {
+        Ok(()) => return 0,
+        Err(failure) => failure,
+    };
+    match fd::adopt_first(SOCKET).and_then(Socket::new) {
+        Ok(socket) => socket.answer(&Answer::Error {
+            worker: None,
+            message: failure,
+        }),
+        Err(error) => eprintln!("forkyard: {failure}; {error}"),
+    }
+    EXIT_START_FAILED
+}
+
+/// `Ok`: the master is gone.
+fn become_it(interpreter: &OsString, arguments: &[OsString]) -> Result<(), String> {
+    let Some(settings) = peek()? else { return Ok(()) };
+    let mut program = std::process::Command::new(interpreter);
+    program.args(arguments);
+    // In a new root directory there is neither this interpreter nor its library: the wrapper goes there when it has
+    // loaded them.
+    if settings.pool.chroot.is_none() {
+        worker::settle(&settings).map_err(|error| error.to_string())?;
+        program.env(SETTLED, "1");
+    }
+    let error = program.exec();
+    let path = Path::new(interpreter).display();
+    Err(format!("start {path}: {error}; see application.interpreter"))
+}
+
+/// The settings in the master's first line; `None`: it is gone.
+fn peek() -> Result<Option<Settings>, String> {
+    let mut buffer = vec![0; 64 << 10];
+    for _ in 0..MAX_WAITS {
+        let count = match recv(SOCKET, &mut buffer, MsgFlags::MSG_PEEK) {
+            Ok(0) => return Ok(None),
+            Ok(count) => count,
+            Err(Errno::EINTR) => continue,
+            Err(errno) => return Err(format!("recv: {errno}; this is started by forkyard alone")),
+        };
+        if let Some(end) = buffer[..count].iter().position(|byte| *byte == b'\n') {
+            return match serde_json::from_slice(&buffer[..end]) {
+                Ok(Command::Begin { kit, .. }) => Ok(Some(kit)),
+                Ok(Command::Spawn { .. } | Command::Scripts { .. } | Command::Warm { .. }) => {
+                    Err("line from the master: not the time for it".into())
+                }
+                Err(error) => Err(format!("line from the master: {error}")),
+            };
+        }
+        if count < buffer.len() {
+            std::thread::sleep(PART_PATIENCE);
+        } else if buffer.len() < MAX_LINE_BYTES {
+            buffer.resize(buffer.len() * 2, 0);
+        } else {
+            break;
+        }
+    }
+    Err("line from the master: too long".into())
+}

@@ -1,0 +1,20 @@
+//! The wrapper in Python, several modules in one script.
+
+/// Name and source of each module. The package itself is what applications import.
+const MODULES: [(&str, &str); 7] = [
+    ("forkyard", include_str!("python/__init__.py")),
+    ("forkyard.abi", include_str!("python/abi.py")),
+    ("forkyard.asgi", include_str!("python/asgi.py")),
+    ("forkyard.body", include_str!("python/body.py")),
+    ("forkyard.load", include_str!("python/load.py")),
+    ("forkyard.preload", include_str!("python/preload.py")),
+    ("forkyard.wsgi", include_str!("python/wsgi.py")),
+];
+const BOOT: &str = include_str!("python/boot.py");
+
+/// The script that the interpreter is given.
+pub(super) fn script() -> String {
+    // A JSON text of strings is Python, too.
+    let modules = serde_json::Map::from_iter(MODULES.map(|(name, source)| (name.to_owned(), source.into())));
+    format!("MODULES = {}\n{BOOT}", serde_json::Value::Object(modules))
+}

@@ -1,0 +1,128 @@
+"""The daemon's library, typed: forkyard.h."""
+
+import ctypes
+from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, c_char_p, c_int, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p
+
+READ_BYTES = 64 * 1024
+NOT_YET = -2
+
+
+class ClientGone(ConnectionError):
+    """Nobody is there to read the answer."""
+
+
+class Text(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("length", c_size_t)]
+
+    def bytes(self):
+        return ctypes.string_at(self.data, self.length)
+
+
+class Table(ctypes.Structure):
+    """struct forkyard_api. What may wait lets other threads of the application run meanwhile (CFUNCTYPE)."""
+
+    _fields_ = [
+        ("version", c_uint32),
+        ("size", c_uint32),
+        ("param_count", c_void_p),
+        ("param_at", c_void_p),
+        ("param", c_void_p),
+        ("read_body", CFUNCTYPE(c_ssize_t, c_void_p, c_void_p, c_size_t)),
+        ("write", CFUNCTYPE(c_ssize_t, c_void_p, c_char_p, c_size_t)),
+        ("write_error", CFUNCTYPE(c_ssize_t, c_void_p, c_char_p, c_size_t)),
+        ("flush", CFUNCTYPE(c_int, c_void_p)),
+        ("finish", CFUNCTYPE(c_int, c_void_p)),
+        ("is_finished", c_void_p),
+        ("set_stage", c_void_p),
+        ("describe", c_void_p),
+        ("set_memory", c_void_p),
+        ("end", CFUNCTYPE(c_int, c_void_p)),
+        ("params_packed", PYFUNCTYPE(c_size_t, c_void_p, c_void_p, c_size_t)),
+        ("read_body_now", PYFUNCTYPE(c_ssize_t, c_void_p, c_void_p, c_size_t)),
+        ("connection", PYFUNCTYPE(c_int, c_void_p)),
+        ("retire", PYFUNCTYPE(None, c_void_p)),
+        ("break_off", CFUNCTYPE(None, c_void_p)),
+    ]
+
+
+ANSWER = CFUNCTYPE(None, c_void_p, c_void_p)
+
+
+class Library:
+    """The functions of a preloader."""
+
+    def __init__(self, path):
+        # Calls that wait let other threads run; the fork itself must not.
+        free, held = ctypes.CDLL(path), ctypes.PyDLL(path)
+
+        def typed(library, name, result, *arguments):
+            found = getattr(library, name)
+            found.restype, found.argtypes = result, arguments
+            return found
+
+        self.begin = typed(free, "forkyard_preloader_begin", c_void_p)
+        self.application = typed(free, "forkyard_preloader_application", Text, c_void_p)
+        self.settle = typed(free, "forkyard_preloader_settle", c_int, c_void_p)
+        self.ready = typed(free, "forkyard_preloader_ready", None, c_void_p, c_char_p, c_size_t)
+        self.failed = typed(free, "forkyard_preloader_failed", None, c_void_p, c_char_p, c_size_t)
+        self.wait = typed(free, "forkyard_preloader_wait", c_int, c_void_p)
+        self.fork = typed(held, "forkyard_preloader_fork", c_int, c_void_p)
+        self.forked = typed(held, "forkyard_preloader_forked", None, c_void_p, c_int)
+        self.run = typed(free, "forkyard_worker_run", c_int, c_void_p, ANSWER, c_void_p)
+        self.table = typed(free, "forkyard_api_v1", POINTER(Table))().contents
+
+
+class Requests:
+    """What is done with a request, which is a number here: its handle."""
+
+    def __init__(self, table):
+        # Each look at a field of the table makes a new function object.
+        self._read_body, self._read_body_now = table.read_body, table.read_body_now
+        self._write, self._write_error = table.write, table.write_error
+        self._flush, self._end = table.flush, table.end
+        self._params_packed = table.params_packed
+        self.finish, self.connection = table.finish, table.connection
+        self.retire, self.break_off = table.retire, table.break_off
+        self._buffer = ctypes.create_string_buffer(READ_BYTES)
+        self._address = ctypes.addressof(self._buffer)
+
+    def params(self, request):
+        """Names and values by turns, and an empty text at the end."""
+        size = self._params_packed(request, self._address, READ_BYTES)
+        if size <= READ_BYTES:
+            return ctypes.string_at(self._address, size).decode("latin-1").split("\0")
+        large = ctypes.create_string_buffer(size)
+        self._params_packed(request, ctypes.addressof(large), size)
+        return large.raw.decode("latin-1").split("\0")
+
+    def read(self, request):
+        """The next bytes of the body; none at its end."""
+        count = self._read_body(request, self._address, READ_BYTES)
+        if count < 0:
+            raise ClientGone("the client is gone, or silent for too long")
+        return ctypes.string_at(self._address, count)
+
+    def read_now(self, request):
+        """The same without waiting: None if nothing has come yet."""
+        count = self._read_body_now(request, self._address, READ_BYTES)
+        if count == NOT_YET:
+            return None
+        if count < 0:
+            raise ClientGone("the client is gone")
+        return ctypes.string_at(self._address, count)
+
+    def write(self, request, data):
+        if self._write(request, data, len(data)) < 0:
+            raise ClientGone("the client is gone")
+
+    def write_error(self, request, text):
+        data = text.encode("utf-8", "backslashreplace")
+        self._write_error(request, data, len(data))
+
+    def flush(self, request):
+        if self._flush(request) < 0:
+            raise ClientGone("the client is gone")
+
+    def end(self, request):
+        if self._end(request) < 0:
+            raise ClientGone("the client is gone")

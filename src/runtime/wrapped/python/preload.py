@@ -1,0 +1,173 @@
+"""Loads an application once and forks workers from this process, whenever the master wants one.
+
+Started by forkyard with the path of its library, whose C functions (forkyard.h) speak to the master and serve.
+"""
+
+import atexit
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+
+import forkyard
+
+from . import load
+from .abi import ANSWER, Library, Requests
+
+EXIT_SOFTWARE = 70
+# A message to the master has an end.
+MOST_OF_A_REPORT = 16 * 1024
+
+
+def main(library_path):
+    library = Library(library_path)
+    preloader = library.begin()
+    if not preloader:
+        return 0
+    os.environ.pop("FORKYARD_SETTLED", None)
+    (settings,) = json.loads(library.application(preloader).bytes()).values()
+    if library.settle(preloader) != 0:
+        return EXIT_SOFTWARE
+    sys.argv = [settings.get("entry") or ""]
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # What is printed is a line in a log, not a part of a block that is written some day.
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    try:
+        application = load.load(settings["root"], settings.get("entry"), settings["interface"])
+    except BaseException as error:
+        message = load.report(error)[-MOST_OF_A_REPORT:].encode("utf-8", "backslashreplace")
+        library.failed(preloader, message, len(message))
+        flush()
+        return EXIT_SOFTWARE
+    if settings["interface"] == "asgi":
+        from .asgi import Server
+    else:
+        from .wsgi import Server
+    server = Server(Requests(library.table), application)
+    return attend(library, preloader, server)
+
+
+def attend(library, preloader, server):
+    """Forks workers until the master is gone."""
+    callback = ANSWER(lambda request, _: server.answer(request))
+    version = ("Python " + sys.version.split()[0]).encode()
+    warn_of_threads()
+    # What is there now is shared by all workers: nothing of it is looked at by their garbage collectors.
+    gc.collect()
+    gc.freeze()
+    library.ready(preloader, version, len(version))
+    while library.wait(preloader):
+        prepare()
+        fork = fork_with_handlers if native_threads() > 1 else fork_sibling
+        if not fork(library, preloader):
+            continue
+        # Whatever happens, this process must not go on as another preloader.
+        code = EXIT_SOFTWARE
+        try:
+            code = work(library, preloader, server, callback)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            flush()
+            os._exit(code)
+    return 0
+
+
+def work(library, preloader, server, callback):
+    """A worker's life; its exit code."""
+    reset_signals()
+    for function in forkyard._after:
+        function()
+    server.begin()
+    code = library.run(preloader, callback, None)
+    server.end()
+    atexit._run_exitfuncs()
+    return code
+
+
+def prepare():
+    flush()
+    for function in forkyard._before:
+        try:
+            function()
+        except Exception:
+            traceback.print_exc()
+            flush()
+
+
+def fork_sibling(library, preloader):
+    """The worker is the master's child at once. True in the worker. Python's fork handlers run, those of C don't."""
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    pid = library.fork(preloader)
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return True
+    python.PyOS_AfterFork_Parent()
+    return False
+
+
+def fork_with_handlers(library, preloader):
+    """The same for a process with threads, whose libraries have handlers that put their locks in order
+    (pthread_atfork(3)): fork(2) twice. The worker is the master's child when the one between has ended."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of threads at each fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        between = os.fork()
+        if between == 0:
+            pid = 0
+            try:
+                pid = os.fork()
+                if pid == 0:
+                    os.close(reader)
+                    os.close(writer)
+                    return True
+            finally:
+                if pid or sys.exc_info()[0]:
+                    os.write(writer, str(pid).encode())
+                    os._exit(0)
+    os.close(writer)
+    told = os.read(reader, 20)
+    os.close(reader)
+    os.waitpid(between, 0)
+    library.forked(preloader, int(told or 0))
+    return False
+
+
+def reset_signals():
+    """A worker has every signal at its default; Python is to know it, too."""
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)) and number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+
+
+def native_threads():
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
+
+
+def warn_of_threads():
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if others:
+        sys.stderr.write(
+            f"WARNING: the application has started threads while it was loaded ({', '.join(others)}); workers, which are"
+            " forked from this process, do not have them: start them in a function for forkyard.after_fork\n"
+        )
+        sys.stderr.flush()
+
+
+def flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            # Closed, or nobody reads it.
+            pass

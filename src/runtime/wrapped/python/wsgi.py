@@ -1,0 +1,249 @@
+"""WSGI 1.0 (PEP 3333)."""
+
+import os
+import sys
+import traceback
+
+from .abi import ClientGone
+from .body import Body
+
+HOP_BY_HOP = {
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
+    "upgrade",
+}
+INTERNAL_ERROR = (
+    b"Status: 500 Internal Server Error\r\nContent-Type: text/plain\r\nContent-Length: 22\r\n\r\nInternal Server Error\n"
+)
+FILE_BLOCK_BYTES = 256 * 1024
+# What an environment has, whatever the web server says or does not say.
+USUAL = {
+    "REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "QUERY_STRING": "", "SERVER_NAME": "localhost", "SERVER_PORT": "80",
+    "SERVER_PROTOCOL": "HTTP/1.1",
+}
+
+
+class FileWrapper:
+    """wsgi.file_wrapper: the blocks of a file."""
+
+    def __init__(self, file, block_size=FILE_BLOCK_BYTES):
+        self._file, self._block_size = file, max(block_size, FILE_BLOCK_BYTES)
+        if hasattr(file, "close"):
+            self.close = file.close
+
+    def __iter__(self):
+        while block := self._file.read(self._block_size):
+            yield block
+
+
+class Errors:
+    """wsgi.errors: the web server's error log, and standard error, which is the daemon's if that is caught."""
+
+    __slots__ = ("_exchange",)
+
+    def __init__(self, exchange):
+        self._exchange = exchange
+
+    def write(self, text):
+        sys.stderr.write(text)
+        exchange = self._exchange
+        if exchange.request:
+            exchange.requests.write_error(exchange.request, text)
+        return len(text)
+
+    def writelines(self, lines):
+        for line in lines:
+            self.write(line)
+
+    def flush(self):
+        sys.stderr.flush()
+
+
+class Exchange:
+    """A request and its answer. Has no request any more when the answer is over, whoever still knows it then."""
+
+    __slots__ = ("requests", "request", "is_head", "is_sent", "_head", "_headers", "_bodiless", "_left")
+
+    def __init__(self, requests, request):
+        self.requests, self.request = requests, request
+        self.is_head = self.is_sent = False
+        self._head = None
+
+    def read_more(self):
+        return self.requests.read(self.request) if self.request else b""
+
+    def start_response(self, status, headers, exc_info=None):
+        if exc_info:
+            try:
+                if self.is_sent:
+                    raise exc_info[1].with_traceback(exc_info[2])
+            finally:
+                exc_info = None
+        elif self._head is not None:
+            raise AssertionError("start_response was called before, and without exc_info")
+        lines, left = ["Status: " + status], None
+        for name, value in headers:
+            lower = name.lower()
+            if lower in HOP_BY_HOP:
+                continue
+            if lower == "content-length":
+                left = int(value)
+            lines.append(name + ": " + value)
+        text = "\r\n".join(lines)
+        if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1 or "\0" in text:
+            raise ValueError("the status or a header has a line break or a NUL in it")
+        self._head = text.encode("latin-1")
+        self._left = left
+        self._bodiless = self.is_head or status[:3] in ("204", "304") or status[:1] == "1"
+        return self.write_now
+
+    def write(self, data):
+        """Sends data with what is buffered, some time. False: nothing more is wanted."""
+        if self._head is None:
+            raise AssertionError("the application gave a part of the body before it called start_response")
+        if not isinstance(data, bytes):
+            if not isinstance(data, (bytearray, memoryview)):
+                raise TypeError(f"a part of the body is {type(data).__name__}, not bytes")
+            data = bytes(data)
+        if not data:
+            # Headers may still be changed until there is something to send.
+            return True
+        if self._left is not None:
+            self._left -= len(data)
+        if self._bodiless:
+            data = b""
+        if not self.is_sent:
+            self.is_sent = True
+            data = self._head + b"\r\n\r\n" + data
+        if data:
+            self.requests.write(self.request, data)
+        return not self._bodiless
+
+    def write_now(self, data):
+        """As `write`, and the client has it before this returns, unless the end comes at once."""
+        if not self.request:
+            raise AssertionError("the answer is over")
+        more = self.write(data)
+        if self._left is None or self._left > 0:
+            self.requests.flush(self.request)
+        return more
+
+    def write_all(self, parts):
+        """The whole body."""
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if self._head is not None and self._left is None and not self.is_sent and not self._is_without_length():
+            self._head += b"\r\nContent-Length: %d" % len(data)
+        self.write(data)
+
+    def _is_without_length(self):
+        return self._bodiless and not self.is_head
+
+    def end(self):
+        if self._head is None:
+            raise AssertionError("the application returned without calling start_response")
+        if not self.is_sent:
+            self.is_sent = True
+            self.requests.write(self.request, self._head + b"\r\n\r\n")
+        self.requests.end(self.request)
+
+    def fail(self, report):
+        """Whatever was sent, the web server is to know that this is no answer."""
+        errors = Errors(self)
+        errors.write(report)
+        errors.flush()
+        if self.is_sent:
+            self.requests.break_off(self.request)
+        else:
+            self.is_sent = True
+            self.requests.write(self.request, INTERNAL_ERROR)
+
+
+def split_path(environ, prefix):
+    """SCRIPT_NAME and PATH_INFO. A web server that says no PATH_INFO says the whole path as SCRIPT_NAME."""
+    if "PATH_INFO" not in environ:
+        environ["PATH_INFO"], environ["SCRIPT_NAME"] = environ["SCRIPT_NAME"], ""
+    if prefix:
+        path = environ["SCRIPT_NAME"] + environ["PATH_INFO"]
+        if path.startswith(prefix) and path[len(prefix):len(prefix) + 1] in ("", "/"):
+            environ["SCRIPT_NAME"], environ["PATH_INFO"] = prefix, path[len(prefix):]
+
+
+def is_secure(params):
+    return params.get("HTTPS", "off").lower() in ("on", "1") or params.get("REQUEST_SCHEME") == "https"
+
+
+def read_params(requests, request, prefix):
+    found = USUAL.copy()
+    words = iter(requests.params(request))
+    found.update(zip(words, words))
+    for name in ("CONTENT_LENGTH", "CONTENT_TYPE"):
+        # An empty one is none; programs that ask whether it is there and not whether it is empty would trip over it.
+        if not found.get(name, True):
+            del found[name]
+    found.pop("HTTP_PROXY", None)
+    split_path(found, prefix)
+    return found
+
+
+def report_of(error):
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+class Server:
+    """Answers a worker's requests."""
+
+    def __init__(self, requests, application):
+        self._requests, self._application = requests, application
+        # As gunicorn has it: where the application is mounted.
+        self._prefix = os.environ.get("SCRIPT_NAME", "").rstrip("/")
+        self._constant = {
+            "wsgi.version": (1, 0),
+            "wsgi.multithread": False,
+            "wsgi.multiprocess": True,
+            "wsgi.run_once": False,
+            "wsgi.input_terminated": True,
+            "wsgi.file_wrapper": FileWrapper,
+        }
+
+    def begin(self):
+        pass
+
+    def end(self):
+        pass
+
+    def answer(self, request):
+        exchange = Exchange(self._requests, request)
+        try:
+            self._serve(exchange, request)
+        except ClientGone:
+            pass
+        except SystemExit:
+            self._requests.retire(request)
+            if not exchange.is_sent:
+                exchange.fail("the application called sys.exit before it answered\n")
+        except BaseException as error:
+            try:
+                exchange.fail(report_of(error))
+            except ClientGone:
+                pass
+        finally:
+            exchange.request = None
+
+    def _serve(self, exchange, request):
+        environ = read_params(self._requests, request, self._prefix)
+        environ.update(self._constant)
+        environ["wsgi.url_scheme"] = "https" if is_secure(environ) else "http"
+        environ["wsgi.input"] = Body(exchange.read_more)
+        environ["wsgi.errors"] = Errors(exchange)
+        exchange.is_head = environ["REQUEST_METHOD"] == "HEAD"
+        parts = self._application(environ, exchange.start_response)
+        try:
+            if isinstance(parts, (list, tuple)) and len(parts) > 0:
+                exchange.write_all(parts)
+            else:
+                for part in parts:
+                    if not exchange.write_now(part):
+                        break
+            exchange.end()
+        finally:
+            if hasattr(parts, "close"):
+                parts.close()

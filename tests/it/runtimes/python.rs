@@ -1,0 +1,232 @@
+//! How an application in Python is loaded, or is not, and how workers are forked from it.
+
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::{place_library, process, until};
+use std::fs;
+use std::process::Command;
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
+
+fn start(files: &[(&str, &str)], settings: &str, application: &str) -> (Daemon, tempfile::TempDir) {
+    place_library();
+    let root = directory();
+    make_writable(root.path());
+    for (name, text) in files {
+        fs::write(root.path().join(name), text).expect("write");
+    }
+    let application = application.replace("ROOT", &root.path().display().to_string());
+    let application = format!(
+        "runtime = \"wsgi\"\nroot = \"{}\"\n{application}",
+        root.path().display()
+    );
+    let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+    (daemon, root)
+}
+
+/// A daemon that stays although this pool's application can't be loaded.
+fn start_broken(files: &[(&str, &str)], application: &str) -> (Daemon, tempfile::TempDir) {
+    let (daemon, root) = start(
+        files,
+        "pm = \"ondemand\"\nmax_children = 2\ncatch_workers_output = true\n",
+        application,
+    );
+    let mut client = daemon.client("www");
+    let params = crate::support::fcgi::Params::get(&daemon.dir, "x", "");
+    client.send(&params, b"").expect("send");
+    (daemon, root)
+}
+
+#[test]
+fn what_can_not_be_loaded_is_told_and_tried_again() {
+    let app = "def application(environ, start): pass\n";
+    for (name, source, application, lines) in [
+        (
+            "other.py",
+            "",
+            "",
+            vec!["none of passenger_wsgi.py, wsgi.py, app.py is in"],
+        ),
+        (
+            "wsgi.py",
+            "import a_module_that_is_missing\n",
+            "",
+            vec![
+                "line 1, in <module>",
+                "ModuleNotFoundError: No module named 'a_module_that_is_missing'",
+            ],
+        ),
+        (
+            "wsgi.py",
+            "def application(:\n",
+            "",
+            vec!["def application(:", "SyntaxError: invalid syntax"],
+        ),
+        (
+            "wsgi.py",
+            "nothing = 1\n",
+            "",
+            vec!["has nothing callable that is named application or app"],
+        ),
+        (
+            "wsgi.py",
+            app,
+            "entry = \"wsgi:other\"\n",
+            vec!["nothing callable that is named other; name it in application.entry, as wsgi:NAME"],
+        ),
+        (
+            "wsgi.py",
+            app,
+            "interpreter = \"ROOT/wsgi.py\"\n",
+            vec!["wsgi.py: Permission denied (os error 13); see application.interpreter"],
+        ),
+        (
+            "wsgi.py",
+            "import sys\nsys.exit('configuration missing')\n",
+            "",
+            vec!["SystemExit: configuration missing"],
+        ),
+    ] {
+        let (daemon, _root) = start_broken(&[(name, source)], application);
+        let told = lines[0].to_owned();
+        for line in lines {
+            daemon.wait_for(line);
+        }
+        let log = daemon.log();
+        for own in ["forkyard/load.py", "forkyard/preload.py", "frozen importlib"] {
+            assert!(
+                !log.contains(own),
+                "{own} is nothing that its author wrote:\n{log}"
+            );
+        }
+        // Once more, after the back-off.
+        daemon.wait_for_count(&told, 2);
+    }
+}
+
+const HOOKS: &str = r#"
+import os, forkyard
+told = []
+os.register_at_fork(before=lambda: told.append("os before"), after_in_child=lambda: told.append("os after"))
+
+@forkyard.before_fork
+def before():
+    told.append("before")
+
+@forkyard.after_fork
+def after():
+    told.append("after")
+
+def application(environ, start):
+    start("200 OK", [("Content-Type", "text/plain")])
+    return [", ".join(told).encode()]
+"#;
+
+#[test]
+fn functions_around_the_fork_are_called() {
+    let (daemon, _root) = start(&[("wsgi.py", HOOKS)], STATIC, "");
+    let body = daemon.get("www", "x").body();
+    assert_eq!(body, "before, os before, os after, after");
+}
+
+#[test]
+fn a_worker_whose_function_after_the_fork_fails_is_given_up() {
+    let source = HOOKS.replace("told.append(\"after\")", "raise OSError('no database')");
+    let (daemon, _root) = start_broken(&[("wsgi.py", &source)], "");
+    daemon.wait_for("OSError: no database");
+    daemon.wait_for("exited with code 70");
+}
+
+const THREADS: &str = r#"
+import threading, time, os
+def run():
+    while True:
+        time.sleep(60)
+threading.Thread(target=run, name="reporter", daemon=True).start()
+def application(environ, start):
+    start("200 OK", [("Content-Type", "text/plain")])
+    return [f"{threading.active_count()} {os.getppid()}".encode()]
+"#;
+
+#[test]
+fn threads_of_a_loading_application_are_warned_of_and_forked_with_care() {
+    let (daemon, _root) = start(&[("wsgi.py", THREADS)], STATIC, "");
+    daemon.wait_for("the application has started threads while it was loaded (reporter)");
+    assert_eq!(daemon.get("www", "x").body(), format!("1 {}", daemon.pid()));
+    assert_eq!(daemon.wait_for_workers("www", 1).len(), 1);
+}
+
+const WHERE: &str = r#"
+import sys, os
+def application(environ, start):
+    start("200 OK", [("Content-Type", "text/plain")])
+    return [f"{sys.prefix} {sys.flags.dev_mode} {os.getuid()} {sorted(k for k in os.environ if 'FORKYARD' in k)}".encode()]
+"#;
+
+/// A site's own interpreter runs the site's code as it starts: never as root.
+#[test]
+fn a_virtual_environment_is_found_and_entered_as_the_pools_user() {
+    let make = |root: &std::path::Path, name: &str| {
+        let place = root.join(name);
+        let made = Command::new("/usr/bin/python3")
+            .args(["-m", "venv", "--without-pip"])
+            .arg(&place)
+            .status();
+        assert!(made.expect("python3-venv").success());
+        let packages = fs::read_dir(place.join("lib"))
+            .expect("lib")
+            .next()
+            .expect("python3.x")
+            .expect("entry");
+        let start = format!(
+            "import os; open('{}/started', 'w').write(str(os.getuid()))",
+            root.display()
+        );
+        fs::write(packages.path().join("site-packages/start.pth"), start).expect("write");
+        place
+    };
+    place_library();
+    for (name, interpreter) in [("env", true), ("venv", false), (".venv", false)] {
+        let root = directory();
+        make_writable(root.path());
+        fs::write(root.path().join("wsgi.py"), WHERE).expect("write");
+        let place = make(root.path(), name);
+        let mut application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", root.path().display());
+        if interpreter {
+            application += &format!("interpreter = \"{}/bin/python\"\n", place.display());
+        }
+        let daemon = Daemon::start(|dir| pool(dir, "www", STATIC, &application));
+        let body = daemon.get("www", "x").body();
+        let words: Vec<&str> = body.split(' ').collect();
+        assert_eq!(words[0], place.display().to_string());
+        let started = fs::read_to_string(root.path().join("started")).expect("started");
+        assert_eq!(started, words[2], "the interpreter was started by another user");
+        if crate::support::is_root() {
+            assert_ne!(started, "0");
+        }
+        assert_eq!(words[3], "[]");
+    }
+}
+
+#[test]
+fn what_an_application_prints_is_logged() {
+    let source = "import sys\nprint('while loading')\ndef application(environ, start):\n    print('in a worker')\n    \
+                  sys.stderr.write('an error\\n')\n    start('200 OK', [])\n    return [b'x']\n";
+    let (daemon, _root) = start(&[("wsgi.py", source)], STATIC, "");
+    daemon.get("www", "x");
+    daemon.wait_for("an error");
+    daemon.wait_for("while loading");
+    daemon.wait_for("in a worker");
+}
+
+#[test]
+fn a_worker_goes_on_without_its_preloader() {
+    let (daemon, _root) = start(&[("wsgi.py", WHERE)], STATIC, "");
+    assert!(daemon.get("www", "x").text().contains("200 OK"));
+    for preloader in daemon.preloaders("www") {
+        process::signal(preloader, nix::sys::signal::Signal::SIGKILL);
+        until("the preloader's end", || {
+            (!process::runs(preloader)).then_some(())
+        });
+    }
+    assert!(daemon.get("www", "x").text().contains("200 OK"));
+}

@@ -1,0 +1,370 @@
+//! Applications on Django, Flask and Starlette, as Debian has them, behind nginx, with curl as the browser.
+
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::nginx::{Nginx, curl};
+use crate::support::{is_root, place_library};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+pub(super) struct Site {
+    pub(super) daemon: Daemon,
+    pub(super) nginx: Nginx,
+    pub(super) root: tempfile::TempDir,
+}
+
+impl Site {
+    /// `prepare` fills the application's directory; ROOT and SOCKET in nginx's `extra` locations are replaced.
+    pub(super) fn start(
+        interface: &str,
+        prepare: impl FnOnce(&Path),
+        settings: &str,
+        application: &str,
+        extra: &str,
+    ) -> Site {
+        place_library();
+        let root = directory();
+        make_writable(root.path());
+        prepare(root.path());
+        let application = format!(
+            "runtime = \"{interface}\"\nroot = \"{}\"\n{application}",
+            root.path().display()
+        );
+        let settings = format!("pm = \"static\"\nmax_children = 3\ncatch_workers_output = true\n{settings}");
+        let daemon = Daemon::start(|dir| pool(dir, "www", &settings, &application));
+        let locations = format!(
+            "{extra}\nlocation / {{ include /etc/nginx/fastcgi_params; fastcgi_param HTTP_HOST $http_host; \
+             fastcgi_pass unix:SOCKET; }}"
+        );
+        let locations = locations
+            .replace("ROOT", &root.path().display().to_string())
+            .replace("SOCKET", &daemon.socket("www").display().to_string());
+        let nginx = Nginx::start(&locations, "");
+        Site { daemon, nginx, root }
+    }
+
+    /// curl with this site's cookies.
+    fn browse(&self, path: &str, arguments: &[&str]) -> String {
+        let jar = self.root.path().join("cookies").display().to_string();
+        let url = self.nginx.url(path);
+        let mut all = vec![
+            "--cookie",
+            &jar,
+            "--cookie-jar",
+            &jar,
+            "--include",
+            "--compressed",
+        ];
+        all.extend(arguments);
+        all.push(&url);
+        curl(&all)
+    }
+
+    fn cookie(&self, name: &str) -> String {
+        let jar = fs::read_to_string(self.root.path().join("cookies")).expect("cookies");
+        let line = jar
+            .lines()
+            .find(|line| line.split('\t').nth(5) == Some(name))
+            .expect(name);
+        line.rsplit('\t').next().expect("a value").to_owned()
+    }
+}
+
+fn manage(root: &Path, arguments: &[&str]) {
+    let output = Command::new("/usr/bin/python3")
+        .arg("manage.py")
+        .args(arguments)
+        .env("DJANGO_SUPERUSER_PASSWORD", "correct horse")
+        .current_dir(root)
+        .output()
+        .expect("python3-django");
+    assert!(
+        output.status.success(),
+        "manage.py {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn django(root: &Path) {
+    let made = Command::new("/usr/bin/python3")
+        .args(["-m", "django", "startproject", "shop", "."])
+        .current_dir(root)
+        .status();
+    assert!(made.expect("python3-django").success());
+    let settings = root.join("shop/settings.py");
+    let text = fs::read_to_string(&settings).expect("settings.py");
+    let text = text.replace("ALLOWED_HOSTS = []", "ALLOWED_HOSTS = ['127.0.0.1']")
+        + "\nSTATIC_ROOT = BASE_DIR / 'static'\nDEBUG = False\n";
+    fs::write(settings, text).expect("settings.py");
+    manage(root, &["migrate"]);
+    manage(root, &["collectstatic", "--noinput"]);
+    manage(
+        root,
+        &[
+            "createsuperuser",
+            "--noinput",
+            "--username",
+            "admin",
+            "--email",
+            "admin@example.org",
+        ],
+    );
+    if is_root() {
+        let owned = Command::new("chown").args(["-R", "www-data:"]).arg(root).status();
+        assert!(owned.expect("chown").success());
+    }
+}
+
+const STATIC: &str = "location /static/ { alias ROOT/static/; }";
+
+fn administer(site: &Site) {
+    let page = site.browse("/admin/", &[]);
+    assert!(
+        page.contains("302 Found") && page.contains("/admin/login/"),
+        "{page}"
+    );
+    let page = site.browse("/admin/login/?next=/admin/", &[]);
+    assert!(
+        page.contains("200 OK") && page.contains("csrfmiddlewaretoken"),
+        "{page}"
+    );
+    let refused = site.browse("/admin/login/", &["-d", "username=admin&password=correct+horse"]);
+    assert!(refused.contains("403 Forbidden"), "without its token: {refused}");
+    let token = format!("csrfmiddlewaretoken={}", site.cookie("csrftoken"));
+    let form = [
+        "-d",
+        &token,
+        "-d",
+        "username=admin",
+        "-d",
+        "next=/admin/",
+        "-d",
+        "password=correct horse",
+    ];
+    let page = site.browse("/admin/login/", &form);
+    assert!(page.contains("302 Found"), "{page}");
+    let page = site.browse("/admin/", &[]);
+    assert!(page.contains("Site administration"), "{page}");
+    let token = format!("csrfmiddlewaretoken={}", site.cookie("csrftoken"));
+    let page = site.browse("/admin/auth/group/add/", &["-d", &token, "-d", "name=Gärtner"]);
+    assert!(page.contains("302 Found"), "{page}");
+    let page = site.browse("/admin/auth/group/", &[]);
+    assert!(
+        page.contains("was added successfully") && page.contains("Gärtner"),
+        "{page}"
+    );
+    let style = site.browse("/static/admin/css/base.css", &[]);
+    assert!(style.contains("200 OK") && style.contains("DJANGO Admin styles"));
+    let missing = site.browse("/nowhere/", &[]);
+    assert!(missing.contains("404 Not Found"), "{missing}");
+    let log = site.daemon.log();
+    assert!(!log.contains("Traceback"), "{log}");
+}
+
+#[test]
+fn djangos_administration_works() {
+    administer(&Site::start(
+        "wsgi",
+        django,
+        "",
+        "entry = \"shop.wsgi\"\n",
+        STATIC,
+    ));
+}
+
+#[test]
+fn djangos_administration_works_by_asgi() {
+    administer(&Site::start(
+        "asgi",
+        django,
+        "",
+        "entry = \"shop.asgi\"\n",
+        STATIC,
+    ));
+}
+
+const FLASK: &str = r#"
+from flask import Flask, request, session, url_for, Response, redirect
+
+app = Flask(__name__)
+app.secret_key = "not one"
+
+@app.route("/count")
+def count():
+    session["count"] = session.get("count", 0) + 1
+    return f"visit {session['count']}"
+
+@app.route("/upload", methods=["POST"])
+def upload():
+    file = request.files["file"]
+    data = file.read()
+    return {"name": file.filename, "size": len(data), "same": data == bytes([7]) * len(data), "word": request.form["word"]}
+
+@app.route("/stream")
+def stream():
+    return Response((f"line {n}\n" for n in range(1000)), mimetype="text/plain")
+
+@app.route("/where/<name>")
+def where(name):
+    return redirect(url_for("count", from_=name, _external=True))
+
+@app.route("/fails")
+def fails():
+    raise KeyError("on purpose")
+"#;
+
+#[test]
+fn a_flask_application_keeps_sessions_and_takes_files() {
+    let write = |root: &Path| fs::write(root.join("app.py"), FLASK).expect("write");
+    let site = Site::start("wsgi", write, "", "", "");
+    assert!(site.browse("/count", &[]).ends_with("visit 1"));
+    assert!(site.browse("/count", &[]).ends_with("visit 2"));
+    let file = site.root.path().join("file.bin");
+    fs::write(&file, vec![7; 5_000_000]).expect("write");
+    let part = format!("file=@{}", file.display());
+    let page = site.browse("/upload", &["-F", &part, "-F", "word=grün"]);
+    assert!(
+        page.contains("\"size\":5000000") && page.contains("\"same\":true"),
+        "{page}"
+    );
+    assert!(page.contains("file.bin") && page.contains("gr\\u00fcn"), "{page}");
+    assert_eq!(site.browse("/stream", &[]).matches("line ").count(), 1000);
+    let url = site.nginx.url("/count?from_=b%C3%A4r");
+    let page = site.browse("/where/b%C3%A4r", &[]);
+    assert!(page.contains(&format!("Location: {url}")), "{page}");
+    let page = site.browse("/fails", &[]);
+    assert!(page.contains("500 INTERNAL SERVER ERROR"), "{page}");
+    site.daemon.wait_for("KeyError: 'on purpose'");
+}
+
+const FASTAPI: &str = r#"
+import asyncio, hashlib, os
+from fastapi import FastAPI, Request, BackgroundTasks
+from starlette.responses import StreamingResponse, PlainTextResponse
+
+app = FastAPI()
+here = os.path.dirname(os.path.abspath(__file__))
+started = []
+
+def mark(name):
+    open(os.path.join(here, name), "w").close()
+
+@app.on_event("startup")
+async def startup():
+    started.append(os.getpid())
+
+@app.on_event("shutdown")
+async def shutdown():
+    mark(f"shutdown.{os.getpid()}")
+
+@app.get("/started")
+def is_started():
+    return {"here": started == [os.getpid()]}
+
+@app.get("/items/{name}")
+async def item(name: str, q: int = 0):
+    await asyncio.sleep(0)
+    return {"name": name, "q": q}
+
+@app.post("/sum")
+async def total(request: Request):
+    digest, size = hashlib.md5(), 0
+    async for part in request.stream():
+        digest.update(part)
+        size += len(part)
+    return PlainTextResponse(f"{size} {digest.hexdigest()}")
+
+@app.get("/stream")
+async def stream():
+    async def parts():
+        yield "first\n"
+        while not os.path.exists(os.path.join(here, "go")):
+            await asyncio.sleep(0.005)
+        yield "second\n"
+    return StreamingResponse(parts())
+
+@app.get("/endless")
+async def endless():
+    async def parts():
+        try:
+            yield "begun\n"
+            await asyncio.sleep(3600)
+        finally:
+            mark("left")
+    return StreamingResponse(parts())
+
+async def later():
+    while not os.path.exists(os.path.join(here, "answered")):
+        await asyncio.sleep(0.005)
+    mark("later")
+
+@app.get("/background")
+async def background(tasks: BackgroundTasks):
+    tasks.add_task(later)
+    return "soon"
+
+@app.get("/fails")
+async def fails():
+    raise KeyError("on purpose")
+"#;
+
+#[test]
+fn a_fastapi_application_streams_both_ways_and_notices_who_leaves() {
+    use super::wsgi::{open, read_until};
+    let write = |root: &Path| fs::write(root.join("main.py"), FASTAPI).expect("write");
+    let unbuffered = "fastcgi_buffering off; fastcgi_request_buffering off;";
+    let site = Site::start("asgi", write, "", "", unbuffered);
+    assert!(site.browse("/started", &[]).ends_with("{\"here\":true}"));
+    assert!(
+        site.browse("/items/b%C3%A4r?q=7", &[])
+            .ends_with("{\"name\":\"bär\",\"q\":7}")
+    );
+    assert!(
+        site.browse("/items/x?q=no", &[])
+            .contains("422 Unprocessable Entity")
+    );
+    let file = site.root.path().join("body");
+    fs::write(&file, vec![7; 3_000_000]).expect("write");
+    let data = format!("@{}", file.display());
+    let plain = site.browse("/sum", &["--data-binary", &data]);
+    let sum = plain.lines().last().expect("a sum").to_owned();
+    assert!(sum.starts_with("3000000 "), "{plain}");
+    let headers = ["-H", "Transfer-Encoding: chunked", "-H", "Content-Length:"];
+    let chunked = site.browse("/sum", &[&["--data-binary", &data], &headers[..]].concat());
+    assert!(chunked.ends_with(&sum), "{chunked}");
+
+    let mut client = open(site.nginx.port, "/stream");
+    read_until(&mut client, "first\n");
+    fs::write(site.root.path().join("go"), "").expect("write");
+    read_until(&mut client, "second\n");
+
+    let exists = |name: &str| site.root.path().join(name).exists();
+    let mut client = open(site.nginx.port, "/endless");
+    read_until(&mut client, "begun\n");
+    drop(client);
+    crate::support::until("the application to notice", || exists("left").then_some(()));
+
+    // The answer comes before its background task ends.
+    assert!(site.browse("/background", &[]).ends_with("\"soon\""));
+    assert!(!exists("later"));
+    fs::write(site.root.path().join("answered"), "").expect("write");
+    crate::support::until("the background task", || exists("later").then_some(()));
+
+    assert!(site.browse("/fails", &[]).contains("500 Internal Server Error"));
+    site.daemon.wait_for("KeyError: 'on purpose'");
+    let workers = site.daemon.wait_for_workers("www", 3);
+    site.daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    for worker in workers {
+        let name = format!("shutdown.{worker}");
+        crate::support::until(&name, || exists(&name).then_some(()));
+    }
+}
+
+#[test]
+fn a_lifespan_that_fails_gives_the_worker_up() {
+    let source = FASTAPI.replace("started.append(os.getpid())", "raise OSError('no broker')");
+    let write = |root: &Path| fs::write(root.join("main.py"), source).expect("write");
+    let site = Site::start("asgi", write, "", "", "");
+    site.daemon.wait_for("OSError: no broker");
+    site.daemon.wait_for("exited with code 70");
+}
