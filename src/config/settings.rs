@@ -167,6 +167,7 @@ pub const SETTINGS: &[Setting] = &[
     row(Php, "start_timeout", "", "duration, not 0", r#"`"30s"`"#, "how long PHP may take to start", "not there"),
     row(Php, "warm_up", "", "number, 0 to 1000", "`100`", "at a reload, how many of the scripts that the old workers ran most are compiled before the new ones serve; 0: none", "not there"),
     row(Php, "warm_up_time", "", "duration, not 0", r#"`"5s"`"#, "the most time for that", "not there"),
+    row(Php, "preloader", "", r#"`"own"`, `"shared"`, `"shared:NAME"`"#, r#"`"own"`"#, "a preloader, and so an OPcache, of the pool's own, or [shared](process-management.md#pools-that-share-a-preloader) with the other pools that write the same here", "all pools share one"),
     row(Php, "php_value", "php_value", "table", "`{}`", "php.ini settings that scripts may change", ""),
     row(Php, "php_flag", "", "table", "`{}`", "the same, for flags", "`php_flag[…]`"),
     row(Php, "php_admin_value", "php_admin_value", "table", "`{}`", "php.ini settings that scripts may not change", ""),

@@ -193,6 +193,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         start_timeout: Duration::from_secs(60),
         warm_up: 0,
         warm_up_time: Duration::ZERO,
+        preloading: forkyard::config::Preloading::Own,
     };
     let pool = Pool {
         title: "forkyard".to_owned(),
