@@ -32,6 +32,25 @@ pub fn group(pool: &Pool) -> Option<&str> {
     }
 }
 
+/// A preloader's name in titles and log lines: its pool's, or, if it is shared, the group's and the pools'.
+pub fn label<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> String {
+    let mut word = None;
+    let names: Vec<&str> = pools
+        .into_iter()
+        .map(|pool| {
+            if let Application::Php(php) = &pool.application {
+                word = group(pool).map(|_| php.preloading.word());
+            }
+            pool.name.as_str()
+        })
+        .collect();
+    let names = names.join("+");
+    match word {
+        Some(word) => format!("{word} {names}"),
+        None => names,
+    }
+}
+
 /// What a process that is shared is made from: the pool without all that is its own. Equal for pools that can share.
 pub fn common(pool: &Pool) -> Pool {
     let Pool {

@@ -10,6 +10,7 @@ mod emergency;
 mod faults;
 mod kept;
 mod logs;
+mod preloader_shared;
 mod processes;
 mod protocol;
 mod reload;

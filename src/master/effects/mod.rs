@@ -13,6 +13,7 @@ mod renewal;
 mod reporter;
 mod said;
 mod say;
+mod shared;
 mod slow;
 mod sources;
 mod totals;
@@ -56,6 +57,8 @@ pub(super) struct Edge {
     generations: HashMap<GenerationId, Generation>,
     workers: HashMap<WorkerId, WorkerEdge>,
     reporters: HashMap<PoolId, reporter::ReporterEdge>,
+    /// Preloaders by pid.
+    preloaders: HashMap<i32, preloader::Preloader>,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
     /// Children that ended before their preloader had said that it made them.
@@ -64,8 +67,8 @@ pub(super) struct Edge {
     deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     last_words: HashMap<GenerationId, VecDeque<String>>,
-    /// Whose preloader was asked which scripts were run most, and for whom.
-    asked: HashMap<GenerationId, GenerationId>,
+    /// Which preloader was asked which scripts were run most, and for which other.
+    asked: HashMap<i32, i32>,
     control: control::Control,
     /// The last reload, as long as it is not done.
     reload: Option<reloads::Reload>,
@@ -75,6 +78,8 @@ pub(super) struct Edge {
     pub(super) inherited: Inherited,
     next_pool: u32,
     next_generation: u32,
+    /// How often a configuration was prepared.
+    reloads: u64,
     /// What happened while actions were performed.
     pub(super) happened: VecDeque<Event>,
     pub(super) outcome: Option<super::action::Outcome>,
@@ -100,7 +105,7 @@ struct WorkerEdge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Worker(WorkerId),
-    Preloader(GenerationId),
+    Preloader,
     Reporter(PoolId),
     /// A process that writes down what the worker with this pid is busy with.
     Tracer(i32),
@@ -127,6 +132,7 @@ impl Edge {
             generations: HashMap::new(),
             workers: HashMap::new(),
             reporters: HashMap::new(),
+            preloaders: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),
@@ -139,6 +145,7 @@ impl Edge {
             inherited: Inherited::from_environment(),
             next_pool: 0,
             next_generation: 0,
+            reloads: 0,
             happened: VecDeque::new(),
             outcome: None,
         }

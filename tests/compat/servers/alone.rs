@@ -99,6 +99,7 @@ impl Alone {
         let begin = Command::Begin {
             kit: kit.settings.clone(),
             warms_up: false,
+            shared: None,
         };
         match server.ask(&begin, &kit.descriptors()) {
             Answer::Ready { version, .. } if version.starts_with("8.2.") => Ok(server),
@@ -131,7 +132,14 @@ impl Alone {
             retire: theirs,
             output: None,
         };
-        match self.ask(&Command::Spawn { worker, slot }, &seat.descriptors()) {
+        match self.ask(
+            &Command::Spawn {
+                worker,
+                slot,
+                generation: None,
+            },
+            &seat.descriptors(),
+        ) {
             Answer::Ok { worker: same, pid } if same == worker => {
                 self.workers.push(Worker { pid, _retire: ours });
             }
