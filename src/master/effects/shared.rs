@@ -177,9 +177,11 @@ impl Edge {
             return;
         };
         let others = preloader.members.staying.iter().any(|member| *member != id);
+        let leaves = preloader.members.leaving.contains(&id);
         let signal = match force {
-            Force::Ask if others => {
-                if preloader.members.staying.remove(&id) {
+            Force::Ask | Force::Terminate if others => {
+                if !leaves {
+                    preloader.members.staying.remove(&id);
                     preloader.members.leaving.insert(id);
                     preloader.send_plain(&Command::Forget {
                         generation: u64::from(id.0),
@@ -187,20 +189,15 @@ impl Edge {
                 }
                 return;
             }
+            // The process has not answered for long. Whether that is good enough for the others is theirs to say.
+            Force::Kill if others && leaves => {
+                self.detach(id, Exit::Code(0));
+                return;
+            }
             Force::Ask => {
                 preloader.is_ending = true;
                 // The channel itself stays open until the process is reaped: answers may still be under way.
                 let _ = shutdown(preloader.channel.as_raw_fd(), Shutdown::Write);
-                return;
-            }
-            // It does not wait for the process' word any longer.
-            Force::Terminate if others => {
-                if preloader.members.staying.contains(&id) {
-                    preloader.send_plain(&Command::Forget {
-                        generation: u64::from(id.0),
-                    });
-                }
-                self.detach(id, Exit::Code(0));
                 return;
             }
             Force::Terminate => Signal::SIGTERM,
