@@ -115,7 +115,6 @@ pub fn common(pool: &Pool) -> Pool {
         decorate_workers_output: false,
         reload,
         access: None,
-        without_effect: Vec::new(),
         application: match &pool.application {
             Application::Php(php) => Application::Php(common_php(php)),
             other => other.clone(),

@@ -1,19 +1,20 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{ApplyError, Edge, Extent, Handlers, SIGNALS, Source, Totals};
-use super::event::Event;
+use super::effects::{Edge, Extent, Handlers, RunError, SIGNALS, Source, Totals, UpgradeError};
+use super::event::{Event, Wanted};
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
 use crate::control::protocol::{Answer, Complaint, Request};
-use crate::listen::ListenError;
+use crate::estate::document::Stopping;
+use crate::estate::{self, Heritage};
 use crate::logs::Log;
+use crate::sys::invocation::Invocation;
 use crate::sys::notify::{self, Notifier};
-use crate::sys::{self, clock, fd, process, title};
+use crate::sys::{self, clock, fd, invocation, process, title};
 use crate::tick::Tick;
 use mio::{Events, Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
-use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,57 +23,6 @@ use std::time::Duration;
 const EVENTS: usize = 256;
 /// Orders carried out between two looks at everything else.
 const ORDERS: usize = 16;
-
-/// Why the daemon did not start, or ended.
-#[derive(Debug)]
-pub enum RunError {
-    /// The configuration can't be applied.
-    Apply(ApplyError),
-    /// The log can't be opened.
-    Log(crate::logs::LogError),
-    /// A system call failed.
-    System(sys::Error),
-    /// The pid file can't be written.
-    Pid(PathBuf, io::Error),
-    /// The control socket can't be had.
-    Control(ListenError),
-    /// Not one worker could be made at the start.
-    NoWorker,
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Apply(error) => error.fmt(f),
-            RunError::Log(error) => error.fmt(f),
-            RunError::System(error) => error.fmt(f),
-            RunError::Pid(path, error) => {
-                write!(f, "Unable to create the PID file ({}): {error}", path.display())
-            }
-            RunError::Control(error) => write!(f, "control: {error}"),
-            RunError::NoWorker => f.write_str("no worker could be made"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RunError::Apply(error) => Some(error),
-            RunError::Log(error) => Some(error),
-            RunError::System(error) => Some(error),
-            RunError::Pid(_, error) => Some(error),
-            RunError::Control(error) => Some(error),
-            RunError::NoWorker => None,
-        }
-    }
-}
-
-impl From<sys::Error> for RunError {
-    fn from(error: sys::Error) -> RunError {
-        RunError::System(error)
-    }
-}
 
 fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System(sys::Error::from_io(call, "", &error))
@@ -127,6 +77,18 @@ pub fn run(
     libexec: &Path,
     ready: impl FnOnce(),
 ) -> Result<(), RunError> {
+    run_with(config, handlers, persona, libexec, estate::collect(), ready)
+}
+
+/// As [`run`], with what the master before this one has left.
+pub(crate) fn run_with(
+    config: Config,
+    handlers: Handlers,
+    persona: Persona,
+    libexec: &Path,
+    heritage: Heritage,
+    ready: impl FnOnce(),
+) -> Result<(), RunError> {
     title::prepare();
     let log = Log::install();
     log.follow(&config.global).map_err(RunError::Log)?;
@@ -141,7 +103,7 @@ pub fn run(
     poll.registry()
         .register(&mut signals, SIGNALS, Interest::READABLE)
         .map_err(system("epoll_ctl"))?;
-    // php-fpm blocks some before it executes its successor.
+    // php-fpm blocks some before it executes its successor, and we all of them: none came before there was a handler.
     sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
@@ -150,12 +112,37 @@ pub fn run(
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
     // What was said to this process is not said to those that it starts.
+    let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);
-    process::forget_variables(&fd::LISTEN_VARIABLES);
     let names = crate::listen::fpm_variables();
+    let (before, stored) = (heritage.config.clone(), heritage.stored.clone());
+    let stopping = heritage.document.as_ref().and_then(|document| document.stopping);
+    let adopted = edge.adopt(heritage, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    let (wanted, _) = edge.prepare(config, Extent::All).map_err(RunError::Apply)?;
-    edge.open_control(control.as_deref()).map_err(RunError::Control)?;
+    let mut manager = Manager::default();
+    if let Some(adopted) = &adopted {
+        let mut actions = Vec::new();
+        manager.handle(Event::Adopt(adopted.clone()), clock::now(), &mut actions);
+        edge.todo.extend(actions);
+    }
+    if let Some(store) = store {
+        edge.open_store(store, &stored, &manager);
+    }
+    let (wanted, _) = match edge.prepare(config, Extent::All) {
+        Ok(wanted) => wanted,
+        Err(error) => match before.filter(|_| adopted.is_some()) {
+            Some(before) => {
+                log::error!("the configuration can't be applied, the one before it stays in force: {error}");
+                edge.prepare(before, Extent::All).map_err(RunError::Apply)?
+            }
+            None => return Err(RunError::Apply(error)),
+        },
+    };
+    match edge.open_control(control.as_deref()) {
+        Ok(()) => {}
+        Err(error) if adopted.is_some() => log::error!("{error}"),
+        Err(error) => return Err(RunError::Control(error)),
+    }
     edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
@@ -166,7 +153,7 @@ pub fn run(
         poll,
         signals,
         edge,
-        manager: Manager::default(),
+        manager,
         watchdog: notifier
             .as_ref()
             .and_then(|notifier| notifier.watchdog)
@@ -175,8 +162,9 @@ pub fn run(
         notifier,
         reload: persona.reload,
         actions: Vec::new(),
+        stopping,
     };
-    master.tell(Event::Apply(wanted));
+    master.begin(wanted);
     log::info!("ready to handle connections");
     ready();
     master.tell_ready();
@@ -184,6 +172,7 @@ pub fn run(
     let outcome = master.serve();
     master.edge.end_reporters();
     master.edge.remove_socket_files();
+    master.edge.clear_store();
     master.edge.remove_control_file();
     if let Some(path) = &pid_file {
         let _ = std::fs::remove_file(path);
@@ -297,9 +286,27 @@ struct Master {
     bulletin: Option<Bulletin>,
     reload: ReadConfig,
     actions: Vec<super::action::Action>,
+    /// The daemon is ending.
+    stopping: Option<Stopping>,
 }
 
 impl Master {
+    /// Performs what follows from what was taken over, then applies the configuration; or goes on ending.
+    fn begin(&mut self, wanted: Wanted) {
+        for action in std::mem::take(&mut self.edge.todo) {
+            self.edge.perform(action);
+        }
+        // Whoever ended while one program took the other's place was announced to neither.
+        self.edge.reap();
+        self.settle();
+        match self.stopping {
+            None => {}
+            Some(Stopping::Finish) => self.tell(Event::Finish),
+            Some(Stopping::Terminate) => self.tell(Event::Terminate),
+        }
+        self.tell(Event::Apply(wanted));
+    }
+
     fn serve(&mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS);
         let mut again: Vec<Source> = Vec::new();
@@ -313,6 +320,8 @@ impl Master {
                     super::action::Outcome::NoWorkerAtStart => Err(RunError::NoWorker),
                 };
             }
+            self.continue_upgrade();
+            self.edge.save(&self.manager, self.stopping);
             let timeout = if again.is_empty() && !self.edge.has_orders() {
                 self.timeout()
             } else {
@@ -412,6 +421,7 @@ impl Master {
             watchdog,
             bulletin,
             self.edge.reporters_deadline(),
+            self.edge.upgrade_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -447,11 +457,13 @@ impl Master {
                 SIGTERM | SIGINT => {
                     log::info!("Terminating ...");
                     self.tell_stopping();
+                    self.stopping = Some(Stopping::Terminate);
                     self.tell(Event::Terminate);
                 }
                 SIGQUIT => {
                     log::info!("Finishing ...");
                     self.tell_stopping();
+                    self.stopping.get_or_insert(Stopping::Finish);
                     self.tell(Event::Finish);
                 }
                 SIGUSR1 => {
@@ -462,10 +474,14 @@ impl Master {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();
                     }
-                    if let Err(answer) = self.reload(Extent::Changed, None) {
-                        log::debug!("{answer:?}");
+                    if invocation::get().is_some_and(Invocation::is_replaced) {
+                        self.upgrade();
+                    } else {
+                        if let Err(answer) = self.reload(Extent::Changed, None) {
+                            log::debug!("{answer:?}");
+                        }
+                        self.tell_ready();
                     }
-                    self.tell_ready();
                 }
                 SIGCHLD => {
                     self.edge.reap();
@@ -475,6 +491,51 @@ impl Master {
                 _ => log::info!("SIGHUP is ignored; SIGUSR2 reloads"),
             }
         }
+    }
+
+    /// Lets the program that is on disk now take this one's place, if it can: it tries first. The reload that goes with
+    /// it happens either way, in the new program or in this one.
+    pub(crate) fn upgrade(&mut self) {
+        if self.stopping.is_some() {
+            return log::info!("the daemon is ending, there is no upgrade");
+        }
+        if self.edge.rehearsal.is_some() {
+            return log::info!("an upgrade is under way");
+        }
+        log::info!("the program was replaced, trying whether the new one can take over");
+        if let Err(error) = self.edge.rehearse(&self.manager, self.stopping) {
+            self.upgrade_failed(&error);
+        }
+    }
+
+    fn continue_upgrade(&mut self) {
+        let error = match self.edge.continue_upgrade() {
+            None => return,
+            Some(Err(error)) => error,
+            Some(Ok(())) => {
+                // A signal that this program has taken, and not acted upon, would be lost with it.
+                let mask = sys::signal::block_all();
+                self.take_signals();
+                if self.stopping.is_some() {
+                    return sys::signal::restore(&mask);
+                }
+                log::info!("the new program takes over");
+                self.edge.save(&self.manager, self.stopping);
+                let variables = self.notifier.as_ref().map_or(&[][..], Notifier::variables);
+                let error = self.edge.hand_over(&self.manager, self.stopping, variables);
+                sys::signal::restore(&mask);
+                error
+            }
+        };
+        self.upgrade_failed(&error);
+    }
+
+    fn upgrade_failed(&mut self, error: &UpgradeError) {
+        log::error!("the new program can't take over, this one goes on: {error}");
+        if let Err(answer) = self.reload(Extent::Changed, None) {
+            log::debug!("{answer:?}");
+        }
+        self.tell_ready();
     }
 
     /// Opens all logs anew, after they were moved away.

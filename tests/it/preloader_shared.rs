@@ -95,7 +95,9 @@ fn groups_with_names_are_apart() {
         until(label, || (daemon.preloaders(label).len() == 1).then_some(()));
     }
     // A worker that was just forked still has its preloader's title.
-    until("three preloaders", || (all_preloaders(&daemon).len() == 3).then_some(()));
+    until("three preloaders", || {
+        (all_preloaders(&daemon).len() == 3).then_some(())
+    });
 }
 
 #[test]

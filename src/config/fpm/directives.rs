@@ -52,8 +52,6 @@ pub enum Shown {
 pub enum Effect {
     /// What it does in php-fpm.
     Same,
-    /// It is read and checked, and nothing follows from it; the log says so.
-    NoneYet,
     /// It is about how php-fpm works inside; there is nothing to be done about it here.
     Needless,
 }
@@ -80,7 +78,7 @@ pub struct Directive {
 /// The stored number of a priority that is not set.
 pub(super) const NO_PRIORITY: i32 = 64;
 
-use Effect::{Needless, NoneYet, Same};
+use Effect::{Needless, Same};
 use Form::{Core, Facility, Flag, Level, List, Manager, Number, Text, Time};
 use Section::{Global, Pool};
 use Shown::{Never, Plain, Priority, Seconds};
@@ -205,7 +203,6 @@ pub fn render() -> String {
             };
             let effect = match directive.effect {
                 Same => "as in php-fpm",
-                NoneYet => "no effect yet",
                 Needless => "not needed",
             };
             let (name, meaning) = (directive.name, directive.meaning);

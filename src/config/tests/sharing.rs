@@ -17,7 +17,7 @@ fn two(own: &str, application: &str) -> String {
         )
     };
     let shared = "preloader = \"shared\"\n";
-    let application = if application.contains("preloader") {
+    let application = if application.contains("preloader =") {
         application.to_owned()
     } else {
         format!("{shared}{application}")
@@ -78,7 +78,7 @@ fn pools_that_differ_in_what_is_the_process_s_are_refused() {
         ("user = \"halfroot\"\ngroup = \"www-data\"\n", "", "user"),
         ("group = \"www-data\"\n", "", "group"),
         ("chroot = \"/srv/www\"\n", "", "chroot"),
-        ("clear_env = true\n", "", "clear_env"),
+        ("clear_env = false\n", "", "clear_env"),
         ("rlimit_files = 99\n", "", "rlimit_files"),
         ("process.priority = 3\n", "", "process.priority"),
         ("no_new_privs = true\n", "", "no_new_privs"),

@@ -5,7 +5,7 @@
 
 use super::{Launch, SCRIPT};
 use crate::config::{Interface, Wrapped};
-use crate::sys::{Error, fd};
+use crate::sys::{Error, memfile};
 use std::path::Path;
 
 /// The file of the C ABI, beside the daemon.
@@ -26,6 +26,6 @@ pub(super) fn launch(wrapped: &Wrapped, libexec: &Path) -> Result<Launch, Error>
     Ok(Launch {
         path: wrapped.interpreter.clone(),
         arguments,
-        script: Some(fd::nameless_file("forkyard-wrapper", source.as_bytes())?),
+        script: Some(memfile::sealed("forkyard-wrapper", source.as_bytes())?),
     })
 }
