@@ -206,30 +206,30 @@ pub fn conflicts(pools: &[&Pool]) -> Vec<Conflict> {
 
 /// The first key in which two pools differ that belongs to their process.
 fn difference(a: &Pool, b: &Pool) -> Option<&'static str> {
-    let rules: [(&str, fn(&Pool, &Pool) -> bool); 12] = [
-        ("user", |a, b| a.user == b.user),
-        ("group", |a, b| a.group == b.group),
-        ("chroot", |a, b| a.chroot == b.chroot),
-        ("clear_env", |a, b| a.clear_env == b.clear_env),
-        ("rlimit_files", |a, b| a.rlimit_files == b.rlimit_files),
-        ("rlimit_core", |a, b| a.rlimit_core == b.rlimit_core),
-        ("process.priority", |a, b| {
-            a.process_priority == b.process_priority
-        }),
-        ("process.dumpable", |a, b| {
-            a.process_dumpable == b.process_dumpable
-        }),
-        ("no_new_privs", |a, b| a.no_new_privs == b.no_new_privs),
-        ("reload", |a, b| a.reload == b.reload),
-        ("env.PHPRC", |a, b| variable(a, "PHPRC") == variable(b, "PHPRC")),
-        ("env.PHP_INI_SCAN_DIR", |a, b| {
-            variable(a, "PHP_INI_SCAN_DIR") == variable(b, "PHP_INI_SCAN_DIR")
-        }),
+    let is_same_variable = |name| variable(a, name) == variable(b, name);
+    let rules = [
+        ("user", a.user == b.user),
+        ("group", a.group == b.group),
+        ("chroot", a.chroot == b.chroot),
+        ("clear_env", a.clear_env == b.clear_env),
+        ("rlimit_files", a.rlimit_files == b.rlimit_files),
+        ("rlimit_core", a.rlimit_core == b.rlimit_core),
+        ("process.priority", a.process_priority == b.process_priority),
+        ("process.dumpable", a.process_dumpable == b.process_dumpable),
+        ("no_new_privs", a.no_new_privs == b.no_new_privs),
+        ("reload", a.reload == b.reload),
+        ("env.PHPRC", is_same_variable("PHPRC")),
+        ("env.PHP_INI_SCAN_DIR", is_same_variable("PHP_INI_SCAN_DIR")),
     ];
-    let own = rules.into_iter().find(|(_, is_same)| !is_same(a, b));
-    own.map(|(key, _)| key)
+    first_unlike(&rules)
         .or_else(|| confine_difference(&a.confine, &b.confine))
         .or_else(|| php_difference(php(a)?, php(b)?))
+}
+
+/// The first key that is not the same.
+fn first_unlike(rules: &[(&'static str, bool)]) -> Option<&'static str> {
+    let found = rules.iter().find(|(_, is_same)| !is_same);
+    found.map(|(key, _)| *key)
 }
 
 fn confine_difference(a: &Confine, b: &Confine) -> Option<&'static str> {
@@ -242,10 +242,7 @@ fn confine_difference(a: &Confine, b: &Confine) -> Option<&'static str> {
         ),
         ("confine.private_tmp", a.private_tmp == b.private_tmp),
     ];
-    rules
-        .into_iter()
-        .find(|(_, is_same)| !is_same)
-        .map(|(key, _)| key)
+    first_unlike(&rules)
 }
 
 fn php_difference(a: &Php, b: &Php) -> Option<&'static str> {
@@ -257,10 +254,7 @@ fn php_difference(a: &Php, b: &Php) -> Option<&'static str> {
         ("warm_up", a.warm_up == b.warm_up),
         ("warm_up_time", a.warm_up_time == b.warm_up_time),
     ];
-    rules
-        .into_iter()
-        .find(|(_, is_same)| !is_same)
-        .map(|(key, _)| key)
+    first_unlike(&rules)
 }
 
 fn setting_that_differs(a: &Pool, b: &Pool) -> Option<String> {
