@@ -5,8 +5,8 @@ use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
 use super::units::{
-    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, Reload, RequestRule, Size, Text, Texts,
-    Time, Whole,
+    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload, RequestRule, Size,
+    Text, Texts, Time, Whole,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -146,6 +146,7 @@ draft! {
             start_timeout: Time = "application.start_timeout",
             warm_up: Whole = "application.warm_up",
             warm_up_time: Time = "application.warm_up_time",
+            preloader: PreloaderChoice = "application.preloader",
         }
         tables {
             php_value: IniValue = "application.php_value",

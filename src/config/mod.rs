@@ -20,6 +20,7 @@ mod model;
 mod report;
 mod resolve;
 pub mod settings;
+pub mod sharing;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -434,6 +434,42 @@ pub struct Php {
     pub warm_up: u32,
     /// The most time for that.
     pub warm_up_time: Duration,
+    /// Whose preloader makes the workers.
+    pub preloading: Preloading,
+}
+
+/// Whose preloader makes a pool's workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Preloading {
+    /// The pool's own.
+    Own,
+    /// One for all pools that name this group, and so one OPcache. The group without a name is empty.
+    Shared(String),
+}
+
+impl Preloading {
+    /// What a word stands for: `own`, `shared`, or `shared:NAME`.
+    pub fn from_word(word: &str) -> Option<Preloading> {
+        match word {
+            "own" => Some(Preloading::Own),
+            "shared" => Some(Preloading::Shared(String::new())),
+            _ => {
+                let name = word.strip_prefix("shared:")?;
+                let is_fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+                let is_name = (1..=64).contains(&name.len()) && name.chars().all(is_fit);
+                is_name.then(|| Preloading::Shared(name.to_owned()))
+            }
+        }
+    }
+
+    /// The word for it.
+    pub fn word(&self) -> String {
+        match self {
+            Preloading::Own => "own".to_owned(),
+            Preloading::Shared(name) if name.is_empty() => "shared".to_owned(),
+            Preloading::Shared(name) => format!("shared:{name}"),
+        }
+    }
 }
 
 /// Which php.ini settings a request may bring along.

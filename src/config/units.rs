@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
-use super::model::{CoreLimit, LogFormat, LogLevel, ReloadWhen, RequestSettings};
+use super::model::{CoreLimit, LogFormat, LogLevel, Preloading, ReloadWhen, RequestSettings};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
@@ -73,6 +73,10 @@ pub(super) enum Manager {
 /// Which reloads replace a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reload(pub(super) ReloadWhen);
+
+/// `"own"`, `"shared"` or `"shared:NAME"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PreloaderChoice(pub(super) Preloading);
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
@@ -294,6 +298,11 @@ form!(
     Reload,
     "a kind of reload; write \"changed\" or \"always\"",
     str reload
+);
+form!(
+    PreloaderChoice,
+    "a kind of preloader; write \"own\", \"shared\", or \"shared:NAME\" with letters, digits, _, - and . in NAME",
+    str | text | Preloading::from_word(text).map(PreloaderChoice)
 );
 
 impl<'de> Deserialize<'de> for Texts {

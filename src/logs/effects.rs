@@ -141,6 +141,11 @@ impl Log {
         std::mem::forget(std::mem::replace(&mut state.sink, Sink::Master(channel)));
     }
 
+    /// In a worker or a preloader: goes on over another channel to the master, and closes the one before.
+    pub fn turn_to_master(&self, channel: OwnedFd) {
+        self.lock().sink = Sink::Master(channel);
+    }
+
     /// Opens a file anew, after it was moved away. On failure the log goes on in the old one.
     pub fn reopen(&self) -> Result<(), LogError> {
         let mut state = self.lock();

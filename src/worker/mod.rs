@@ -25,7 +25,7 @@ pub use kit::{Kit, KitError, Seat, Settings};
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::{ClientGone, Request};
 pub use run::{Worker, run};
-pub use settle::{SettleError, environment, settle, settle_environment, settle_output};
+pub use settle::{SettleError, environment, settle, settle_environment, settle_output, settle_own};
 
 use crate::scoreboard::Stage;
 

@@ -134,6 +134,19 @@ pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) ->
     environment
 }
 
+/// In a worker that was forked of a process that pools share: applies what is this pool's own, directory and environment.
+/// The rest the process has from [`settle`] with what the pools have in common ([`crate::config::sharing`]).
+///
+/// # Errors
+/// The directory can't be entered, now by the pool's user.
+pub fn settle_own(settings: &Settings) -> Result<(), SettleError> {
+    if let Some(directory) = &settings.pool.chdir {
+        id::change_directory(directory)?;
+    }
+    settle_environment(settings);
+    Ok(())
+}
+
 /// Gives this process its pool's environment.
 pub fn settle_environment(settings: &Settings) {
     process::replace_environment(environment(settings, std::env::vars_os().collect()));

@@ -291,6 +291,55 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     assert!(seen.iter().any(|line| line.contains(wanted)), "{seen:#?}");
 }
 
+/// The same file serves php-fpm, whose pools always share an OPcache.
+#[test]
+fn pools_can_share_an_opcache_as_in_php_fpm() {
+    let (true, Some(site)) = (is_root(), Site::new()) else {
+        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        return;
+    };
+    site.append(
+        "php_admin_value[forkyard.preloader] = shared\nphp_admin_value[opcache.file_update_protection] = 0\n",
+    );
+    let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
+    let other = pool.replace("[www]", "[other]").replace("fpm.sock", "other.sock");
+    site.write("pool.d/other.conf", &other);
+    if crate::both::is_stock_there() {
+        let stock = Command::new("/usr/sbin/php-fpm8.2")
+            .arg("-t")
+            .arg("-y")
+            .arg(site.path("php-fpm.conf"))
+            .output();
+        assert!(
+            stock.expect("php-fpm").status.success(),
+            "the file is php-fpm's, too"
+        );
+    }
+    site.write("code.php", "<?php echo 'code';");
+    site.write(
+        "cached.php",
+        "<?php echo opcache_is_script_cached(__DIR__ . '/code.php') ? 'cached' : 'not';",
+    );
+    let ask = |socket: &str, script: &str| {
+        let mut client = Client::connect(&site.path(socket)).expect("it listens");
+        let params = Params::get(site.directory.path(), script, "");
+        client.request(&params, b"").expect("answer").body()
+    };
+    let daemon = Daemon::start(&site);
+    daemon.expect("ready to handle connections");
+    assert_eq!(ask("other.sock", "cached.php"), "not");
+    assert_eq!(ask("fpm.sock", "code.php"), "code");
+    assert_eq!(ask("other.sock", "cached.php"), "cached");
+    site.write(
+        "pool.d/other.conf",
+        &other.replace("user = www-data", "user = nobody"),
+    );
+    daemon.signal(Signal::SIGUSR2);
+    let seen = daemon.expect("the old one stays in force");
+    let wanted = "forkyard.preloader: pool www can't share pool other's preloader: user differs";
+    assert!(seen.iter().any(|line| line.contains(wanted)), "{seen:#?}");
+}
+
 #[test]
 fn a_pool_of_root_is_refused_at_the_start() {
     let (true, Some(site)) = (is_root(), Site::new()) else {

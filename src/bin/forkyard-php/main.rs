@@ -6,6 +6,7 @@
 //! they outlive it.
 
 mod ffi;
+mod kits;
 mod preloader;
 mod report;
 mod sapi;

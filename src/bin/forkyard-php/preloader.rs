@@ -2,17 +2,19 @@
 
 use crate::ffi;
 use crate::ffi::{Php, SYSTEM, USER};
+use crate::kits::Kits;
 use crate::sapi::PhpRuntime;
 use crate::warm;
-use forkyard::config::{self, Application};
+use forkyard::config::{self, Application, sharing};
 use forkyard::logs::Log;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
-use forkyard::runtime::php::{files, settings};
+use forkyard::runtime::php::{files, settings as php_settings};
 use forkyard::runtime::preloader::{Message, Socket};
 use forkyard::slowlog::StackSource;
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
 use forkyard::sys::{self, last_word, program, signal, title};
 use forkyard::worker::{self, Kit, KitError, Seat, Settings};
+use std::collections::VecDeque;
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt;
@@ -33,6 +35,8 @@ pub(crate) enum Error {
     Line(serde_json::Error),
     /// The first line is not `begin`, or a later one is.
     Order,
+    /// A worker of a generation that the process does not know.
+    Generation,
     /// The pool runs something else.
     NotPhp,
     /// The message has the wrong descriptors.
@@ -54,6 +58,7 @@ impl fmt::Display for Error {
         match self {
             Error::Line(error) => write!(f, "line from the master: {error}"),
             Error::Order => f.write_str("line from the master: not the time for it"),
+            Error::Generation => f.write_str("line from the master: no such generation"),
             Error::NotPhp => f.write_str("the pool's application is not PHP"),
             Error::Kit(error) => write!(f, "message from the master: {error}"),
             Error::System(error) => error.fmt(f),
@@ -96,7 +101,7 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::from(EXIT_START_FAILED as u8);
         }
     };
-    let (preloader, warms_up) = match socket.receive() {
+    let (mut preloader, warms_up) = match socket.receive() {
         Ok(Some(message)) => match Preloader::begin(message) {
             Ok(begun) => begun,
             Err(error) => {
@@ -110,8 +115,9 @@ pub(crate) fn run() -> ExitCode {
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => return lost(&error),
     };
+    let mut early = VecDeque::new();
     if warms_up {
-        if let Err(error) = preloader.warm_up(&mut socket) {
+        if let Err(error) = preloader.warm_up(&mut socket, &mut early) {
             return lost(&error);
         }
     }
@@ -122,13 +128,17 @@ pub(crate) fn run() -> ExitCode {
         stack: Some(StackSource::Php(preloader.php.stack())),
     });
     loop {
-        match socket.receive() {
+        let message = match early.pop_front() {
+            Some(message) => Ok(Some(message)),
+            None => socket.receive(),
+        };
+        match message {
             Ok(Some(message)) => match preloader.obey(message) {
                 Spawned::Answer(answer) => socket.answer(&answer),
                 Spawned::Nothing => {}
-                Spawned::Here(seat) => {
+                Spawned::Here(seat, generation) => {
                     drop(socket);
-                    preloader.work(seat)
+                    preloader.work(seat, generation)
                 }
             },
             // PHP's own shutdown is for workers: nothing has happened here that would have to be undone.
@@ -150,7 +160,9 @@ fn lost(error: &sys::Error) -> ExitCode {
 
 /// A process with PHP started, ready to be forked.
 struct Preloader {
-    kit: Kit,
+    /// What it was made from: its pool, or what several have in common.
+    settings: Settings,
+    kits: Kits,
     php: Php,
     /// /dev/null, which a chroot has not.
     null: OwnedFd,
@@ -162,8 +174,8 @@ enum Spawned {
     Answer(Answer),
     /// The preloader, which has nothing to say.
     Nothing,
-    /// The new worker.
-    Here(Seat),
+    /// The new worker, and its generation if the process is shared.
+    Here(Seat, Option<u64>),
 }
 
 impl Preloader {
@@ -173,67 +185,96 @@ impl Preloader {
         let Command::Begin {
             kit: settings,
             warms_up,
+            shared,
         } = command
         else {
             return Err(Error::Order);
         };
         let kit = Kit::assemble(settings, message.descriptors).map_err(Error::Kit)?;
-        let Application::Php(config) = &kit.settings.pool.application else {
+        Log::install().send_to_master(duplicate(&kit.messages)?);
+        let mut settings = kit.settings.clone();
+        if shared.is_some() {
+            settings.pool = sharing::common(&settings.pool);
+        }
+        let kits = Kits::new(kit, shared);
+        let Application::Php(config) = &settings.pool.application else {
             return Err(Error::NotPhp);
         };
-        title::set(&format!(
-            "{}: preloader {}",
-            kit.settings.pool.title, kit.settings.pool.name
-        ));
-        Log::install().send_to_master(duplicate(&kit.messages)?);
 
         let null = sys::fd::null()?;
         // No PHP code, such as opcache.preload, runs as root. A chroot has to wait until everything is loaded.
-        let is_jailed = kit.settings.pool.chroot.is_some();
+        let is_jailed = settings.pool.chroot.is_some();
         if !is_jailed {
-            worker::settle(&kit.settings)?;
+            worker::settle(&settings)?;
         }
-        let paths = kit.settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
+        let paths = settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
         let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
         let php = match lock_place {
-            Some(place) => start_php(&settings::with_lock_in(config, place))?,
+            Some(place) => start_php(&php_settings::with_lock_in(config, place))?,
             None => start_php(config)?,
         };
         if is_jailed {
-            worker::settle(&kit.settings)?;
+            worker::settle(&settings)?;
         }
-        worker::settle_environment(&kit.settings);
+        worker::settle_environment(&settings);
         program::let_go_of_code();
-        Ok((Preloader { kit, php, null }, warms_up))
+        let preloader = Preloader {
+            settings,
+            kits,
+            php,
+            null,
+        };
+        Ok((preloader, warms_up))
     }
 
     /// Compiles the scripts that the master names. It may name none, or too late: then there is nothing to be done.
-    fn warm_up(&self, socket: &mut Socket) -> sys::Result<()> {
-        let Some(message) = socket.receive_within(PATIENCE)? else {
-            return Ok(());
-        };
-        let command: Option<Command<serde::de::IgnoredAny>> = serde_json::from_slice(&message.line).ok();
-        if let (Some(Command::Warm { scripts }), Application::Php(php)) =
-            (command, &self.kit.settings.pool.application)
-        {
-            warm::compile(&self.php, &scripts, php);
+    /// `early`: where lines go that come first.
+    fn warm_up(&self, socket: &mut Socket, early: &mut VecDeque<Message>) -> sys::Result<()> {
+        let end = sys::clock::now() + PATIENCE;
+        while let Some(message) = socket.receive_within(end.since(sys::clock::now()))? {
+            let command: Option<Command<serde::de::IgnoredAny>> = serde_json::from_slice(&message.line).ok();
+            let Some(Command::Warm { scripts }) = command else {
+                early.push_back(message);
+                continue;
+            };
+            if let Application::Php(php) = &self.settings.pool.application {
+                warm::compile(&self.php, &scripts, php);
+            }
+            break;
         }
         Ok(())
     }
 
-    fn obey(&self, message: Message) -> Spawned {
+    fn obey(&mut self, message: Message) -> Spawned {
         let failed = |worker, error: Error| {
             Spawned::Answer(Answer::Error {
                 worker,
                 message: error.to_string(),
             })
         };
-        let command: Command<serde::de::IgnoredAny> = match serde_json::from_slice(&message.line) {
+        let command: Command<Settings> = match serde_json::from_slice(&message.line) {
             Ok(command) => command,
             Err(error) => return failed(None, Error::Line(error)),
         };
-        let (worker, slot) = match command {
-            Command::Spawn { worker, slot } => (worker, slot),
+        let (worker, slot, generation) = match command {
+            Command::Spawn {
+                worker,
+                slot,
+                generation,
+            } => (worker, slot, generation),
+            Command::Adopt { generation, kit } => {
+                return match Kit::assemble(kit, message.descriptors) {
+                    Ok(kit) => match self.kits.adopt(generation, kit) {
+                        true => Spawned::Nothing,
+                        false => failed(None, Error::Order),
+                    },
+                    Err(error) => failed(None, Error::Kit(error)),
+                };
+            }
+            Command::Forget { generation } => {
+                self.kits.forget(generation);
+                return Spawned::Answer(Answer::Forgotten { generation });
+            }
             Command::Scripts { most } => {
                 let scripts = warm::most_run(&self.php, most);
                 return Spawned::Answer(Answer::Scripts { scripts });
@@ -246,20 +287,27 @@ impl Preloader {
             Ok(seat) => seat,
             Err(error) => return failed(Some(worker), Error::Kit(error)),
         };
+        if self.kits.settings(generation).is_none() {
+            return failed(Some(worker), Error::Generation);
+        }
         // SAFETY: the process has one thread. The child goes on as a worker: it takes everything that it has over, and
         // the socket, which it shares with the preloader, it closes.
         match unsafe { fork_sibling() } {
             Ok(Side::Parent(pid)) => Spawned::Answer(Answer::Ok { worker, pid }),
-            Ok(Side::Child) => Spawned::Here(seat),
+            Ok(Side::Child) => Spawned::Here(seat, generation),
             Err(error) => failed(Some(worker), Error::System(error)),
         }
     }
 
     /// The life of a worker. OPcache keeps a descriptor of its lock open, so the unknown ones are left open.
-    fn work(self, seat: Seat) -> ! {
+    fn work(self, seat: Seat, generation: Option<u64>) -> ! {
         // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
         signal::reset_in_child();
-        let Preloader { kit, php, null } = self;
+        let Preloader { kits, php, null, .. } = self;
+        let is_shared = kits.is_shared();
+        let Some(kit) = kits.take(generation) else {
+            exit_now(EXIT_START_FAILED)
+        };
         if kit.settings.pool.request_terminate_timeout.is_some() {
             last_word::install();
         }
@@ -272,6 +320,12 @@ impl Preloader {
             exit_now(EXIT_START_FAILED);
         }
         drop(null);
+        if is_shared {
+            if let Err(error) = become_own(&php, &kit.settings) {
+                log::error!("worker failed to initialize: {error}");
+                exit_now(EXIT_START_FAILED);
+            }
+        }
         let mut runtime = PhpRuntime::begin(&php, &kit.settings, seat.output.is_some());
         let code = worker::run(kit, seat, &mut runtime);
         php.end_worker();
@@ -286,7 +340,7 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Error> {
 
 /// Finds libphp and starts it with the settings of a pool.
 pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
-    let lines = settings::start_lines(config).map_err(Error::Setting)?;
+    let lines = php_settings::start_lines(config).map_err(Error::Setting)?;
     let lines = lines.map(|lines| c_string("php_value", &lines)).transpose()?;
     let php_ini = files::php_ini(config);
     if let Some(path) = &php_ini {
@@ -323,12 +377,21 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     if !is_started {
         return Err(Error::Start);
     }
-    set_pool_values(&php, config)?;
+    set_values(&php, php_settings::later_settings(config))?;
     Ok(php)
 }
 
-fn set_pool_values(php: &Php, config: &config::Php) -> Result<(), Error> {
-    for (name, value, is_admin) in settings::later_settings(config) {
+/// In a worker of a process that pools share: applies what is this pool's own.
+fn become_own(php: &Php, settings: &Settings) -> Result<(), Error> {
+    worker::settle_own(settings)?;
+    match &settings.pool.application {
+        Application::Php(config) => set_values(php, php_settings::own_settings(config)),
+        _ => Err(Error::NotPhp),
+    }
+}
+
+fn set_values<'v>(php: &Php, values: impl Iterator<Item = (&'v str, &'v str, bool)>) -> Result<(), Error> {
+    for (name, value, is_admin) in values {
         let mode = if is_admin { SYSTEM } else { USER };
         if !php.set_ini(&c_string(name, name)?, &c_string(name, value)?, mode) {
             let kind = if is_admin { "php_admin_value" } else { "php_value" };

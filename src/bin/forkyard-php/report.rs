@@ -1,7 +1,7 @@
 //! What PHP is: its version, its modules, its settings. forkyard-fpm asks, for its own options of these names.
 
 use crate::preloader::{Error, start_php};
-use forkyard::config::{Php, RequestSettings};
+use forkyard::config::{Php, Preloading, RequestSettings};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -64,6 +64,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         start_timeout: Duration::ZERO,
         warm_up: 0,
         warm_up_time: Duration::ZERO,
+        preloading: Preloading::Own,
     };
     while let Some(option) = arguments.next() {
         match option.as_str() {

@@ -27,7 +27,7 @@ pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::{CONFIG, PREFIX};
 pub use php_ini::complete;
-pub(in crate::config) use resolve::REQUEST_SETTINGS;
+pub(in crate::config) use resolve::is_ours;
 pub use sights::{Listed, Plain, Sight, Survey, survey};
 
 use crate::config::Config;

@@ -7,9 +7,11 @@ use super::pool_rules::is_tcp;
 use super::validate::Context;
 use super::values::{Manager, Values};
 use crate::config::access::{DEFAULT_FORMAT, parse_format};
+use crate::config::sharing;
 use crate::config::{
     AccessLog, Address, Application, Config, Confine, CoreLimit, EmergencyRestart, Global, Limits, Listen,
-    LogFormat, LogLevel, LogTarget, Php, Pool, ProcessManager, ReloadWhen, RequestSettings, SlowLog,
+    LogFormat, LogLevel, LogTarget, Php, Pool, Preloading, ProcessManager, ReloadWhen, RequestSettings,
+    SlowLog,
 };
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -36,7 +38,9 @@ const WARM_UP_TIME: Duration = Duration::from_secs(5);
 /// The kernel's maximum, as for any pool that names none.
 const STATUS_BACKLOG: i32 = -1;
 /// Which php.ini settings a request may bring along; read here and not passed on to PHP.
-pub(in crate::config) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
+const REQUEST_SETTINGS: &str = "forkyard.request_settings";
+/// Whose preloader makes the pool's workers.
+const PRELOADER: &str = "forkyard.preloader";
 /// php-fpm's default for `request_slowlog_trace_depth`.
 const TRACE_DEPTH: u32 = 20;
 /// After how long a surplus worker of a dynamic pool ends.
@@ -46,6 +50,12 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
     let mut pools = Vec::new();
     for text in &written.pools {
         pools.push(pool(text, context)?);
+    }
+    let all: Vec<&Pool> = pools.iter().collect();
+    if let Some(conflict) = sharing::conflicts(&all).into_iter().next() {
+        let name = &pools[conflict.pool].name;
+        let text = format!("[pool {name}] {PRELOADER}: {}", conflict.problem);
+        return Err(context.journal.error(text));
     }
     Ok(Config {
         path: PathBuf::from(path),
@@ -170,8 +180,9 @@ fn reversed(list: &[(String, String)]) -> impl Iterator<Item = (String, String)>
 fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
     let values = &text.values;
     let request_settings = request_settings(text, context)?;
+    let preloading = preloading(text, context)?;
+    let is_for_php = |(name, _): &(String, String)| !is_ours(name);
     let options = context.options;
-    let is_for_php = |(name, _): &(String, String)| name != REQUEST_SETTINGS;
     let endings = values.text("security.limit_extensions").unwrap_or_default();
     Ok(Php {
         version: PHP.to_owned(),
@@ -200,18 +211,14 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
         start_timeout: START_TIMEOUT,
         warm_up: WARM_UP,
         warm_up_time: WARM_UP_TIME,
+        preloading,
     })
 }
 
 /// The pool's `php_admin_value[forkyard.request_settings]`, else `-d forkyard.request_settings`, else php-fpm's way. It is
 /// no directive, so that php-fpm can use the same file.
 fn request_settings(text: &PoolText, context: &mut Context<'_>) -> Result<RequestSettings, Failed> {
-    let find = |list: &[(String, String)]| {
-        let found = list.iter().find(|(name, _)| name == REQUEST_SETTINGS);
-        found.map(|(_, value)| value.trim_matches('"').to_owned())
-    };
-    let own = find(text.values.list("php_admin_value"));
-    let Some(value) = own.or_else(|| find(&context.options.defines)) else {
+    let Some(value) = of_ours(REQUEST_SETTINGS, text, context) else {
         return Ok(RequestSettings::All);
     };
     if let Some(rule) = RequestSettings::from_word(&value) {
@@ -230,6 +237,32 @@ fn request_settings(text: &PoolText, context: &mut Context<'_>) -> Result<Reques
         return Err(context.journal.error(text));
     }
     Ok(RequestSettings::Only(names))
+}
+
+/// The pool's `php_admin_value[forkyard.preloader]`, else `-d forkyard.preloader`, else a preloader of its own.
+fn preloading(text: &PoolText, context: &mut Context<'_>) -> Result<Preloading, Failed> {
+    let Some(word) = of_ours(PRELOADER, text, context) else {
+        return Ok(Preloading::Own);
+    };
+    Preloading::from_word(&word).ok_or_else(|| {
+        let name = &text.name;
+        let text = format!("[pool {name}] {PRELOADER}: write own, shared, or shared:NAME");
+        context.journal.error(text)
+    })
+}
+
+/// One of the settings that php-fpm does not know: the pool's, else the option's.
+fn of_ours(wanted: &str, text: &PoolText, context: &Context<'_>) -> Option<String> {
+    let find = |list: &[(String, String)]| {
+        let found = list.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.trim_matches('"').to_owned())
+    };
+    find(text.values.list("php_admin_value")).or_else(|| find(&context.options.defines))
+}
+
+/// Whether a name among php.ini's settings is forkyard's.
+pub(in crate::config) fn is_ours(name: &str) -> bool {
+    name == REQUEST_SETTINGS || name == PRELOADER
 }
 
 fn seconds(values: &Values, name: &str) -> Duration {

@@ -3,7 +3,7 @@
 
 use super::is_unix;
 use crate::config::fpm::directives::Directive;
-use crate::config::fpm::{Plain, REQUEST_SETTINGS};
+use crate::config::fpm::{Plain, is_ours};
 use crate::config::model::{Address, Pool, ProcessManager, RequestSettings};
 use crate::config::settings::{self, Section};
 use toml_edit::{Array, Value};
@@ -228,7 +228,7 @@ fn entries(directive: &Directive, list: &[(String, String)]) -> Outcome {
         let problem = match name.as_str() {
             "extension" | "zend_extension" if is_known => "name a second extension in php.ini",
             // It has become a key.
-            REQUEST_SETTINGS if path != "env" => continue,
+            ours if is_ours(ours) && path != "env" => continue,
             _ if is_known => continue,
             name if name.contains(['=', '\0', '\n', '\r']) || (path != "env" && name.contains(' ')) => {
                 "this can't be a name"

@@ -7,8 +7,8 @@ mod convert;
 mod machine;
 mod write;
 
-use super::fpm::{self, Journal, Machine, Options, REQUEST_SETTINGS, Sight, Survey};
-use super::model::{Address, Application, Config, Pool};
+use super::fpm::{self, Journal, Machine, Options, Sight, Survey, is_ours};
+use super::model::{Address, Application, Config, Pool, Preloading};
 use convert::Outcome;
 use machine::Elsewhere;
 use std::collections::HashMap;
@@ -151,6 +151,10 @@ impl Import<'_> {
         if let Application::Php(php) = &pool.application {
             let (rule, comments) = convert::request_settings(&php.request_settings);
             self.document.put(&table, "request_settings", rule, comments);
+            if php.preloading != Preloading::Own {
+                self.document
+                    .put(&table, "preloader", php.preloading.word(), Vec::new());
+            }
         }
     }
 
@@ -159,7 +163,7 @@ impl Import<'_> {
             self.lose(None, "-n", None, "name an empty file as php_ini");
         }
         let defines = self.options.defines.iter();
-        for (name, _) in defines.filter(|(name, _)| name != REQUEST_SETTINGS) {
+        for (name, _) in defines.filter(|(name, _)| !is_ours(name)) {
             self.lose(
                 None,
                 &format!("-d {name}"),

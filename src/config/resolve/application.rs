@@ -12,7 +12,7 @@ use crate::config::draft::{
 use crate::config::error::Kind;
 use crate::config::known;
 use crate::config::leaves::{Entry, Field, Leaves};
-use crate::config::model::{Application, Interface, Php, RequestSettings};
+use crate::config::model::{Application, Interface, Php, Preloading, RequestSettings};
 use crate::config::report::Report;
 use crate::config::units::{IniValue, Text};
 use crate::config::value::quoted;
@@ -139,6 +139,7 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
             .and_then(|count| u32::try_from(count).ok())
             .unwrap_or(DEFAULT_WARM_UP),
         warm_up_time: positive(&draft.warm_up_time, DEFAULT_WARM_UP_TIME, report),
+        preloading: (draft.preloader.written()).map_or(Preloading::Own, |written| written.value.0.clone()),
         version: version?,
     })
 }

@@ -16,12 +16,13 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{GlobalDraft, PoolText};
+use super::draft::{ApplicationDraft, GlobalDraft, PoolText};
 use super::error::{Errors, Finding, Kind, Place, Severity};
 use super::known::{self, Section};
 use super::leaves::Leaves;
 use super::model::{Address, Config, Pool};
 use super::report::{Findings, Report};
+use super::sharing;
 use super::source::Source;
 use super::value::quoted;
 use super::{Loaded, World};
@@ -82,6 +83,7 @@ fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) 
         loose(findings, source.whole(), "pool", Kind::Missing { write });
     }
     shared_addresses(&pools, findings);
+    shared_preloaders(&pools, findings);
     let global = global::resolve(&global, &pools, world, &mut Report::global(findings));
     let pools = pools.into_iter().map(|(_, pool)| pool).collect();
     Some(Config {
@@ -298,6 +300,19 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
                 );
                 let mut report = Report::pool(findings, &pool.name);
                 report.rule(written, problem, "give each pool an address of its own");
+            }
+        }
+    }
+}
+
+/// Reports pools that ask for a preloader that they can't have together.
+fn shared_preloaders(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
+    let all: Vec<&Pool> = pools.iter().map(|(_, pool)| pool).collect();
+    for conflict in sharing::conflicts(&all) {
+        let (text, pool) = &pools[conflict.pool];
+        if let ApplicationDraft::Php(draft) = &text.application {
+            if let Some(written) = draft.preloader.written() {
+                Report::pool(findings, &pool.name).rule(written, conflict.problem, conflict.remedy);
             }
         }
     }

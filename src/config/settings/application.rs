@@ -39,6 +39,9 @@ pub(super) const ROWS: &[Setting] = &[
     key(Php, "warm_up_time", "duration, not 0", r#"`"5s"`"#,
         "the most time for `warm_up`")
         .unlike("not there"),
+    key(Php, "preloader", r#"`"own"`, `"shared"`, `"shared:NAME"`"#, r#"`"own"`"#,
+        "a preloader, and so an OPcache, of the pool's own, or [shared](process-management.md#pools-that-share-a-preloader) with the other pools that write the same here")
+        .unlike("all pools share one"),
     key(Pool, "env", "table", "`{}`",
         r#"the workers' environment; a value `"$NAME"` is taken from that variable of the master's"#)
         .same(List, "")

@@ -8,6 +8,7 @@ mod manager;
 mod pool;
 mod sample;
 mod settings;
+mod sharing;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

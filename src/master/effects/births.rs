@@ -3,11 +3,11 @@
 use super::generation::Generation;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
+use super::shared::Mould;
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
-use crate::config::Application;
+use crate::config::{Application, sharing};
 use crate::logs::Log;
-use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime;
 use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
@@ -15,10 +15,9 @@ use crate::sys::process::{self, Program, Side, exit_now};
 use crate::sys::{Error, clock, signal, title};
 use crate::worker::{self, Kit, Runtime, Seat};
 use mio::Interest;
-use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 use std::ffi::{CString, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
@@ -114,11 +113,8 @@ impl Edge {
     }
 
     fn ask_preloader(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
-        let generation = self.generations.get_mut(&id);
-        let preloader = generation
-            .and_then(|g| g.resources.as_mut())
-            .and_then(|r| r.preloader.as_mut());
-        let Some(preloader) = preloader else {
+        let generation = self.number_in_preloader(id);
+        let Some(preloader) = self.preloader_of(id) else {
             return Err(Error::new(
                 "fork",
                 "there is no preloader",
@@ -129,6 +125,7 @@ impl Edge {
         let command = Command::Spawn {
             worker: worker.0,
             slot,
+            generation,
         };
         preloader.send(&command, descriptors);
         Ok(())
@@ -169,7 +166,7 @@ impl Edge {
                 .generations
                 .get(&edge.generation)
                 .and_then(|g| g.resources.as_ref());
-            let preloader = resources.and_then(|r| r.preloader.as_ref());
+            let preloader = resources.and_then(|r| self.preloaders.get(&r.preloader?));
             edge.traceable = preloader.and_then(|p| p.traceable.clone());
             edge.pid = Some(pid);
             if let Some(store) = &mut self.store {
@@ -204,7 +201,7 @@ impl Edge {
         self.open_queue(pool)
     }
 
-    fn kit(&self, id: GenerationId) -> Result<Kit, Error> {
+    pub(super) fn kit(&self, id: GenerationId) -> Result<Kit, Error> {
         let nothing = || Error::new("kit", "the pool is closed", nix::errno::Errno::EINVAL);
         let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
         let pool = self.pools.get(&generation.pool).ok_or_else(nothing)?;
@@ -212,9 +209,13 @@ impl Edge {
         generation.kit(&pool.listener.socket, queue)
     }
 
-    /// Starts a generation's preloader.
+    /// Starts a generation's preloader, or attaches it to one that its pool shares.
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
-        if let Err(error) = self.try_start_preloader(id) {
+        let started = match self.attach(id) {
+            Ok(false) => self.try_start_preloader(id),
+            attached => attached.map(|_| ()),
+        };
+        if let Err(error) = started {
             log::error!(
                 "[pool {}] can't start the preloader: {error}",
                 self.generation_name(id)
@@ -233,9 +234,11 @@ impl Edge {
         let (output, output_in) = pipe(false)?;
         crate::sys::fd::set_nonblocking(output.as_fd(), true)?;
         let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
-        let name = &kit.settings.pool.name;
+        let mould = self.mould(id);
+        let settings = mould.as_ref().map_or(&kit.settings, Mould::settings);
         let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
         let launch = runtime::launch(&kit.settings.pool.application, &self.libexec)?;
+        let name = sharing::label([&kit.settings.pool]);
         let title = format!("{}: preloader {name}", kit.settings.pool.title);
         let mut descriptors = vec![(output_in, 1), (output_twice, 2), (theirs, PRELOADER_CHANNEL)];
         descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
@@ -247,7 +250,7 @@ impl Edge {
                 .chain([" ".repeat(TITLE_ROOM_BYTES)])
                 .map(|text| c_string(text.as_bytes()))
                 .collect(),
-            environment: worker::environment(&kit.settings, std::env::vars_os().collect())
+            environment: worker::environment(settings, std::env::vars_os().collect())
                 .into_iter()
                 .map(variable)
                 .collect(),
@@ -258,52 +261,24 @@ impl Edge {
         let pid = process::start(&program)?;
         drop(program);
         let executable = launch.path;
-        self.pids.insert(pid, Who::Preloader(id));
         let both = Interest::READABLE | Interest::WRITABLE;
         self.sources
-            .watch_for(&self.registry, &channel, Source::Preloader(id), both)?;
+            .watch_for(&self.registry, &channel, Source::Preloader(pid), both)?;
         self.sources
-            .watch(&self.registry, &output, Source::PreloaderOutput(id))?;
+            .watch(&self.registry, &output, Source::PreloaderOutput(pid))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
         preloader.executable = super::slow::identify(&executable);
         let (settings, descriptors) = kit.take_apart();
-        let warms_up = self.ask_for_scripts(id);
+        preloader.mould = mould;
         let begin = Command::Begin {
             kit: settings,
-            warms_up,
+            warms_up: self.ask_for_scripts(id, pid),
+            shared: self.number_in_preloader(id),
         };
         preloader.send(&begin, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
-        if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
-            resources.preloader = Some(preloader);
-        }
+        self.take_preloader(id, preloader);
         Ok(())
-    }
-
-    /// Makes a preloader end.
-    pub(super) fn stop_preloader(&mut self, id: GenerationId, force: Force) {
-        let generation = self.generations.get_mut(&id);
-        let Some(preloader) = generation
-            .and_then(|g| g.resources.as_mut())
-            .and_then(|r| r.preloader.as_mut())
-        else {
-            return;
-        };
-        let signal = match force {
-            Force::Ask => {
-                // The channel itself stays open until the process is reaped: answers may still be under way.
-                let _ = nix::sys::socket::shutdown(
-                    preloader.channel.as_raw_fd(),
-                    nix::sys::socket::Shutdown::Write,
-                );
-                return;
-            }
-            Force::Terminate => Signal::SIGTERM,
-            Force::Kill => Signal::SIGKILL,
-        };
-        if let Err(error) = process::send_signal(preloader.pid, signal) {
-            log::error!("{error}");
-        }
     }
 }
 

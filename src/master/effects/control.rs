@@ -198,7 +198,6 @@ impl Edge {
             "leaving"
         };
         let resources = generation.resources.as_ref();
-        let preloader = resources.and_then(|resources| resources.preloader.as_ref());
         let mut workers: Vec<protocol::Worker> = generation
             .seats
             .iter()
@@ -223,7 +222,7 @@ impl Edge {
             state: state.to_owned(),
             pm: generation.settings.pool.pm.name().to_owned(),
             started: generation.settings.started,
-            preloader: preloader.map(|preloader| preloader.pid),
+            preloader: resources.and_then(|resources| resources.preloader),
             workers,
         }
     }

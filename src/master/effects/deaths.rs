@@ -20,9 +20,12 @@ impl Edge {
     /// Reaps every child that has ended.
     pub(in crate::master) fn reap(&mut self) {
         // What preloaders and workers have said comes first, so that children are known, and known to have been up.
-        let preloaders: Vec<GenerationId> = self.generations.keys().copied().collect();
-        for generation in preloaders {
-            self.hear_preloader(generation);
+        let preloaders: Vec<i32> = self.preloaders.keys().copied().collect();
+        for preloader in preloaders {
+            self.hear_preloader(preloader);
+        }
+        let generations: Vec<GenerationId> = self.generations.keys().copied().collect();
+        for generation in generations {
             self.child_accept(generation);
         }
         while let Some((pid, ended)) = process::reap() {
@@ -30,7 +33,7 @@ impl Edge {
                 Some(Who::Worker(worker)) => self.worker_gone(worker, pid, exit(ended)),
                 Some(Who::Rehearsal) => self.rehearsal_ended(ended),
                 Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
-                Some(Who::Preloader(generation)) => self.preloader_gone(generation, ended),
+                Some(Who::Preloader) => self.preloader_gone(pid, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
                 None => {
@@ -94,50 +97,39 @@ impl Edge {
         self.deaths.insert(id, death);
     }
 
-    fn preloader_gone(&mut self, id: GenerationId, ended: Ended) {
+    fn preloader_gone(&mut self, pid: i32, ended: Ended) {
         // What it answered before it ended counts: those workers exist.
         for _ in 0..LAST_LOOKS {
-            if !self.hear_preloader(id) {
+            if !self.hear_preloader(pid) {
                 break;
             }
         }
-        self.read_preloader_output(id);
-        if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
-            if let Some(preloader) = resources.preloader.take() {
-                self.last_words.insert(id, preloader.last_words.clone());
-                self.sources.forget(&self.registry, &preloader.channel);
-                if let Some(output) = &preloader.output {
-                    self.sources.forget(&self.registry, output.pipe());
-                }
-            }
+        self.read_preloader_output(pid);
+        self.take_scripts(pid, Vec::new());
+        let Some(preloader) = self.preloaders.remove(&pid) else {
+            return;
+        };
+        self.sources.forget(&self.registry, &preloader.channel);
+        if let Some(output) = &preloader.output {
+            self.sources.forget(&self.registry, output.pipe());
         }
-        self.take_scripts(id, Vec::new());
-        let unborn: Vec<WorkerId> = self
-            .workers
-            .iter()
-            .filter(|(_, w)| w.generation == id && w.pid.is_none())
-            .map(|(w, _)| *w)
-            .collect();
-        for worker in unborn {
-            self.fork_failed(worker);
+        for id in preloader.members.all() {
+            self.last_words.insert(id, preloader.last_words.clone());
+            self.detach(id, exit(ended));
         }
-        self.happened.push_back(Event::PreloaderGone(id, exit(ended)));
     }
 
     /// Reads what a preloader answered. `true`: there may be more; one that never stops must not keep the master.
-    pub(super) fn hear_preloader(&mut self, id: GenerationId) -> bool {
-        let generation = self.generations.get_mut(&id);
-        let resources = generation.and_then(|g| g.resources.as_mut());
-        let Some(preloader) = resources.and_then(|r| r.preloader.as_mut()) else {
+    pub(super) fn hear_preloader(&mut self, pid: i32) -> bool {
+        let Some(preloader) = self.preloaders.get_mut(&pid) else {
             return false;
         };
         preloader.push();
-        let pid = preloader.pid;
         match preloader.hear() {
             Heard::Answers(answers) => {
                 let more = !answers.is_empty();
                 for answer in answers {
-                    self.take_answer(id, answer);
+                    self.take_answer(pid, answer);
                 }
                 more
             }
@@ -146,7 +138,7 @@ impl Edge {
             Heard::Nonsense(what) => {
                 log::error!(
                     "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
-                    self.generation_name(id)
+                    self.preloader_name(pid)
                 );
                 let _ = process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
                 false
@@ -154,8 +146,8 @@ impl Edge {
         }
     }
 
-    fn take_answer(&mut self, id: GenerationId, answer: Answer) {
-        let name = self.generation_name(id).to_owned();
+    fn take_answer(&mut self, pid: i32, answer: Answer) {
+        let name = || self.preloader_name(pid);
         match answer {
             Answer::Ready {
                 version,
@@ -163,25 +155,34 @@ impl Edge {
                 is_code_fixed,
                 stack,
             } => {
-                self.note_ready(id, extensions, is_code_fixed);
-                log::debug!("[pool {name}] the preloader is ready: {version}");
-                let resources = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut());
-                if let Some(preloader) = resources.and_then(|r| r.preloader.as_mut()) {
-                    let known = stack.zip(preloader.executable);
-                    preloader.traceable =
-                        known.map(|(source, executable)| Rc::new(Traceable { source, executable }));
+                log::debug!("[pool {}] the preloader is ready: {version}", name());
+                let facts = Edge::facts(extensions, is_code_fixed);
+                let Some(preloader) = self.preloaders.get_mut(&pid) else {
+                    return;
+                };
+                let known = stack.zip(preloader.executable);
+                preloader.traceable =
+                    known.map(|(source, executable)| Rc::new(Traceable { source, executable }));
+                preloader.facts = Some(facts.clone());
+                let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
+                for id in members {
+                    self.note_facts(id, facts.clone());
+                    self.happened.push_back(Event::PreloaderReady(id));
                 }
-                self.happened.push_back(Event::PreloaderReady(id));
             }
-            Answer::Scripts { scripts } => self.take_scripts(id, scripts),
-            Answer::Ok { worker, pid } => self.take_birth(id, WorkerId(worker), pid),
+            Answer::Scripts { scripts } => self.take_scripts(pid, scripts),
+            Answer::Forgotten { generation } => self.forgotten(pid, generation),
+            Answer::Ok { worker, pid: born } => self.take_birth(pid, WorkerId(worker), born),
             Answer::Error {
                 worker: Some(worker),
                 message,
             } => {
                 let worker = WorkerId(worker);
-                if self.is_unborn(id, worker) {
-                    log::error!("[pool {name}] the preloader could not make a worker: {message}");
+                if let Some(id) = self.unborn_of(pid, worker) {
+                    log::error!(
+                        "[pool {}] the preloader could not make a worker: {message}",
+                        self.generation_name(id)
+                    );
                     self.fork_failed(worker);
                 }
             }
@@ -191,29 +192,30 @@ impl Edge {
             } => {
                 let mut lines = message.lines().take(MOST_LINES_OF_A_REPORT);
                 let first = lines.next().unwrap_or_default();
-                log::error!("[pool {name}] the preloader can't start: {first}");
+                log::error!("[pool {}] the preloader can't start: {first}", name());
                 // A traceback is to be read as one.
-                lines.for_each(|line| log::error!("[pool {name}]   {line}"));
+                lines.for_each(|line| log::error!("[pool {}]   {line}", name()));
             }
         }
     }
 
-    fn is_unborn(&self, generation: GenerationId, worker: WorkerId) -> bool {
-        self.workers
-            .get(&worker)
-            .is_some_and(|w| w.generation == generation && w.pid.is_none())
+    /// The generation of a worker that this preloader was asked for and has not made yet.
+    fn unborn_of(&self, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
+        let worker = self.workers.get(&worker).filter(|worker| worker.pid.is_none())?;
+        let members = &self.preloaders.get(&preloader)?.members;
+        members.contains(worker.generation).then_some(worker.generation)
     }
 
     /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
     /// child of ours that nobody else is.
-    fn take_birth(&mut self, id: GenerationId, worker: WorkerId, pid: i32) {
-        if !self.is_unborn(id, worker) {
+    fn take_birth(&mut self, preloader: i32, worker: WorkerId, pid: i32) {
+        let Some(id) = self.unborn_of(preloader, worker) else {
             log::error!(
                 "[pool {}] the preloader names a worker that it was not asked for",
-                self.generation_name(id)
+                self.preloader_name(preloader)
             );
             return;
-        }
+        };
         if let Some(at) = self.early_deaths.iter().position(|(dead, _)| *dead == pid) {
             if let Some((_, ended)) = self.early_deaths.remove(at) {
                 self.born(worker, pid);

@@ -30,10 +30,10 @@ impl Edge {
             Source::ChildAccept(generation) => self.child_accept(generation),
             Source::Messages(generation) => self.read_messages(generation),
             Source::Output(worker, index) => self.read_output(worker, index),
-            Source::Preloader(generation) => self.hear_preloader(generation),
+            Source::Preloader(pid) => self.hear_preloader(pid),
             // Taken up by the loop, which knows what serves.
             Source::Status(_) => false,
-            Source::PreloaderOutput(generation) => self.read_preloader_output(generation),
+            Source::PreloaderOutput(pid) => self.read_preloader_output(pid),
             Source::Foreign(worker) => {
                 self.foreign_gone(worker);
                 false
@@ -131,15 +131,12 @@ impl Edge {
         }
     }
 
-    pub(super) fn read_preloader_output(&mut self, id: GenerationId) -> bool {
-        let Some(generation) = self.generations.get_mut(&id) else {
+    pub(super) fn read_preloader_output(&mut self, pid: i32) -> bool {
+        let name = self.preloader_name(pid);
+        let Some(preloader) = self.preloaders.get_mut(&pid) else {
             return false;
         };
-        let name = &generation.settings.pool.name;
-        let Some(preloader) = generation.resources.as_mut().and_then(|r| r.preloader.as_mut()) else {
-            return false;
-        };
-        let (last_words, pid) = (&mut preloader.last_words, preloader.pid);
+        let last_words = &mut preloader.last_words;
         let Some(output) = preloader.output.as_mut() else {
             return false;
         };

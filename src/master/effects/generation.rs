@@ -1,7 +1,6 @@
 //! The edge's side of one generation: scoreboard, pipes, preloader.
 
 use super::output::Lines;
-use super::preloader::Preloader;
 use super::renewal::Make;
 use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::Notify;
@@ -41,7 +40,8 @@ pub(super) struct Resources {
     pub(super) child_accept: (OwnedFd, OwnedFd),
     pub(super) messages: Lines,
     pub(super) messages_in: OwnedFd,
-    pub(super) preloader: Option<Preloader>,
+    /// The pid of the process that makes its workers.
+    pub(super) preloader: Option<i32>,
     /// Where workers find the access log.
     pub(super) access: Option<Handout>,
 }

@@ -16,6 +16,7 @@ mod renewal;
 mod reporter;
 mod said;
 mod say;
+mod shared;
 mod slow;
 mod sources;
 mod store;
@@ -65,6 +66,8 @@ pub(super) struct Edge {
     generations: HashMap<GenerationId, Generation>,
     workers: HashMap<WorkerId, WorkerEdge>,
     reporters: HashMap<PoolId, reporter::ReporterEdge>,
+    /// Preloaders by pid.
+    preloaders: HashMap<i32, preloader::Preloader>,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
     /// Children that ended before their preloader had said that it made them.
@@ -73,8 +76,8 @@ pub(super) struct Edge {
     deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     last_words: HashMap<GenerationId, VecDeque<String>>,
-    /// Whose preloader was asked which scripts were run most, and for whom.
-    asked: HashMap<GenerationId, GenerationId>,
+    /// Which preloader was asked which scripts were run most, and for which other.
+    asked: HashMap<i32, i32>,
     control: control::Control,
     /// The last reload, as long as it is not done.
     reload: Option<reloads::Reload>,
@@ -84,6 +87,8 @@ pub(super) struct Edge {
     pub(super) inherited: Inherited,
     next_pool: u32,
     next_generation: u32,
+    /// How often a configuration was prepared.
+    reloads: u64,
     /// What is left with the service manager, if there is one that keeps descriptors.
     pub(super) store: Option<store::Store>,
     /// The new program is trying whether it could take over.
@@ -121,7 +126,7 @@ struct WorkerEdge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Worker(WorkerId),
-    Preloader(GenerationId),
+    Preloader,
     /// The new program, trying.
     Rehearsal,
     Reporter(PoolId),
@@ -150,6 +155,7 @@ impl Edge {
             generations: HashMap::new(),
             workers: HashMap::new(),
             reporters: HashMap::new(),
+            preloaders: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),
@@ -162,6 +168,7 @@ impl Edge {
             groups: Vec::new(),
             next_pool: 0,
             next_generation: 0,
+            reloads: 0,
             store: None,
             rehearsal: None,
             todo: Vec::new(),

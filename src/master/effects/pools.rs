@@ -4,7 +4,7 @@ use super::generation::Generation;
 use super::renewal::{Extent, Reason};
 use super::sources::Source;
 use super::{Edge, listen_queue};
-use crate::config::{Application, Config, Pool};
+use crate::config::{Application, Config, Pool, ReloadWhen};
 use crate::confine::{self, ConfineError, Group};
 use crate::estate::names;
 use crate::listen::{ListenError, Listener, bind};
@@ -136,6 +136,7 @@ impl Edge {
         config: Config,
         extent: Extent,
     ) -> Result<(Wanted, Changes), ApplyError> {
+        self.reloads += 1;
         let mut opened: Vec<(Option<PoolId>, Option<Listener>, Option<Listener>)> = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
@@ -202,13 +203,18 @@ impl Edge {
                     kept
                 }
                 Some(Err(reason)) => {
+                    let may_join_older = extent == Extent::Changed
+                        && reason == Reason::Settings
+                        && settings.pool.reload == ReloadWhen::Changed;
                     let generation = self.add_generation(pool, settings, access, slow_log);
+                    self.let_join_older(generation, may_join_older);
                     changes.replaced.push((pool, generation, name, reason));
                     generation
                 }
                 None => {
                     changes.added.push(name);
                     let generation = self.add_generation(pool, settings, access, slow_log);
+                    self.let_join_older(generation, extent == Extent::Changed);
                     self.serves(pool, generation);
                     generation
                 }
@@ -263,8 +269,16 @@ impl Edge {
         let id = GenerationId(self.next_generation);
         let mut generation = Generation::new(pool, settings, access);
         generation.slow_log = slow_log;
+        generation.make.reload = self.reloads;
         self.generations.insert(id, generation);
         id
+    }
+
+    /// Whether a process of before the reload may make the generation's workers, if its pool shares one.
+    fn let_join_older(&mut self, id: GenerationId, may_join_older: bool) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.make.may_join_older = may_join_older;
+        }
     }
 
     /// Notes which generation serves.

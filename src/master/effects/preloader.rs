@@ -1,6 +1,7 @@
 //! The channel to a preloader: JSON lines out, with descriptors, and JSON lines back, which are untrusted.
 
 use super::output::Lines;
+use super::shared::{Facts, Members, Mould};
 use super::slow::Traceable;
 use crate::runtime::php::protocol::{self, Answer};
 use crate::sys::fd::{null, receive_with, send_with};
@@ -23,8 +24,14 @@ pub(super) struct Preloader {
     pub(super) pid: i32,
     pub(super) channel: OwnedFd,
     pub(super) output: Option<Lines>,
-    /// It has said that it is.
-    pub(super) is_ready: bool,
+    /// The generations whose workers it makes.
+    pub(super) members: Members,
+    /// What it was made from; `None`: it can't be shared.
+    pub(super) mould: Option<Mould>,
+    /// What it said when it was ready.
+    pub(super) facts: Option<Facts>,
+    /// It was told to end.
+    pub(super) is_ending: bool,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     partial: Vec<u8>,
     /// The last lines it wrote, for the report when it fails.
@@ -52,7 +59,10 @@ impl Preloader {
             pid,
             channel,
             output: Some(output),
-            is_ready: false,
+            members: Members::default(),
+            mould: None,
+            facts: None,
+            is_ending: false,
             unsent: VecDeque::new(),
             partial: Vec::new(),
             last_words: VecDeque::new(),
@@ -95,6 +105,11 @@ impl Preloader {
                 Err(_) => return,
             }
         }
+    }
+
+    /// Whether it has said that it is ready.
+    pub(super) fn is_ready(&self) -> bool {
+        self.facts.is_some()
     }
 
     /// Reads answers.

@@ -2,7 +2,8 @@
 
 use super::Edge;
 use super::generation::Generation;
-use crate::config::{Application, Listen, Pool, ReloadWhen};
+use super::shared::Facts;
+use crate::config::{Application, Listen, Pool, ReloadWhen, sharing};
 use crate::master::action::Notice;
 use crate::master::event::{GenerationId, PoolId};
 use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
@@ -52,8 +53,12 @@ impl fmt::Display for Reason {
 /// What a generation's processes were made from, as far as its settings don't say it.
 #[derive(Debug, Default)]
 pub(super) struct Make {
+    /// The number of the reload that made the generation: a process that it shares is to be no older.
+    pub(super) reload: u64,
+    /// Except if only its own settings changed; then an older one will do, if that would be made the same again.
+    pub(super) may_join_older: bool,
     /// The files, when its preloader was started.
-    origin: Option<Fingerprint>,
+    pub(super) origin: Option<Fingerprint>,
     /// The directory of its extensions, when its preloader was ready.
     extensions: Option<(PathBuf, Fingerprint)>,
     /// Some of its workers come from a preloader that was started from other files.
@@ -62,6 +67,17 @@ pub(super) struct Make {
     is_code_fixed: bool,
     /// Its processes could not be made, and none was since.
     pub(super) is_ailing: bool,
+}
+
+impl Make {
+    /// Its workers come from a process that was started from these files. `has_workers`: it has some already.
+    pub(super) fn begin(&mut self, origin: Option<Fingerprint>, has_workers: bool) {
+        if self.origin.is_some() && self.origin != origin && has_workers {
+            self.is_mixed = true;
+        }
+        self.origin = origin;
+        self.extensions = None;
+    }
 }
 
 impl Edge {
@@ -126,10 +142,15 @@ impl Edge {
     }
 
     /// What PHP's start depends on; `None`: the pool is not PHP.
-    fn origin(&self, settings: &Settings) -> Option<Origin> {
+    pub(super) fn origin(&self, settings: &Settings) -> Option<Origin> {
         let Application::Php(php) = &settings.pool.application else {
             return None;
         };
+        let common = sharing::group(&settings.pool).map(|_| Settings {
+            pool: sharing::common(&settings.pool),
+            ..settings.clone()
+        });
+        let settings = common.as_ref().unwrap_or(settings);
         let environment = worker::environment(settings, std::env::vars_os().collect());
         let scan_dir = files::scan_dir(&environment);
         Some(Origin::new(php, self.libexec.join("forkyard-php"), scan_dir))
@@ -142,30 +163,29 @@ impl Edge {
             return;
         };
         let origin = origin.map(|origin| Looker::default().origin(&origin));
-        let make = &mut generation.make;
-        if make.origin.is_some() && make.origin != origin && !generation.seats.is_empty() {
-            make.is_mixed = true;
-        }
-        make.origin = origin;
-        make.extensions = None;
+        generation.make.begin(origin, !generation.seats.is_empty());
     }
 
-    /// Notes what a preloader says of itself. It may lie; then its own pool is replaced too often, or too seldom.
-    pub(super) fn note_ready(&mut self, id: GenerationId, extensions: Option<PathBuf>, is_code_fixed: bool) {
-        let Some(generation) = self.generations.get_mut(&id) else {
-            return;
-        };
-        if let Some(preloader) = generation.resources.as_mut().and_then(|r| r.preloader.as_mut()) {
-            preloader.is_ready = true;
-        }
-        let make = &mut generation.make;
-        make.is_code_fixed = is_code_fixed;
-        make.extensions = extensions
+    /// What a preloader says of itself. It may lie; then its own pools are replaced too often, or too seldom.
+    pub(super) fn facts(extensions: Option<PathBuf>, is_code_fixed: bool) -> Facts {
+        let extensions = extensions
             .filter(|path| files::is_credible_directory(path))
             .map(|path| {
                 let fingerprint = Looker::default().directory(&path);
                 (path, fingerprint)
             });
+        Facts {
+            is_code_fixed,
+            extensions,
+        }
+    }
+
+    /// Notes that of a generation.
+    pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.make.is_code_fixed = facts.is_code_fixed;
+            generation.make.extensions = facts.extensions;
+        }
     }
 
     /// Notes of a notice what the next reload has to know.

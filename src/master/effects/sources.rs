@@ -18,10 +18,10 @@ pub(in crate::master) enum Source {
     Messages(GenerationId),
     /// A worker's standard output (0) or error (1).
     Output(WorkerId, usize),
-    /// A preloader's channel.
-    Preloader(GenerationId),
-    /// A preloader's output.
-    PreloaderOutput(GenerationId),
+    /// The channel of the preloader with this pid.
+    Preloader(i32),
+    /// Its output.
+    PreloaderOutput(i32),
     /// A worker that is somebody else's child.
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.

@@ -2,7 +2,7 @@
 
 use super::Edge;
 use super::generation::Generation;
-use super::preloader::{Command, Preloader};
+use super::preloader::Command;
 use crate::config::{Application, Php};
 use crate::master::event::GenerationId;
 
@@ -10,8 +10,9 @@ use crate::master::event::GenerationId;
 const LONGEST_PATH: usize = 4096;
 
 impl Edge {
-    /// Asks the preloader of the generation before this one for its scripts. `true`: they will be sent.
-    pub(super) fn ask_for_scripts(&mut self, id: GenerationId) -> bool {
+    /// Asks the preloader of the generation before this one for its scripts. `asker`: the pid of this one's. `true`: they
+    /// will be sent.
+    pub(super) fn ask_for_scripts(&mut self, id: GenerationId, asker: i32) -> bool {
         let Some(generation) = self.generations.get(&id) else {
             return false;
         };
@@ -27,38 +28,29 @@ impl Edge {
                 && old.settings.identity == settings.identity
                 && old.settings.pool.chroot == settings.pool.chroot
         });
-        let Some(preloader) = self.preloader_of(old).filter(|old| is_alike && old.is_ready) else {
+        let Some(preloader) = self.preloader_of(old).filter(|old| is_alike && old.is_ready()) else {
             return false;
         };
         preloader.send_plain(&Command::Scripts { most });
-        self.asked.insert(old, id);
+        let asked = preloader.pid;
+        self.asked.insert(asked, asker);
         true
     }
 
     /// Hands on what a preloader named, if it was asked. Whatever it names, the other one opens it as the same user.
-    pub(super) fn take_scripts(&mut self, old: GenerationId, mut scripts: Vec<String>) {
-        let Some(id) = self.asked.remove(&old) else {
+    pub(super) fn take_scripts(&mut self, old: i32, mut scripts: Vec<String>) {
+        let Some(asker) = self.asked.remove(&old) else {
             return;
         };
-        let most = self
-            .generations
-            .get(&id)
-            .and_then(php)
-            .map_or(0, |php| php.warm_up);
+        let Some(preloader) = self.preloaders.get_mut(&asker).filter(|p| !p.is_ready()) else {
+            return;
+        };
+        let first = preloader.members.all().next();
+        let settings = first.and_then(|id| self.generations.get(&id));
+        let most = settings.and_then(php).map_or(0, |php| php.warm_up);
         scripts.retain(|path| path.starts_with('/') && path.len() < LONGEST_PATH && !path.contains('\0'));
         scripts.truncate(most as usize);
-        if let Some(preloader) = self.preloader_of(id).filter(|preloader| !preloader.is_ready) {
-            preloader.send_plain(&Command::Warm { scripts });
-        }
-    }
-
-    fn preloader_of(&mut self, id: GenerationId) -> Option<&mut Preloader> {
-        self.generations
-            .get_mut(&id)?
-            .resources
-            .as_mut()?
-            .preloader
-            .as_mut()
+        preloader.send_plain(&Command::Warm { scripts });
     }
 }
 

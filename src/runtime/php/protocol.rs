@@ -30,6 +30,23 @@ pub enum Command<Kit> {
         /// A [`Command::Warm`] follows; [`Answer::Ready`] waits for it, within [`WARM_PATIENCE`].
         #[serde(default)]
         warms_up: bool,
+        /// Pools share the process: it is made from what they have in common ([`crate::config::sharing::common`]), and
+        /// this is the number of the generation that the kit belongs to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shared: Option<u64>,
+    },
+    /// To a process that pools share: make workers of this generation, too. Not answered. The kit's descriptors come with
+    /// the line's first byte.
+    Adopt {
+        /// The generation's number.
+        generation: u64,
+        /// What its workers get.
+        kit: Kit,
+    },
+    /// The same: this generation needs no more workers. Answered with [`Answer::Forgotten`].
+    Forget {
+        /// Its number.
+        generation: u64,
     },
     /// Name the scripts that were run most. Answered with [`Answer::Scripts`].
     Scripts {
@@ -48,6 +65,9 @@ pub enum Command<Kit> {
         worker: u64,
         /// Its slot in the scoreboard.
         slot: u32,
+        /// Of a process that pools share, the generation that it belongs to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        generation: Option<u64>,
     },
 }
 
@@ -73,6 +93,11 @@ pub enum Answer {
     Scripts {
         /// Absolute paths.
         scripts: Vec<String>,
+    },
+    /// What came before [`Command::Forget`] is done, and nothing of the generation is left in the process.
+    Forgotten {
+        /// Its number.
+        generation: u64,
     },
     /// A worker exists.
     Ok {
@@ -104,6 +129,7 @@ mod tests {
         let begin = Command::Begin {
             kit: 7,
             warms_up: true,
+            shared: None,
         };
         assert_eq!(json(&begin), r#"{"command":"begin","kit":7,"warms_up":true}"#);
         let scripts: Command<u32> = Command::Scripts { most: 3 };
@@ -115,12 +141,47 @@ mod tests {
         assert_eq!(json(&warm), r#"{"command":"warm","scripts":["/a.php"]}"#);
         let answer = Answer::Scripts { scripts };
         assert_eq!(json(&answer), r#"{"result":"scripts","scripts":["/a.php"]}"#);
-        let spawn: Command<u32> = Command::Spawn { worker: 5, slot: 2 };
+        let spawn: Command<u32> = Command::Spawn {
+            worker: 5,
+            slot: 2,
+            generation: None,
+        };
         assert_eq!(json(&spawn), r#"{"command":"spawn","worker":5,"slot":2}"#);
         assert_eq!(
             serde_json::from_str::<Command<u32>>(&json(&spawn)).unwrap(),
             spawn
         );
+    }
+
+    #[test]
+    fn so_are_those_to_a_process_that_pools_share() {
+        let begin = Command::Begin {
+            kit: 7,
+            warms_up: false,
+            shared: Some(3),
+        };
+        assert_eq!(
+            json(&begin),
+            r#"{"command":"begin","kit":7,"warms_up":false,"shared":3}"#
+        );
+        let adopt = Command::Adopt {
+            generation: 4,
+            kit: 7,
+        };
+        assert_eq!(json(&adopt), r#"{"command":"adopt","generation":4,"kit":7}"#);
+        let forget: Command<u32> = Command::Forget { generation: 4 };
+        assert_eq!(json(&forget), r#"{"command":"forget","generation":4}"#);
+        let spawn: Command<u32> = Command::Spawn {
+            worker: 5,
+            slot: 2,
+            generation: Some(4),
+        };
+        assert_eq!(
+            json(&spawn),
+            r#"{"command":"spawn","worker":5,"slot":2,"generation":4}"#
+        );
+        let forgotten = Answer::Forgotten { generation: 4 };
+        assert_eq!(json(&forgotten), r#"{"result":"forgotten","generation":4}"#);
     }
 
     #[test]

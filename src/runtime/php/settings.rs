@@ -1,6 +1,7 @@
 //! How a pool's settings reach PHP.
 
 use crate::config::Php;
+use crate::config::sharing::{is_common_setting, is_start_setting};
 use std::path::{Path, PathBuf};
 
 const LOCK_PLACE: &str = "opcache.lockfile_path";
@@ -43,6 +44,11 @@ pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     values.chain(admin).filter(|(name, _, _)| !is_start_setting(name))
 }
 
+/// Of those, the ones that pools that share a preloader may each have their own of: they are set in the workers.
+pub fn own_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
+    later_settings(php).filter(|(name, _, _)| !is_common_setting(name))
+}
+
 /// The same with OPcache's lock, which it makes at start and unlinks at once, in a place that the pool may write to.
 pub fn with_lock_in(php: &Php, place: &Path) -> Php {
     let mut php = php.clone();
@@ -52,10 +58,6 @@ pub fn with_lock_in(php: &Php, place: &Path) -> Php {
             .push((LOCK_PLACE.to_owned(), place.to_string_lossy().into_owned()));
     }
     php
-}
-
-fn is_start_setting(name: &str) -> bool {
-    name == "extension" || name == "zend_extension" || name.starts_with("opcache.")
 }
 
 /// A value in php.ini's syntax, taken literally.
@@ -74,7 +76,7 @@ fn quote(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{later_settings, php_ini_directories, start_lines, with_lock_in};
-    use crate::config::{Php, RequestSettings};
+    use crate::config::{Php, Preloading, RequestSettings};
     use std::path::Path;
     use std::time::Duration;
 
@@ -96,6 +98,7 @@ mod tests {
             start_timeout: Duration::ZERO,
             warm_up: 0,
             warm_up_time: Duration::ZERO,
+            preloading: Preloading::Own,
         }
     }
 

@@ -180,14 +180,18 @@ fn begin(message: Message) -> Result<Kit, Error> {
     let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
     match command {
         Command::Begin { kit, .. } => Kit::assemble(kit, message.descriptors).map_err(Error::Kit),
-        Command::Spawn { .. } | Command::Scripts { .. } | Command::Warm { .. } => Err(Error::Order),
+        Command::Spawn { .. }
+        | Command::Scripts { .. }
+        | Command::Warm { .. }
+        | Command::Adopt { .. }
+        | Command::Forget { .. } => Err(Error::Order),
     }
 }
 
 fn wanted(message: Message) -> Result<Wanted, (Option<u64>, Error)> {
     let command: Command<serde::de::IgnoredAny> =
         serde_json::from_slice(&message.line).map_err(|error| (None, Error::Line(error)))?;
-    let Command::Spawn { worker, slot } = command else {
+    let Command::Spawn { worker, slot, .. } = command else {
         return Err((None, Error::Order));
     };
     match Seat::assemble(slot, message.descriptors) {

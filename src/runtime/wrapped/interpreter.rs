@@ -70,9 +70,7 @@ fn peek() -> Result<Option<Settings>, String> {
         if let Some(end) = buffer[..count].iter().position(|byte| *byte == b'\n') {
             return match serde_json::from_slice(&buffer[..end]) {
                 Ok(Command::Begin { kit, .. }) => Ok(Some(kit)),
-                Ok(Command::Spawn { .. } | Command::Scripts { .. } | Command::Warm { .. }) => {
-                    Err("line from the master: not the time for it".into())
-                }
+                Ok(_) => Err("line from the master: not the time for it".into()),
                 Err(error) => Err(format!("line from the master: {error}")),
             };
         }

@@ -99,6 +99,7 @@ impl Alone {
         let begin = Command::Begin {
             kit: kit.settings.clone(),
             warms_up: false,
+            shared: None,
         };
         match server.ask(&begin, &kit.descriptors()) {
             Answer::Ready { version, .. } if version.starts_with("8.2.") => Ok(server),
@@ -131,7 +132,14 @@ impl Alone {
             retire: theirs,
             output: None,
         };
-        match self.ask(&Command::Spawn { worker, slot }, &seat.descriptors()) {
+        match self.ask(
+            &Command::Spawn {
+                worker,
+                slot,
+                generation: None,
+            },
+            &seat.descriptors(),
+        ) {
             Answer::Ok { worker: same, pid } if same == worker => {
                 self.workers.push(Worker { pid, _retire: ours });
             }
@@ -193,6 +201,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         start_timeout: Duration::from_secs(60),
         warm_up: 0,
         warm_up_time: Duration::ZERO,
+        preloading: forkyard::config::Preloading::Own,
     };
     let pool = Pool {
         title: "forkyard".to_owned(),
