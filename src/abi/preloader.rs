@@ -6,7 +6,7 @@ use crate::runtime::preloader::{Preloader, Socket, Wanted};
 use crate::runtime::wrapped::SETTLED;
 use crate::sys::process::{Side, forget_variables, fork_sibling, peak_memory_bytes};
 use crate::sys::{fd, signal, title};
-use crate::worker::{self, Request, Runtime};
+use crate::worker::{self, Kit, Request, Runtime, Seat};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsFd;
 
@@ -25,7 +25,7 @@ pub struct CPreloader {
 type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
 
 /// An application that is called through C.
-struct Foreign {
+pub(super) struct Foreign {
     answer: AnswerFn,
     data: *mut c_void,
     served: u64,
@@ -37,10 +37,7 @@ const REQUESTS_A_LOOK: u64 = 16;
 
 impl Runtime for Foreign {
     fn answer(&mut self, request: &mut Request<'_>) {
-        request.describe_from_params();
-        let uri = request.param(b"SCRIPT_NAME").to_vec();
-        if !request.answer_builtin(&uri, b"") {
-            request.set_stage(crate::scoreboard::Stage::Executing);
+        if !Foreign::begin(request) {
             // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
             // outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
@@ -50,6 +47,34 @@ impl Runtime for Foreign {
             self.served += 1;
             request.set_memory(self.peak_memory_bytes);
         }
+    }
+}
+
+impl Foreign {
+    /// Tells the scoreboard what the request is; true: it was for the pool's status or ping path, and is answered.
+    pub(super) fn begin(request: &mut Request<'_>) -> bool {
+        request.describe_from_params();
+        let uri = request.param(b"SCRIPT_NAME").to_vec();
+        let is_answered = request.answer_builtin(&uri, b"");
+        if !is_answered {
+            request.set_stage(crate::scoreboard::Stage::Executing);
+        }
+        is_answered
+    }
+}
+
+impl CPreloader {
+    /// In a worker: what it takes along. `None`: the log says why it can't.
+    pub(super) fn seated(self) -> Option<(Kit, Seat)> {
+        let wanted = self.wanted?;
+        let (kit, null) = self.preloader.into_kit();
+        let pool = &kit.settings.pool;
+        title::set(&format!("{}: pool {}", pool.title, pool.name));
+        if let Err(error) = worker::settle_output(&wanted.seat, null.as_fd()) {
+            log::error!("worker failed to initialize: {error}");
+            return None;
+        }
+        Some((kit, wanted.seat))
     }
 }
 
@@ -241,22 +266,16 @@ pub unsafe extern "C" fn forkyard_worker_run(
 ) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
     let preloader = unsafe { Box::from_raw(preloader) };
-    let Some(wanted) = preloader.wanted else {
-        return EXIT_START_FAILED;
-    };
-    let (kit, null) = preloader.preloader.into_kit();
-    let pool = &kit.settings.pool;
-    title::set(&format!("{}: pool {}", pool.title, pool.name));
-    if let Err(error) = worker::settle_output(&wanted.seat, null.as_fd()) {
-        log::error!("worker failed to initialize: {error}");
-        return EXIT_START_FAILED;
+    match preloader.seated() {
+        Some((kit, seat)) => {
+            let mut runtime = Foreign {
+                answer,
+                data,
+                served: 0,
+                peak_memory_bytes: 0,
+            };
+            worker::run(kit, seat, &mut runtime)
+        }
+        None => EXIT_START_FAILED,
     }
-    drop(null);
-    let mut runtime = Foreign {
-        answer,
-        data,
-        served: 0,
-        peak_memory_bytes: 0,
-    };
-    worker::run(kit, wanted.seat, &mut runtime)
 }

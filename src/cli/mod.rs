@@ -55,11 +55,15 @@ enum Command {
     },
     /// Turn a php-fpm configuration into forkyard's own
     Import(import::Import),
-    /// Show the documentation's table of a section
+    /// Show what is made of the table of settings
     #[command(hide = true)]
     Settings {
-        /// Which
-        section: settings::Shown,
+        /// Which part
+        #[arg(required_unless_present = "write")]
+        part: Option<settings::Shown>,
+        /// Bring the samples and documents of a source tree up to date instead
+        #[arg(long, value_name = "DIRECTORY", conflicts_with = "part")]
+        write: Option<PathBuf>,
     },
     /// Become the interpreter of a pool's application; started by the daemon
     #[command(hide = true)]
@@ -94,6 +98,11 @@ enum Command {
         #[arg(long)]
         all: bool,
     },
+    /// Let the program that is on disk now take the running daemon's place, without losing a request
+    Upgrade {
+        #[command(flatten)]
+        daemon: control::Daemon,
+    },
     /// Show what the running daemon does
     Status {
         #[command(flatten)]
@@ -112,12 +121,9 @@ pub fn main() -> ExitCode {
     title::prepare();
     match arguments.command {
         Command::Reload { daemon, all } => control::reload(&daemon, all),
+        Command::Upgrade { daemon } => control::upgrade(&daemon),
         Command::Status { daemon, json } => control::status(&daemon, json),
         Command::Import(arguments) => import::run(&arguments),
-        Command::Settings { section } => {
-            print!("{}", settings::table(section));
-            ExitCode::SUCCESS
-        }
         Command::Interpreter {
             interpreter,
             arguments,
@@ -125,6 +131,7 @@ pub fn main() -> ExitCode {
             let code = wrapped::interpreter::run(&interpreter, &arguments);
             ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
+        Command::Settings { part, write } => settings::run(part, write.as_deref()),
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)

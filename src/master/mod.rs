@@ -38,6 +38,7 @@ mod tests;
 pub mod action;
 mod effects;
 pub mod event;
+mod orders;
 mod run;
 
 pub use effects::{ApplyError, Handlers, RunError};

@@ -1,10 +1,10 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{Edge, Extent, Handlers, RunError, SIGNALS, Source, Totals, UpgradeError};
+use super::effects::{Edge, Extent, Handlers, RunError, SIGNALS, Source, Totals};
 use super::event::{Event, Wanted};
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
-use crate::control::protocol::{Answer, Complaint, Request};
+use crate::control::protocol::Complaint;
 use crate::estate::document::Stopping;
 use crate::estate::{self, Heritage};
 use crate::logs::Log;
@@ -163,6 +163,7 @@ pub(crate) fn run_with(
         reload: persona.reload,
         actions: Vec::new(),
         stopping,
+        upgraded_for: None,
     };
     master.begin(wanted);
     log::info!("ready to handle connections");
@@ -276,18 +277,20 @@ impl Watchdog {
     }
 }
 
-struct Master {
+pub(super) struct Master {
     poll: Poll,
     signals: Signals,
-    edge: Edge,
-    manager: Manager,
-    notifier: Option<Notifier>,
+    pub(super) edge: Edge,
+    pub(super) manager: Manager,
+    pub(super) notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
     bulletin: Option<Bulletin>,
-    reload: ReadConfig,
+    pub(super) reload: ReadConfig,
     actions: Vec<super::action::Action>,
     /// The daemon is ending.
-    stopping: Option<Stopping>,
+    pub(super) stopping: Option<Stopping>,
+    /// Who asked for the upgrade that is under way.
+    pub(super) upgraded_for: Option<u64>,
 }
 
 impl Master {
@@ -370,7 +373,7 @@ impl Master {
     }
 
     /// Tells the service manager that requests are served.
-    fn tell_ready(&self) {
+    pub(super) fn tell_ready(&self) {
         if let Some(notifier) = &self.notifier {
             let pid = std::process::id();
             notifier.tell(&format!(
@@ -390,7 +393,7 @@ impl Master {
     }
 
     /// Without a service manager that wants to know, nothing is due.
-    fn set_bulletin(&mut self, interval: Option<Duration>) {
+    pub(super) fn set_bulletin(&mut self, interval: Option<Duration>) {
         let is_known = self.bulletin.as_ref().map(|bulletin| bulletin.interval) == interval;
         if self.notifier.is_some() && !is_known {
             self.bulletin = interval.map(Bulletin::new);
@@ -434,7 +437,7 @@ impl Master {
     }
 
     /// Tells the core, and performs what it wants, until nothing more follows.
-    fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: Event) {
         self.edge.happened.push_back(event);
         self.settle();
     }
@@ -450,7 +453,7 @@ impl Master {
         self.edge.finish_reload();
     }
 
-    fn take_signals(&mut self) {
+    pub(super) fn take_signals(&mut self) {
         let pending: Vec<i32> = self.signals.pending().collect();
         for signal in pending {
             match signal {
@@ -491,125 +494,5 @@ impl Master {
                 _ => log::info!("SIGHUP is ignored; SIGUSR2 reloads"),
             }
         }
-    }
-
-    /// Lets the program that is on disk now take this one's place, if it can: it tries first. The reload that goes with
-    /// it happens either way, in the new program or in this one.
-    pub(crate) fn upgrade(&mut self) {
-        if self.stopping.is_some() {
-            return log::info!("the daemon is ending, there is no upgrade");
-        }
-        if self.edge.rehearsal.is_some() {
-            return log::info!("an upgrade is under way");
-        }
-        log::info!("the program was replaced, trying whether the new one can take over");
-        if let Err(error) = self.edge.rehearse(&self.manager, self.stopping) {
-            self.upgrade_failed(&error);
-        }
-    }
-
-    fn continue_upgrade(&mut self) {
-        let error = match self.edge.continue_upgrade() {
-            None => return,
-            Some(Err(error)) => error,
-            Some(Ok(())) => {
-                // A signal that this program has taken, and not acted upon, would be lost with it.
-                let mask = sys::signal::block_all();
-                self.take_signals();
-                if self.stopping.is_some() {
-                    return sys::signal::restore(&mask);
-                }
-                log::info!("the new program takes over");
-                self.edge.save(&self.manager, self.stopping);
-                let variables = self.notifier.as_ref().map_or(&[][..], Notifier::variables);
-                let error = self.edge.hand_over(&self.manager, self.stopping, variables);
-                sys::signal::restore(&mask);
-                error
-            }
-        };
-        self.upgrade_failed(&error);
-    }
-
-    fn upgrade_failed(&mut self, error: &UpgradeError) {
-        log::error!("the new program can't take over, this one goes on: {error}");
-        if let Err(answer) = self.reload(Extent::Changed, None) {
-            log::debug!("{answer:?}");
-        }
-        self.tell_ready();
-    }
-
-    /// Opens all logs anew, after they were moved away.
-    fn reopen_logs(&mut self) {
-        match Log::install().reopen() {
-            Ok(()) => log::info!("error log file re-opened"),
-            Err(error) => {
-                log::error!("unable to re-opened error log file: {error}; the old one is written on")
-            }
-        }
-        match self.edge.reopen_access_logs() {
-            Some(true) => log::info!("access log file re-opened"),
-            Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
-            None => {}
-        }
-    }
-
-    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
-    /// is given back. Otherwise `asker` is answered once the reload is done.
-    fn reload(&mut self, extent: Extent, asker: Option<u64>) -> Result<(), Answer> {
-        log::info!("Reloading in progress ...");
-        let refused = |errors| Answer::Error {
-            message: "the configuration is not reloaded, the old one stays in force".to_owned(),
-            errors,
-        };
-        let config = match (self.reload)() {
-            Ok(config) => config,
-            Err(errors) => {
-                log::error!("the configuration is not reloaded, the old one stays in force");
-                return Err(refused(errors));
-            }
-        };
-        let global = config.global.clone();
-        match self.edge.prepare(config, extent) {
-            Ok((wanted, changes)) => {
-                if let Err(error) = Log::install().follow(&global) {
-                    log::error!("the old log is written on: {error}");
-                }
-                if let Err(error) = self.edge.open_control(global.control.as_deref()) {
-                    log::error!("the control socket stays where it was: {error}");
-                }
-                self.set_bulletin(global.systemd_interval);
-                self.edge.begin_reload(changes, asker);
-                self.tell(Event::Apply(wanted));
-                Ok(())
-            }
-            Err(error) => {
-                log::error!("the configuration is not reloaded, the old one stays in force: {error}");
-                Err(refused(vec![Complaint::text(error.to_string())]))
-            }
-        }
-    }
-
-    /// Does what somebody asked for over the control socket.
-    fn obey(&mut self, asker: u64, request: &Request) {
-        let answer = match request {
-            Request::Ping {} => Answer::Pong {
-                pid: std::process::id(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-            },
-            Request::Status {} => Answer::Status(self.edge.status()),
-            Request::Reload { all } => {
-                let extent = if *all { Extent::All } else { Extent::Changed };
-                if let Some(notifier) = &self.notifier {
-                    notifier.tell_reloading();
-                }
-                let result = self.reload(extent, Some(asker));
-                self.tell_ready();
-                match result {
-                    Ok(()) => return,
-                    Err(answer) => answer,
-                }
-            }
-        };
-        self.edge.answer(asker, &answer);
     }
 }

@@ -22,7 +22,9 @@ impl Installed {
     fn start(settings: &str) -> Installed {
         let dir = directory();
         let path = dir.path().to_owned();
-        fs::write(path.join("forkyard.toml"), php_pool(&path, settings, "")).expect("configuration");
+        let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", path.display());
+        let text = global + &php_pool(&path, settings, "");
+        fs::write(path.join("forkyard.toml"), text).expect("configuration");
         crate::support::daemon::make_writable(&path);
         install(&path);
         let mut command = Command::new(program(&path));
@@ -283,4 +285,51 @@ fn without_the_document_the_sockets_are_taken_over() {
     fs::write(daemon.dir.join("go"), "").expect("go");
     assert_eq!(held.answer().expect("answer").body(), "held");
     daemon.wait_for_workers("www", 3);
+}
+
+/// What `forkyard upgrade` prints on its standard output and error, and its exit code.
+fn ordered(installed: &Installed) -> (String, String, Option<i32>) {
+    let socket = installed.daemon.dir.join("control.sock");
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["upgrade", "--socket"])
+        .arg(socket)
+        .output()
+        .expect("forkyard");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+#[test]
+fn an_order_upgrades_and_is_answered_by_the_new_program() {
+    let installed = Installed::start(STATIC);
+    let daemon = &installed.daemon;
+    daemon.wait_for_workers("www", 3);
+    let mut held = installed.hold();
+    let said = format!(
+        "forkyard {} has taken over, pid {}\n",
+        env!("CARGO_PKG_VERSION"),
+        daemon.pid()
+    );
+    // With the same program, too: the order is the operator's.
+    for round in 1..=2 {
+        assert_eq!(ordered(&installed), (said.clone(), String::new(), Some(0)));
+        daemon.wait_for_count("the new workers serve", round);
+        install(&daemon.dir);
+    }
+    fs::write(daemon.dir.join("go"), "").expect("go");
+    assert_eq!(held.answer().expect("answer").body(), "held");
+}
+
+#[test]
+fn an_order_to_upgrade_to_a_program_that_fails_is_answered_so() {
+    let installed = Installed::start(STATIC);
+    let daemon = &installed.daemon;
+    replace(&program(&daemon.dir), b"#!/bin/sh\nexit 1\n");
+    let (output, errors, code) = ordered(&installed);
+    assert_eq!((output.as_str(), code), ("", Some(70)), "{errors}");
+    assert!(
+        errors.contains("the new program can't take over, the old one goes on"),
+        "{errors}"
+    );
+    assert!(daemon.get("www", "pid.php").ended);
 }

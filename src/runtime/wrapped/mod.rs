@@ -17,7 +17,14 @@ use std::path::Path;
 /// The file of the C ABI, beside the daemon.
 pub const LIBRARY: &str = "libforkyard.so";
 
-const RUBY: &str = include_str!("wrapper.rb");
+const RUBY: &str = concat!(
+    include_str!("rack/library.rb"),
+    include_str!("rack/input.rb"),
+    include_str!("rack/exchange.rb"),
+    include_str!("rack/environment.rb"),
+    include_str!("rack/answer.rb"),
+    include_str!("wrapper.rb"),
+);
 
 pub(super) fn launch(wrapped: &Wrapped, libexec: &Path) -> Result<Launch, Error> {
     let source = match wrapped.interface {

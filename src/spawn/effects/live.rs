@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 /// Most that is read of one process before others have their turn: so many times [`CHUNK`].
 const MOST_READS: u32 = 16;
+/// How often a process group that was killed is waited for; the machine looks every few milliseconds.
+const MOST_LOOKS: u32 = 20;
 /// What is read at once, in bytes.
 const CHUNK: usize = 8192;
 
@@ -45,6 +47,8 @@ pub(super) struct Live {
     pub(super) ping: Option<TcpStream>,
     pub(super) talk: Option<Talk>,
     pub(super) oom_kills: u64,
+    /// How often its group was looked at after it was killed.
+    pub(super) looks: u32,
     /// Processes that outlived the one that made them, and were killed.
     pub(super) orphans: Vec<OwnedFd>,
 }
@@ -69,6 +73,7 @@ impl Live {
             ping: None,
             talk: None,
             oom_kills: 0,
+            looks: 0,
             orphans: Vec::new(),
         }
     }
@@ -214,19 +219,26 @@ impl Effects {
         };
         let mut left = 0;
         if let (Some(process), false) = (&live.process, live.reaped) {
-            match pidfd::peek(process.as_fd()) {
+            match pidfd::reap(process.as_fd()) {
                 Ok(None) => left += 1,
-                Ok(Some(_)) => {}
+                Ok(Some(_)) => live.reaped = true,
                 Err(_) => left += usize::from(!pidfd::has_ended(process.as_fd())),
             }
         }
         // Only processes that the kit itself has started have a mark of their own.
-        if !live.is_adopted {
-            if let (Some(mark), Some(pid)) = (live.mark(), live.pid) {
-                for orphan in family::orphans(&mark, pid) {
-                    let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
-                    live.orphans.push(orphan);
-                }
+        if let (Some(mark), Some(pid), false) = (live.mark(), live.pid, live.is_adopted) {
+            // Members of its group that die now leave their children to us: first the group, then our children, and
+            // whoever is found may have children as well, so that another look is needed. One that has died and that
+            // nobody reaps stays a member for good.
+            live.looks += 1;
+            let group = nix::unistd::Pid::from_raw(pid);
+            let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();
+            left += usize::from(is_dying);
+            let found = family::orphans(&mark, pid);
+            left += found.len();
+            for orphan in found {
+                let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
+                live.orphans.push(orphan);
             }
         }
         live.orphans.retain(|orphan| match pidfd::reap(orphan.as_fd()) {
@@ -234,7 +246,7 @@ impl Effects {
             Ok(None) => true,
             Err(_) => !pidfd::has_ended(orphan.as_fd()),
         });
-        left += live.orphans.len();
+        left = left.max(live.orphans.len());
         self.tell(id, News::Swept { left });
     }
 

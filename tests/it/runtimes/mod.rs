@@ -5,4 +5,8 @@ mod git;
 mod http;
 mod python;
 mod python_applications;
+mod rack;
+mod rack_faults;
+mod rack_forks;
+mod rack_sites;
 mod wsgi;
