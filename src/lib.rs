@@ -8,13 +8,16 @@
 //! * [`config`]: what the operator wrote, turned into what it means.
 //! * [`confine`]: what is closed to a pool beyond the rights of its user.
 //! * [`control`]: orders for the running daemon, over a unix socket.
+//! * [`estate`]: what a master leaves to the next one.
 //! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
 //! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
 //! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
 //! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
 //! * [`runtime`]: how a request is answered.
+//! * [`keeper`]: holds a master's descriptors and starts it again.
 //! * [`reporter`]: answers status and ping at an address of their own, whatever the workers do.
 //! * [`listen`]: listening sockets.
+//! * [`spawn`]: the spawning kit: brings an application's process to life, or says why not.
 //! * [`status`]: a snapshot of a pool, rendered.
 //! * [`logs`]: the daemon's own log.
 //! * [`slowlog`]: what a slow worker is busy with, read from its memory and written down.
@@ -30,7 +33,9 @@ pub mod cli;
 pub mod config;
 pub mod confine;
 pub mod control;
+pub mod estate;
 pub mod fastcgi;
+pub mod keeper;
 pub mod listen;
 pub mod logs;
 pub mod master;
@@ -38,6 +43,7 @@ pub mod reporter;
 pub mod runtime;
 pub mod scoreboard;
 pub mod slowlog;
+pub mod spawn;
 pub mod status;
 #[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;

@@ -124,6 +124,33 @@ void forkyard_preloader_forked(forkyard_preloader *preloader, int pid);
 /* In the worker: serves until it has to end; the exit code. The preloader is gone then. */
 int forkyard_worker_run(forkyard_preloader *preloader, forkyard_answer answer, void *data);
 
+/*
+ * Instead of forkyard_worker_run, for languages that would rather ask than be called:
+ *
+ *   w = forkyard_worker_begin(p);             NULL: end the process with code 70
+ *   while ((request = forkyard_worker_next(w)))
+ *       ... answer it by the functions of the table ...
+ *   _exit(forkyard_worker_end(w));
+ *
+ * All of it from one thread. Others may run meanwhile.
+ */
+typedef struct forkyard_worker forkyard_worker;
+
+/* In the worker, once. The preloader is gone then, whatever comes of it. */
+forkyard_worker *forkyard_worker_begin(forkyard_preloader *preloader);
+/* Ends the request before, if there is one, and waits for the next, which is valid until the next call. NULL: there is
+ * none any more. */
+forkyard_request *forkyard_worker_next(forkyard_worker *worker);
+/* The exit code. The worker is gone then. */
+int forkyard_worker_end(forkyard_worker *worker);
+
+/* All parameters in one piece: all names, an empty one, and all values in the same order, each followed by a NUL; without those
+ * that hold a NUL themselves or have no name. How many bytes that takes; if it is more than length, it has to be asked again
+ * with more room. */
+size_t forkyard_request_params_packed(const forkyard_request *request, void *buffer, size_t length);
+/* As forkyard_preloader_application, for languages that can't take a structure as a result. */
+void forkyard_preloader_application_text(forkyard_preloader *preloader, struct forkyard_text *text);
+
 #ifdef __cplusplus
 }
 #endif

@@ -5,7 +5,7 @@ use crate::runtime::php::protocol::{EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::{Preloader, Socket, Wanted};
 use crate::sys::process::{Side, fork_sibling};
 use crate::sys::{fd, signal, title};
-use crate::worker::{self, Request, Runtime};
+use crate::worker::{self, Kit, Request, Runtime, Seat};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsFd;
 
@@ -22,21 +22,46 @@ pub struct CPreloader {
 type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
 
 /// An application that is called through C.
-struct Foreign {
+pub(super) struct Foreign {
     answer: AnswerFn,
     data: *mut c_void,
 }
 
 impl Runtime for Foreign {
     fn answer(&mut self, request: &mut Request<'_>) {
-        request.describe_from_params();
-        let uri = request.param(b"SCRIPT_NAME").to_vec();
-        if !request.answer_builtin(&uri, b"") {
-            request.set_stage(crate::scoreboard::Stage::Executing);
+        if !Foreign::begin(request) {
             // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
             // outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
         }
+    }
+}
+
+impl Foreign {
+    /// Tells the scoreboard what the request is; true: it was for the pool's status or ping path, and is answered.
+    pub(super) fn begin(request: &mut Request<'_>) -> bool {
+        request.describe_from_params();
+        let uri = request.param(b"SCRIPT_NAME").to_vec();
+        let is_answered = request.answer_builtin(&uri, b"");
+        if !is_answered {
+            request.set_stage(crate::scoreboard::Stage::Executing);
+        }
+        is_answered
+    }
+}
+
+impl CPreloader {
+    /// In a worker: what it takes along. `None`: the log says why it can't.
+    pub(super) fn seated(self) -> Option<(Kit, Seat)> {
+        let wanted = self.wanted?;
+        let (kit, null) = self.preloader.into_kit();
+        let pool = &kit.settings.pool;
+        title::set(&format!("{}: pool {}", pool.title, pool.name));
+        if let Err(error) = worker::settle_output(&wanted.seat, null.as_fd()) {
+            log::error!("worker failed to initialize: {error}");
+            return None;
+        }
+        Some((kit, wanted.seat))
     }
 }
 
@@ -217,16 +242,8 @@ pub unsafe extern "C" fn forkyard_worker_run(
 ) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
     let preloader = unsafe { Box::from_raw(preloader) };
-    let Some(wanted) = preloader.wanted else {
-        return EXIT_START_FAILED;
-    };
-    let (kit, null) = preloader.preloader.into_kit();
-    let pool = &kit.settings.pool;
-    title::set(&format!("{}: pool {}", pool.title, pool.name));
-    if let Err(error) = worker::settle_output(&wanted.seat, null.as_fd()) {
-        log::error!("worker failed to initialize: {error}");
-        return EXIT_START_FAILED;
+    match preloader.seated() {
+        Some((kit, seat)) => worker::run(kit, seat, &mut Foreign { answer, data }),
+        None => EXIT_START_FAILED,
     }
-    drop(null);
-    worker::run(kit, wanted.seat, &mut Foreign { answer, data })
 }

@@ -1,4 +1,4 @@
-//! `forkyard reload` and `forkyard status`: orders for the running daemon.
+//! `forkyard reload`, `forkyard upgrade` and `forkyard status`: orders for the running daemon.
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config;
@@ -8,9 +8,14 @@ use clap::Args;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// sysexits.h, EX_UNAVAILABLE: there is no daemon to ask.
 const EXIT_UNAVAILABLE: u8 = 69;
+
+/// How long a new program may take until it answers, and how often it is asked.
+const TAKEOVER_PATIENCE: Duration = Duration::from_secs(30);
+const TAKEOVER_LOOK: Duration = Duration::from_millis(50);
 
 /// Which daemon is asked.
 #[derive(Debug, Args)]
@@ -49,6 +54,32 @@ pub(super) fn reload(daemon: &Daemon, all: bool) -> ExitCode {
         },
         other => unexpected(other),
     })
+}
+
+/// Has the program on disk take the daemon's place, and waits until it answers.
+pub(super) fn upgrade(daemon: &Daemon) -> ExitCode {
+    tell(match answer(daemon, &Request::Upgrade {}) {
+        Ok(Answer::Upgrading {}) => new_daemon(daemon),
+        other => unexpected(other),
+    })
+}
+
+/// The daemon's first words after an upgrade.
+fn new_daemon(daemon: &Daemon) -> Outcome {
+    let end = Instant::now() + TAKEOVER_PATIENCE;
+    loop {
+        match answer(daemon, &Request::Ping {}) {
+            Ok(Answer::Pong { pid, version }) => {
+                return Outcome {
+                    output: format!("forkyard {version} has taken over, pid {pid}\n"),
+                    errors: String::new(),
+                    code: 0,
+                };
+            }
+            Err(_) if Instant::now() < end => std::thread::sleep(TAKEOVER_LOOK),
+            other => return unexpected(other),
+        }
+    }
 }
 
 /// Says what there is.

@@ -4,12 +4,13 @@ mod arguments;
 mod failure;
 mod usage;
 
-use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start};
+use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start, takeover};
 use crate::config::fpm::{self, Journal, Line, Options};
 use crate::config::{Config, Host, LogLevel, LogTarget};
 use crate::control::protocol::Complaint;
 use crate::logs::Log;
 use crate::master::Persona;
+use crate::sys::invocation;
 use arguments::Met;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -34,7 +35,9 @@ enum Task {
 
 /// Runs `forkyard-fpm` with the arguments of this process.
 pub fn main() -> ExitCode {
-    let mut arguments = std::env::args_os();
+    invocation::remember();
+    let (arguments, rehearsal) = takeover::arguments();
+    let mut arguments = arguments.into_iter();
     let program = program_name(arguments.next());
     let (task, options) = read(arguments::parse(arguments));
     match task {
@@ -49,7 +52,10 @@ pub fn main() -> ExitCode {
             tell(&journal, true);
             ExitCode::from(if is_fine { 0 } else { EXIT_CONFIG })
         }
-        Task::Run => run(options),
+        Task::Run => match rehearsal {
+            None => run(options),
+            Some(document) => takeover::rehearse(document, || load_for_rehearsal(&options)),
+        },
     }
 }
 
@@ -122,9 +128,10 @@ fn define(text: &str) -> Option<(String, String)> {
 }
 
 fn run(options: Options) -> ExitCode {
+    let heritage = crate::estate::collect();
     let (config, journal) = load(&options);
     tell(&journal, true);
-    let Some(config) = config else {
+    let Some(config) = takeover::or_before(config, &heritage) else {
         let is_launched = journal.is_in_background;
         return ExitCode::from(if is_launched { EXIT_SOFTWARE } else { EXIT_CONFIG });
     };
@@ -134,7 +141,13 @@ fn run(options: Options) -> ExitCode {
         title: "php-fpm",
         reload: Box::new(move || reload(&options)),
     };
-    start(config, persona, background, failure::of)
+    start(config, persona, background, heritage, failure::of)
+}
+
+fn load_for_rehearsal(options: &Options) -> Result<Config, String> {
+    let (config, journal) = load(options);
+    write(&journal.lines, Log::install(), false);
+    config.ok_or_else(|| "the configuration can't be used".to_owned())
 }
 
 fn load(options: &Options) -> (Option<Config>, Journal) {

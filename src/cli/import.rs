@@ -88,11 +88,11 @@ pub(super) fn run(arguments: &Import) -> ExitCode {
     ExitCode::from(if is_whole { 0 } else { EXIT_INCOMPLETE })
 }
 
-/// What php-fpm says of its file, if it is a warning or worse. What has no effect is said in our own words.
+/// What php-fpm says of its file, if it is a warning or worse.
 fn tell(journal: &Journal) {
     for line in &journal.lines {
         match line {
-            Line::Log(level, text) if *level >= LogLevel::Warning && !text.contains("no effect yet: ") => {
+            Line::Log(level, text) if *level >= LogLevel::Warning => {
                 eprintln!("{}", text.trim_end());
             }
             Line::Log(..) => {}

@@ -4,11 +4,14 @@ mod control;
 pub mod fpm;
 mod import;
 mod settings;
+mod spawn;
+mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
+use crate::estate::Heritage;
 use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
-use crate::sys::{self, fd, process, title};
+use crate::sys::{self, fd, invocation, process, title};
 use clap::{Parser, Subcommand};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -45,14 +48,21 @@ enum Command {
         /// Stay in the foreground, whatever `daemonize` says
         #[arg(short = 'F', long, overrides_with = "daemonize")]
         nodaemonize: bool,
+        /// Stay above the daemon, hold its descriptors, and start it again if it is killed
+        #[arg(long)]
+        keeper: bool,
     },
     /// Turn a php-fpm configuration into forkyard's own
     Import(import::Import),
-    /// Show the documentation's table of a section
+    /// Show what is made of the table of settings
     #[command(hide = true)]
     Settings {
-        /// Which
-        section: settings::Shown,
+        /// Which part
+        #[arg(required_unless_present = "write")]
+        part: Option<settings::Shown>,
+        /// Bring the samples and documents of a source tree up to date instead
+        #[arg(long, value_name = "DIRECTORY", conflicts_with = "part")]
+        write: Option<PathBuf>,
     },
     /// Check a configuration without starting anything
     Check {
@@ -65,6 +75,11 @@ enum Command {
         )]
         config: PathBuf,
     },
+    /// Start an application as the daemon would, say how that went, and stop it
+    Spawn(Box<spawn::Spawn>),
+    /// What a new process executes before it is the application
+    #[command(hide = true)]
+    SpawnEnvSetupper(spawn::EnvSetupper),
     /// Let the running daemon read its configuration again, and wait until what changed is replaced
     Reload {
         #[command(flatten)]
@@ -72,6 +87,11 @@ enum Command {
         /// Replace every pool, changed or not
         #[arg(long)]
         all: bool,
+    },
+    /// Let the program that is on disk now take the running daemon's place, without losing a request
+    Upgrade {
+        #[command(flatten)]
+        daemon: control::Daemon,
     },
     /// Show what the running daemon does
     Status {
@@ -85,48 +105,65 @@ enum Command {
 
 /// Runs `forkyard` with the arguments of this process.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    invocation::remember();
+    let (arguments, rehearsal) = takeover::arguments();
+    let arguments = Arguments::parse_from(arguments);
     title::prepare();
     match arguments.command {
         Command::Reload { daemon, all } => control::reload(&daemon, all),
+        Command::Upgrade { daemon } => control::upgrade(&daemon),
         Command::Status { daemon, json } => control::status(&daemon, json),
         Command::Import(arguments) => import::run(&arguments),
-        Command::Settings { section } => {
-            print!("{}", settings::table(section));
-            ExitCode::SUCCESS
-        }
+        Command::Settings { part, write } => settings::run(part, write.as_deref()),
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
         }
+        Command::Spawn(arguments) => spawn::spawn(&arguments),
+        Command::SpawnEnvSetupper(arguments) => spawn::env_setupper(&arguments),
         Command::Run {
             config,
             daemonize,
             nodaemonize,
+            keeper,
         } => {
             let background = match (daemonize, nodaemonize) {
                 (true, _) => Some(true),
                 (false, true) => Some(false),
                 (false, false) => None,
             };
-            run(&config, background)
+            match rehearsal {
+                None if keeper => takeover::keep(&config, background.unwrap_or(false)),
+                None => run(&config, background),
+                Some(document) => takeover::rehearse(document, || {
+                    config::load(&config)
+                        .map(|loaded| loaded.config)
+                        .map_err(|errors| errors.to_string())
+                }),
+            }
         }
     }
 }
 
 fn run(path: &Path, background: Option<bool>) -> ExitCode {
     Log::install();
-    let loaded = match config::load(path) {
-        Ok(loaded) => loaded,
+    let heritage = crate::estate::collect();
+    let config = match config::load(path) {
+        Ok(loaded) => {
+            master::say_findings(&loaded.warnings);
+            Some(loaded.config)
+        }
         Err(errors) => {
             eprintln!("{errors}");
-            return ExitCode::from(EXIT_CONFIG);
+            None
         }
     };
-    master::say_findings(&loaded.warnings);
+    let Some(config) = takeover::or_before(config, &heritage) else {
+        return ExitCode::from(EXIT_CONFIG);
+    };
     let persona = Persona::forkyard(path.to_owned());
-    let background = background.unwrap_or(loaded.config.global.daemonize);
-    start(loaded.config, persona, background, |error| Failure {
+    let background = background.unwrap_or(config.global.daemonize);
+    start(config, persona, background, heritage, |error| Failure {
         lines: vec![error.to_string()],
         code: EXIT_CONFIG,
     })
@@ -143,9 +180,11 @@ fn start(
     config: Config,
     persona: Persona,
     background: bool,
+    heritage: Heritage,
     failure: impl Fn(&RunError) -> Failure,
 ) -> ExitCode {
-    let launcher = if background {
+    // Whoever takes over is the daemon already.
+    let launcher = if background && heritage.document.is_none() && heritage.problem.is_none() {
         match process::daemonize(i32::from(EXIT_SOFTWARE)) {
             Ok(launcher) => Some(launcher),
             Err(error) => {
@@ -172,7 +211,8 @@ fn start(
             }
         }
     };
-    match master::run(config, Handlers::new(), persona, &program_directory(), ready) {
+    let handlers = Handlers::new();
+    match master::run_with(config, handlers, persona, &program_directory(), heritage, ready) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let Failure { lines, code } = failure(&error);

@@ -1,10 +1,13 @@
-//! The tables of settings as the documentation shows them, for whoever has changed one.
+//! The samples, and the tables of settings as the documentation shows them, for whoever has changed one.
 
-use crate::config::fpm::directives;
 use crate::config::settings::{self, Section};
 use clap::ValueEnum;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
 
-/// A table of the documentation.
+/// What is made of the table of settings.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Shown {
     Global,
@@ -16,10 +19,41 @@ pub(super) enum Shown {
     Absent,
     /// php-fpm's directives in docs/forkyard-fpm.md.
     Fpm,
+    /// conf/forkyard.toml.
+    Sample,
+    /// conf/php-fpm.conf.
+    SampleFpm,
 }
 
-/// It as Markdown.
-pub(super) fn table(shown: Shown) -> String {
+/// Shows a part, or brings the files of a source tree up to date.
+pub(super) fn run(part: Option<Shown>, tree: Option<&Path>) -> ExitCode {
+    if let Some(part) = part {
+        print!("{}", text(part));
+    }
+    let Some(tree) = tree else {
+        return ExitCode::SUCCESS;
+    };
+    for file in settings::FILES {
+        let path = tree.join(file);
+        if let Err(error) = renew(file, &path) {
+            eprintln!("{}: {error}", path.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Brings a file up to date. One that is made as a whole need not be there.
+fn renew(file: &str, path: &Path) -> io::Result<()> {
+    let old = match fs::read_to_string(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        text => text.unwrap_or_default(),
+    };
+    let missing = || io::Error::other("there is no table to replace");
+    fs::write(path, settings::renewed(file, &old).ok_or_else(missing)?)
+}
+
+fn text(shown: Shown) -> String {
     match shown {
         Shown::Global => settings::render(Section::Global),
         Shown::Pool => settings::render(Section::Pool),
@@ -27,6 +61,8 @@ pub(super) fn table(shown: Shown) -> String {
         Shown::Cgi => settings::render_runtime(Section::Cgi),
         Shown::Wrapped => settings::render_runtime(Section::Wrapped),
         Shown::Absent => settings::render_absent(),
-        Shown::Fpm => directives::render(),
+        Shown::Fpm => settings::render_fpm(),
+        Shown::Sample => settings::sample(),
+        Shown::SampleFpm => settings::sample_of_php_fpm(),
     }
 }

@@ -1,4 +1,4 @@
-//! What was written, key by key. The tables below are the only list of the keys there are.
+//! What was written, key by key. A test holds the keys below to the table of all settings.
 
 use super::error::Place;
 use super::leaves::{Entries, Field, Leaves};

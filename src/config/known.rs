@@ -2,7 +2,7 @@
 //! php-fpm setting is called here.
 
 use super::draft::{GlobalDraft, PoolDraft};
-use super::settings::{self, SETTINGS, Setting};
+use super::settings;
 
 /// Keys less alike than this are not suggested.
 const LEAST_LIKENESS: f64 = 0.7;
@@ -87,10 +87,10 @@ pub(super) fn nearest_word<'k>(word: &str, words: &[&'k str]) -> Option<&'k str>
 
 /// What a php-fpm setting is called here, if that is not its own name.
 fn php_fpm(path: &str) -> Option<String> {
-    let renamed = SETTINGS
-        .iter()
-        .find(|setting| setting.directive == path && setting.key != path);
-    if let Some(Setting { section, key, .. }) = renamed {
+    let is_renamed = |setting: &&settings::Setting| {
+        setting.directive.is_some_and(|directive| directive.name == path) && setting.key != path
+    };
+    if let Some(settings::Setting { section, key, .. }) = settings::all().find(is_renamed) {
         return Some(if section.is_application() {
             format!("write {key} in {}", section.title())
         } else {
@@ -116,8 +116,8 @@ fn elsewhere(section: Section, path: &str) -> Option<String> {
     };
     let in_application = path.strip_prefix("application.");
     let application = |leaf: &str| {
-        let keys = SETTINGS.iter().filter(|setting| setting.section.is_application());
-        leaf == "runtime" || keys.into_iter().any(|setting| is(&[setting.key], leaf))
+        let mut keys = settings::all().filter(|setting| setting.section.is_application());
+        leaf == "runtime" || keys.any(|setting| is(&[setting.key], leaf))
     };
     let pool = |leaf: &str| is(PoolDraft::KEYS, leaf) && !leaf.starts_with("application.");
     let global = |leaf: &str| is(GlobalDraft::KEYS, leaf);

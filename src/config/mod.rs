@@ -2,7 +2,7 @@
 //!
 //! TOML text becomes drafts (what was written, with the place of every key), drafts become the model (what it means).
 //! A [`Config`] that exists has passed every rule. All findings are collected, so that one run names all mistakes.
-//! [`settings`] is the table of all keys; [`fpm`] reads php-fpm's own files, and [`import`] makes TOML of them.
+//! [`settings`] is the table of all keys and of php-fpm's directives; [`fpm`] reads php-fpm's own files, and [`import`] makes TOML of them.
 //! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
 //! no other part.
 

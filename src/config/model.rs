@@ -182,8 +182,6 @@ pub struct Pool {
     pub reload: ReloadWhen,
     /// Its access log.
     pub access: Option<AccessLog>,
-    /// Settings that were written and that nothing follows from yet.
-    pub without_effect: Vec<String>,
     /// What the workers run.
     pub application: Application,
 }

@@ -14,6 +14,9 @@ pub enum Request {
     Ping {},
     /// What there is. Answered with [`Answer::Status`].
     Status {},
+    /// Let the program that is on disk now take the daemon's place, if it can. Answered with [`Answer::Upgrading`] right
+    /// before it does; the conversation ends then.
+    Upgrade {},
     /// Read the configuration again. Answered with [`Answer::Reloaded`] once everything that is new serves, or has
     /// failed to.
     Reload {
@@ -36,6 +39,8 @@ pub enum Answer {
     },
     /// What there is.
     Status(Status),
+    /// The new program takes over now, and replaces every pool.
+    Upgrading {},
     /// The configuration was read and applied.
     Reloaded(Reloaded),
     /// The request was not carried out.
@@ -46,6 +51,16 @@ pub enum Answer {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         errors: Vec<Complaint>,
     },
+}
+
+impl Answer {
+    /// A request is not carried out, for a reason that is not the configuration's.
+    pub fn refusal(message: String) -> Answer {
+        Answer::Error {
+            message,
+            errors: Vec::new(),
+        }
+    }
 }
 
 /// What a reload did, by pools' names.
@@ -188,6 +203,7 @@ mod tests {
         let read = |text| serde_json::from_str::<Request>(text).ok();
         assert_eq!(read(r#"{"command":"ping"}"#), Some(Request::Ping {}));
         assert_eq!(read(r#"{"command":"status"}"#), Some(Request::Status {}));
+        assert_eq!(read(r#"{"command":"upgrade"}"#), Some(Request::Upgrade {}));
         assert_eq!(
             read(r#"{"command":"reload"}"#),
             Some(Request::Reload { all: false })

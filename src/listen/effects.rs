@@ -142,6 +142,27 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
 }
 
 impl Listener {
+    /// A socket that the master before this one has opened. This process becomes the one that listens: whoever asks
+    /// who that is (SO_PEERCRED, unix(7)) is told one that lives.
+    pub fn adopt(
+        socket: OwnedFd,
+        address: Address,
+        file: Option<(u64, u64)>,
+        backlog: i32,
+    ) -> Result<Listener, ListenError> {
+        socket::listen(&socket, backlog, "")?;
+        Ok(Listener {
+            socket,
+            address,
+            file,
+        })
+    }
+
+    /// Device and inode of a unix socket's file, if it was made by this daemon.
+    pub fn file(&self) -> Option<(u64, u64)> {
+        self.file
+    }
+
     /// Gives an open socket the attributes of a new configuration: backlog, and a unix socket's mode, owner and list of
     /// users. Where the name leads to something else by now, that is left alone.
     pub fn adjust(&self, listen: &Listen) -> Result<(), ListenError> {

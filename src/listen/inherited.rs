@@ -4,7 +4,7 @@ use super::fpm_sockets;
 use crate::config::Address;
 use crate::sys::fd;
 use crate::sys::socket::{self, Bound};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// The sockets that the daemon was started with and nobody has taken yet.
 #[derive(Debug, Default)]
@@ -21,9 +21,10 @@ struct Passed {
 }
 
 impl Inherited {
-    /// Takes over what the environment names.
-    pub fn from_environment() -> Inherited {
-        let with_address = |socket: OwnedFd| {
+    /// Takes over listening sockets that this process was started with.
+    /// `ours`: another master has opened them, and left them to this one.
+    pub fn new(sockets: Vec<OwnedFd>, ours: Vec<OwnedFd>) -> Inherited {
+        let with_address = |socket: OwnedFd, is_ours: bool| {
             let address = match socket::local_address(socket.as_fd())? {
                 Bound::Path(path) => Address::Unix(path),
                 Bound::Port(address) => Address::Tcp(address),
@@ -31,13 +32,19 @@ impl Inherited {
             Some(Passed {
                 address,
                 socket,
-                is_ours: false,
+                is_ours,
             })
         };
         // php-fpm's variables first: of a socket that both name, they know what it is called.
-        let mut sockets = from_php_fpm();
-        sockets.extend(fd::passed_listeners().into_iter().filter_map(with_address));
-        Inherited { sockets }
+        let mut sockets = sockets;
+        let mut passed = from_php_fpm(&mut sockets);
+        passed.extend(ours.into_iter().filter_map(|socket| with_address(socket, true)));
+        passed.extend(
+            sockets
+                .into_iter()
+                .filter_map(|socket| with_address(socket, false)),
+        );
+        Inherited { sockets: passed }
     }
 
     /// The socket that listens where a pool wants to, and whether its file is to be removed at the end.
@@ -66,12 +73,17 @@ impl Inherited {
     }
 }
 
-/// What FPM_SOCKETS names, as far as it is open and listens.
-fn from_php_fpm() -> Vec<Passed> {
+/// What FPM_SOCKETS names, as far as it is open and listens. Some may be among those that were passed otherwise.
+fn from_php_fpm(others: &mut Vec<OwnedFd>) -> Vec<Passed> {
     let mut sockets = Vec::new();
     for (_, value) in variables() {
         for named in fpm_sockets::parse(&value) {
-            let Some(socket) = fd::passed_listener(named.fd) else {
+            let other = others.iter().position(|socket| socket.as_raw_fd() == named.fd);
+            let socket = match other {
+                Some(at) => Some(others.swap_remove(at)),
+                None => fd::passed_listener(named.fd),
+            };
+            let Some(socket) = socket else {
                 log::warn!("FPM_SOCKETS: descriptor {} is no listening socket", named.fd);
                 continue;
             };

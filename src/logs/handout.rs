@@ -29,6 +29,16 @@ impl Handout {
         Ok(handout)
     }
 
+    /// What another master has laid out.
+    pub fn adopt(post: OwnedFd, shelf: OwnedFd) -> Handout {
+        Handout { post, shelf }
+    }
+
+    /// Both ends: the master's, and the workers'.
+    pub fn ends(&self) -> [&OwnedFd; 2] {
+        [&self.post, &self.shelf]
+    }
+
     fn put(&self, file: &OwnedFd) -> Result<(), Error> {
         send_with(self.post.as_fd(), b"a", &[file.as_raw_fd()]).map(drop)
     }

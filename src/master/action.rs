@@ -34,6 +34,8 @@ pub enum Action {
     Trace(WorkerId),
     /// Prepare the present configuration once more, with new generations for all pools, and tell `Apply`.
     Renew,
+    /// A worker of the pool died that the kernel may have woken for work, and nobody else was: wake another that waits.
+    Nudge(PoolId),
     /// Publish the generation's counters that the master keeps.
     Publish(GenerationId, Figures),
     /// The generation has no worker and no preloader left and will have none: release its scoreboard and pipes.

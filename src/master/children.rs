@@ -145,6 +145,20 @@ impl Children {
         id
     }
 
+    /// Books a worker that was there before. Its number is not given away again.
+    pub(super) fn adopt(&mut self, id: WorkerId, worker: Worker) {
+        self.skip_to(id.0.saturating_add(1));
+        let generation = worker.generation;
+        self.crews.entry(generation).or_default().count(&worker, 1);
+        self.members.entry(generation).or_default().insert(id);
+        self.workers.insert(id, worker);
+    }
+
+    /// Numbers below this one were given away before.
+    pub(super) fn skip_to(&mut self, next: u64) {
+        self.next = self.next.max(next);
+    }
+
     pub(super) fn worker(&self, id: WorkerId) -> Option<&Worker> {
         self.workers.get(&id)
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) const KILL_AFTER: Duration = Duration::from_secs(1);
 
 /// How often a surplus worker that was told to go is looked at.
-const LOOK_AFTER: Duration = Duration::from_secs(10);
+pub(super) const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 impl Manager {
     /// Makes a worker go, or go faster.
@@ -138,16 +138,31 @@ impl Manager {
         let young = step.now.since(worker.forked) < backoff::WELL_AFTER;
         match worker.life {
             Life::Asked | Life::Born if stayed => self.failed(id_of_generation, backoff::LONGEST, step),
-            Life::Up if stayed && young && exit != Exit::Code(0) => {
+            Life::Up if stayed && young && !matches!(exit, Exit::Code(0) | Exit::Unknown) => {
                 self.failed(id_of_generation, backoff::LONGEST_ONCE_UP, step);
             }
             Life::Asked | Life::Born | Life::Up => {}
+        }
+        if exit != Exit::Code(0) {
+            self.pass_on_wake_up(id_of_generation, step);
         }
         // Those who have waited for capacity come before a replacement.
         self.give_turns(step);
         self.worker_gone(id_of_generation, step);
         if exit.is_crash() {
             self.crashed(step);
+        }
+    }
+
+    /// A worker did not leave in order: a wake-up for work may have gone with it, and only a sibling that waits, if there
+    /// is one, is sure to look. A replacement would, too, but there may be none for a while.
+    fn pass_on_wake_up(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) else {
+            return;
+        };
+        let takers = self.pools.get(&pool).into_iter().flat_map(|pool| pool.takers());
+        if takers.into_iter().any(|taker| self.crew(taker).staying > 0) {
+            step.act(Action::Nudge(pool));
         }
     }
 

@@ -1,5 +1,6 @@
 //! What can happen to the master's core. One value per happening; nothing here has an effect.
 
+pub use crate::estate::document::Told;
 use crate::tick::Tick;
 use std::fmt;
 use std::time::Duration;
@@ -37,6 +38,8 @@ impl fmt::Display for SlotIndex {
 /// What the core is told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// What the master before this one has left: pools, generations and workers that go on. The first event, or none.
+    Adopt(Adopted),
     /// The pools that are to run from now on: at start, and after a reload whose configuration was read, checked and
     /// whose new sockets are bound. Pools that run and are not named here are drained and closed. A daemon that is
     /// ending answers with [`super::action::Action::DropGeneration`] and [`super::action::Action::ClosePool`] for what is new.
@@ -84,6 +87,8 @@ pub enum Exit {
         /// Whether a core was dumped.
         core: bool,
     },
+    /// Somebody else's to reap: nobody here knows.
+    Unknown,
 }
 
 /// What one worker's slot says. The worker wrote it: any of it may be nonsense.
@@ -103,6 +108,55 @@ pub struct Row {
     pub executing: bool,
     /// Idle kept connections that the worker holds.
     pub kept: u32,
+}
+
+/// What a master takes over from the one before it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Adopted {
+    /// As in [`Wanted`], until a configuration says otherwise.
+    pub process_max: Option<u32>,
+    /// The same.
+    pub control_timeout: Duration,
+    /// The first number that no worker has had.
+    pub next_worker: u64,
+    /// Pools whose listening socket is there.
+    pub pools: Vec<PoolId>,
+    /// Generations whose scoreboard and pipes are there. A pool that only they name is closed already.
+    pub generations: Vec<AdoptedGeneration>,
+}
+
+/// A generation that goes on. Its preloader does not: another is started when one is needed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdoptedGeneration {
+    /// Its id.
+    pub generation: GenerationId,
+    /// Its pool.
+    pub pool: PoolId,
+    /// Its policy.
+    pub policy: Policy,
+    /// Slots of its scoreboard, whatever the policy says.
+    pub slots: u32,
+    /// It is the one of its pool that serves; the others leave.
+    pub serves: bool,
+    /// Its workers that live.
+    pub workers: Vec<AdoptedWorker>,
+    /// Slots that may be used by a process that nobody knows. They are not given away again.
+    pub lost: Vec<SlotIndex>,
+}
+
+/// A worker that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdoptedWorker {
+    /// Its id.
+    pub worker: WorkerId,
+    /// Its slot.
+    pub slot: SlotIndex,
+    /// When it was made.
+    pub forked: Tick,
+    /// It has told that it called accept.
+    pub up: bool,
+    /// What it was told, and when.
+    pub told: Option<(Told, Tick)>,
 }
 
 /// A configuration, as far as the core needs it.

@@ -97,6 +97,7 @@ impl Manager {
     pub fn handle(&mut self, event: Event, now: Tick, actions: &mut Vec<Action>) {
         let step = &mut Step { now, actions };
         match event {
+            Event::Adopt(adopted) => self.adopt(adopted, step),
             Event::Apply(wanted) => self.apply(wanted, step),
             Event::SourceReady(pool) => self.source_changed(pool, source::Cause::Ready, step),
             Event::ChildAccept(generation) => self.accepted(generation, step),

@@ -5,6 +5,7 @@
 //! call; `run` turns the world into events and `effects` turns actions into system calls. The core knows no
 //! request, no protocol and no runtime.
 
+mod adoption;
 mod backoff;
 mod census;
 mod children;
@@ -37,9 +38,11 @@ mod tests;
 pub mod action;
 mod effects;
 pub mod event;
+mod orders;
 mod run;
 
-pub use effects::{ApplyError, Handlers};
+pub use effects::{ApplyError, Handlers, RunError};
+pub(crate) use effects::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
 pub use manager::{Headcount, Manager};
-pub(crate) use run::say_findings;
-pub use run::{Persona, ReadConfig, RunError, run};
+pub use run::{Persona, ReadConfig, run};
+pub(crate) use run::{run_with, say_findings};

@@ -236,12 +236,24 @@ impl Manager {
             step.say(Notice::GenerationServes(id));
             self.leave(old, leave::Cause::Leave, step);
         }
+        self.open_for_work(pool_id, id, pm, step);
+        if matches!(pm, ProcessManager::Static { .. }) {
+            self.fill(id, step);
+        }
+        self.touched.insert(id);
+    }
+
+    /// Lets a generation that serves from now on have its work.
+    pub(super) fn open_for_work(
+        &mut self,
+        pool_id: PoolId,
+        id: GenerationId,
+        pm: ProcessManager,
+        step: &mut Step<'_>,
+    ) {
         self.publish_notify(id, step);
         match pm {
-            ProcessManager::Static { .. } => {
-                self.source_changed(pool_id, source::Cause::End, step);
-                self.fill(id, step);
-            }
+            ProcessManager::Static { .. } => self.source_changed(pool_id, source::Cause::End, step),
             ProcessManager::Dynamic { .. } => {
                 self.source_changed(pool_id, source::Cause::End, step);
                 self.spare_changed(id, spare::Cause::Begin, step);
@@ -251,11 +263,10 @@ impl Manager {
                 self.source_changed(pool_id, source::Cause::Begin, step);
             }
         }
-        self.touched.insert(id);
     }
 
     /// Makes a generation leave, or leave faster.
-    fn leave(&mut self, id: GenerationId, cause: leave::Cause, step: &mut Step<'_>) {
+    pub(super) fn leave(&mut self, id: GenerationId, cause: leave::Cause, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };

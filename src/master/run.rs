@@ -1,19 +1,20 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{ApplyError, Edge, Extent, Handlers, SIGNALS, Source, Totals};
-use super::event::Event;
+use super::effects::{Edge, Extent, Handlers, RunError, SIGNALS, Source, Totals};
+use super::event::{Event, Wanted};
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity};
-use crate::control::protocol::{Answer, Complaint, Request};
-use crate::listen::ListenError;
+use crate::control::protocol::Complaint;
+use crate::estate::document::Stopping;
+use crate::estate::{self, Heritage};
 use crate::logs::Log;
+use crate::sys::invocation::Invocation;
 use crate::sys::notify::{self, Notifier};
-use crate::sys::{self, clock, fd, process, title};
+use crate::sys::{self, clock, fd, invocation, process, title};
 use crate::tick::Tick;
 use mio::{Events, Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
-use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,57 +23,6 @@ use std::time::Duration;
 const EVENTS: usize = 256;
 /// Orders carried out between two looks at everything else.
 const ORDERS: usize = 16;
-
-/// Why the daemon did not start, or ended.
-#[derive(Debug)]
-pub enum RunError {
-    /// The configuration can't be applied.
-    Apply(ApplyError),
-    /// The log can't be opened.
-    Log(crate::logs::LogError),
-    /// A system call failed.
-    System(sys::Error),
-    /// The pid file can't be written.
-    Pid(PathBuf, io::Error),
-    /// The control socket can't be had.
-    Control(ListenError),
-    /// Not one worker could be made at the start.
-    NoWorker,
-}
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RunError::Apply(error) => error.fmt(f),
-            RunError::Log(error) => error.fmt(f),
-            RunError::System(error) => error.fmt(f),
-            RunError::Pid(path, error) => {
-                write!(f, "Unable to create the PID file ({}): {error}", path.display())
-            }
-            RunError::Control(error) => write!(f, "control: {error}"),
-            RunError::NoWorker => f.write_str("no worker could be made"),
-        }
-    }
-}
-
-impl std::error::Error for RunError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RunError::Apply(error) => Some(error),
-            RunError::Log(error) => Some(error),
-            RunError::System(error) => Some(error),
-            RunError::Pid(_, error) => Some(error),
-            RunError::Control(error) => Some(error),
-            RunError::NoWorker => None,
-        }
-    }
-}
-
-impl From<sys::Error> for RunError {
-    fn from(error: sys::Error) -> RunError {
-        RunError::System(error)
-    }
-}
 
 fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System(sys::Error::from_io(call, "", &error))
@@ -127,6 +77,18 @@ pub fn run(
     libexec: &Path,
     ready: impl FnOnce(),
 ) -> Result<(), RunError> {
+    run_with(config, handlers, persona, libexec, estate::collect(), ready)
+}
+
+/// As [`run`], with what the master before this one has left.
+pub(crate) fn run_with(
+    config: Config,
+    handlers: Handlers,
+    persona: Persona,
+    libexec: &Path,
+    heritage: Heritage,
+    ready: impl FnOnce(),
+) -> Result<(), RunError> {
     title::prepare();
     let log = Log::install();
     log.follow(&config.global).map_err(RunError::Log)?;
@@ -141,7 +103,7 @@ pub fn run(
     poll.registry()
         .register(&mut signals, SIGNALS, Interest::READABLE)
         .map_err(system("epoll_ctl"))?;
-    // php-fpm blocks some before it executes its successor.
+    // php-fpm blocks some before it executes its successor, and we all of them: none came before there was a handler.
     sys::signal::unblock();
     let registry = poll.registry().try_clone().map_err(system("dup"))?;
     let pid_file = config.global.pid.clone();
@@ -150,12 +112,37 @@ pub fn run(
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
     // What was said to this process is not said to those that it starts.
+    let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);
-    process::forget_variables(&fd::LISTEN_VARIABLES);
     let names = crate::listen::fpm_variables();
+    let (before, stored) = (heritage.config.clone(), heritage.stored.clone());
+    let stopping = heritage.document.as_ref().and_then(|document| document.stopping);
+    let adopted = edge.adopt(heritage, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    let (wanted, _) = edge.prepare(config, Extent::All).map_err(RunError::Apply)?;
-    edge.open_control(control.as_deref()).map_err(RunError::Control)?;
+    let mut manager = Manager::default();
+    if let Some(adopted) = &adopted {
+        let mut actions = Vec::new();
+        manager.handle(Event::Adopt(adopted.clone()), clock::now(), &mut actions);
+        edge.todo.extend(actions);
+    }
+    if let Some(store) = store {
+        edge.open_store(store, &stored, &manager);
+    }
+    let (wanted, _) = match edge.prepare(config, Extent::All) {
+        Ok(wanted) => wanted,
+        Err(error) => match before.filter(|_| adopted.is_some()) {
+            Some(before) => {
+                log::error!("the configuration can't be applied, the one before it stays in force: {error}");
+                edge.prepare(before, Extent::All).map_err(RunError::Apply)?
+            }
+            None => return Err(RunError::Apply(error)),
+        },
+    };
+    match edge.open_control(control.as_deref()) {
+        Ok(()) => {}
+        Err(error) if adopted.is_some() => log::error!("{error}"),
+        Err(error) => return Err(RunError::Control(error)),
+    }
     edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
         write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
@@ -166,7 +153,7 @@ pub fn run(
         poll,
         signals,
         edge,
-        manager: Manager::default(),
+        manager,
         watchdog: notifier
             .as_ref()
             .and_then(|notifier| notifier.watchdog)
@@ -175,8 +162,10 @@ pub fn run(
         notifier,
         reload: persona.reload,
         actions: Vec::new(),
+        stopping,
+        upgraded_for: None,
     };
-    master.tell(Event::Apply(wanted));
+    master.begin(wanted);
     log::info!("ready to handle connections");
     ready();
     master.tell_ready();
@@ -184,6 +173,7 @@ pub fn run(
     let outcome = master.serve();
     master.edge.end_reporters();
     master.edge.remove_socket_files();
+    master.edge.clear_store();
     master.edge.remove_control_file();
     if let Some(path) = &pid_file {
         let _ = std::fs::remove_file(path);
@@ -287,19 +277,39 @@ impl Watchdog {
     }
 }
 
-struct Master {
+pub(super) struct Master {
     poll: Poll,
     signals: Signals,
-    edge: Edge,
-    manager: Manager,
-    notifier: Option<Notifier>,
+    pub(super) edge: Edge,
+    pub(super) manager: Manager,
+    pub(super) notifier: Option<Notifier>,
     watchdog: Option<Watchdog>,
     bulletin: Option<Bulletin>,
-    reload: ReadConfig,
+    pub(super) reload: ReadConfig,
     actions: Vec<super::action::Action>,
+    /// The daemon is ending.
+    pub(super) stopping: Option<Stopping>,
+    /// Who asked for the upgrade that is under way.
+    pub(super) upgraded_for: Option<u64>,
 }
 
 impl Master {
+    /// Performs what follows from what was taken over, then applies the configuration; or goes on ending.
+    fn begin(&mut self, wanted: Wanted) {
+        for action in std::mem::take(&mut self.edge.todo) {
+            self.edge.perform(action);
+        }
+        // Whoever ended while one program took the other's place was announced to neither.
+        self.edge.reap();
+        self.settle();
+        match self.stopping {
+            None => {}
+            Some(Stopping::Finish) => self.tell(Event::Finish),
+            Some(Stopping::Terminate) => self.tell(Event::Terminate),
+        }
+        self.tell(Event::Apply(wanted));
+    }
+
     fn serve(&mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS);
         let mut again: Vec<Source> = Vec::new();
@@ -313,6 +323,8 @@ impl Master {
                     super::action::Outcome::NoWorkerAtStart => Err(RunError::NoWorker),
                 };
             }
+            self.continue_upgrade();
+            self.edge.save(&self.manager, self.stopping);
             let timeout = if again.is_empty() && !self.edge.has_orders() {
                 self.timeout()
             } else {
@@ -361,7 +373,7 @@ impl Master {
     }
 
     /// Tells the service manager that requests are served.
-    fn tell_ready(&self) {
+    pub(super) fn tell_ready(&self) {
         if let Some(notifier) = &self.notifier {
             let pid = std::process::id();
             notifier.tell(&format!(
@@ -381,7 +393,7 @@ impl Master {
     }
 
     /// Without a service manager that wants to know, nothing is due.
-    fn set_bulletin(&mut self, interval: Option<Duration>) {
+    pub(super) fn set_bulletin(&mut self, interval: Option<Duration>) {
         let is_known = self.bulletin.as_ref().map(|bulletin| bulletin.interval) == interval;
         if self.notifier.is_some() && !is_known {
             self.bulletin = interval.map(Bulletin::new);
@@ -412,6 +424,7 @@ impl Master {
             watchdog,
             bulletin,
             self.edge.reporters_deadline(),
+            self.edge.upgrade_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -424,7 +437,7 @@ impl Master {
     }
 
     /// Tells the core, and performs what it wants, until nothing more follows.
-    fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: Event) {
         self.edge.happened.push_back(event);
         self.settle();
     }
@@ -440,18 +453,20 @@ impl Master {
         self.edge.finish_reload();
     }
 
-    fn take_signals(&mut self) {
+    pub(super) fn take_signals(&mut self) {
         let pending: Vec<i32> = self.signals.pending().collect();
         for signal in pending {
             match signal {
                 SIGTERM | SIGINT => {
                     log::info!("Terminating ...");
                     self.tell_stopping();
+                    self.stopping = Some(Stopping::Terminate);
                     self.tell(Event::Terminate);
                 }
                 SIGQUIT => {
                     log::info!("Finishing ...");
                     self.tell_stopping();
+                    self.stopping.get_or_insert(Stopping::Finish);
                     self.tell(Event::Finish);
                 }
                 SIGUSR1 => {
@@ -462,10 +477,14 @@ impl Master {
                     if let Some(notifier) = &self.notifier {
                         notifier.tell_reloading();
                     }
-                    if let Err(answer) = self.reload(Extent::Changed, None) {
-                        log::debug!("{answer:?}");
+                    if invocation::get().is_some_and(Invocation::is_replaced) {
+                        self.upgrade();
+                    } else {
+                        if let Err(answer) = self.reload(Extent::Changed, None) {
+                            log::debug!("{answer:?}");
+                        }
+                        self.tell_ready();
                     }
-                    self.tell_ready();
                 }
                 SIGCHLD => {
                     self.edge.reap();
@@ -475,80 +494,5 @@ impl Master {
                 _ => log::info!("SIGHUP is ignored; SIGUSR2 reloads"),
             }
         }
-    }
-
-    /// Opens all logs anew, after they were moved away.
-    fn reopen_logs(&mut self) {
-        match Log::install().reopen() {
-            Ok(()) => log::info!("error log file re-opened"),
-            Err(error) => {
-                log::error!("unable to re-opened error log file: {error}; the old one is written on")
-            }
-        }
-        match self.edge.reopen_access_logs() {
-            Some(true) => log::info!("access log file re-opened"),
-            Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
-            None => {}
-        }
-    }
-
-    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
-    /// is given back. Otherwise `asker` is answered once the reload is done.
-    fn reload(&mut self, extent: Extent, asker: Option<u64>) -> Result<(), Answer> {
-        log::info!("Reloading in progress ...");
-        let refused = |errors| Answer::Error {
-            message: "the configuration is not reloaded, the old one stays in force".to_owned(),
-            errors,
-        };
-        let config = match (self.reload)() {
-            Ok(config) => config,
-            Err(errors) => {
-                log::error!("the configuration is not reloaded, the old one stays in force");
-                return Err(refused(errors));
-            }
-        };
-        let global = config.global.clone();
-        match self.edge.prepare(config, extent) {
-            Ok((wanted, changes)) => {
-                if let Err(error) = Log::install().follow(&global) {
-                    log::error!("the old log is written on: {error}");
-                }
-                if let Err(error) = self.edge.open_control(global.control.as_deref()) {
-                    log::error!("the control socket stays where it was: {error}");
-                }
-                self.set_bulletin(global.systemd_interval);
-                self.edge.begin_reload(changes, asker);
-                self.tell(Event::Apply(wanted));
-                Ok(())
-            }
-            Err(error) => {
-                log::error!("the configuration is not reloaded, the old one stays in force: {error}");
-                Err(refused(vec![Complaint::text(error.to_string())]))
-            }
-        }
-    }
-
-    /// Does what somebody asked for over the control socket.
-    fn obey(&mut self, asker: u64, request: &Request) {
-        let answer = match request {
-            Request::Ping {} => Answer::Pong {
-                pid: std::process::id(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-            },
-            Request::Status {} => Answer::Status(self.edge.status()),
-            Request::Reload { all } => {
-                let extent = if *all { Extent::All } else { Extent::Changed };
-                if let Some(notifier) = &self.notifier {
-                    notifier.tell_reloading();
-                }
-                let result = self.reload(extent, Some(asker));
-                self.tell_ready();
-                match result {
-                    Ok(()) => return,
-                    Err(answer) => answer,
-                }
-            }
-        };
-        self.edge.answer(asker, &answer);
     }
 }

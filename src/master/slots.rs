@@ -9,6 +9,7 @@ pub(super) struct Slots {
     used: Vec<bool>,
     free: usize,
     taken: u32,
+    lost: u32,
 }
 
 impl Slots {
@@ -17,6 +18,7 @@ impl Slots {
             used: vec![false; usize::try_from(count).unwrap_or(usize::MAX)],
             free: 0,
             taken: 0,
+            lost: 0,
         }
     }
 
@@ -32,6 +34,26 @@ impl Slots {
         u32::try_from(index).ok().map(SlotIndex)
     }
 
+    /// Takes this slot; `false`: it is not free.
+    pub(super) fn occupy(&mut self, slot: SlotIndex) -> bool {
+        let is_free = self.mark(slot);
+        self.taken += u32::from(is_free);
+        is_free
+    }
+
+    /// Lets nobody have this slot any more.
+    pub(super) fn lose(&mut self, slot: SlotIndex) {
+        let was_free = self.mark(slot);
+        self.lost += u32::from(was_free);
+    }
+
+    fn mark(&mut self, slot: SlotIndex) -> bool {
+        let used = usize::try_from(slot.0)
+            .ok()
+            .and_then(|index| self.used.get_mut(index));
+        used.is_some_and(|used| !std::mem::replace(used, true))
+    }
+
     /// Gives a slot back.
     pub(super) fn give_back(&mut self, slot: SlotIndex) {
         let Ok(index) = usize::try_from(slot.0) else {
@@ -45,7 +67,7 @@ impl Slots {
     }
 
     pub(super) fn all_taken(&self) -> bool {
-        usize::try_from(self.taken) == Ok(self.used.len())
+        usize::try_from(self.taken + self.lost) == Ok(self.used.len())
     }
 
     pub(super) fn taken(&self) -> u32 {
@@ -67,6 +89,15 @@ mod tests {
         assert_eq!(slots.take(), Some(SlotIndex(2)));
         assert!(slots.all_taken());
         assert_eq!(slots.take(), None);
+    }
+
+    #[test]
+    fn a_lost_slot_is_never_given() {
+        let mut slots = Slots::new(3);
+        slots.lose(SlotIndex(1));
+        assert!(slots.occupy(SlotIndex(0)) && !slots.occupy(SlotIndex(0)) && !slots.occupy(SlotIndex(1)));
+        assert_eq!(slots.take(), Some(SlotIndex(2)));
+        assert_eq!((slots.take(), slots.taken(), slots.all_taken()), (None, 2, true));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::layout::HEADER_PAGES;
 use crate::sys::Result;
 use crate::sys::shm::{Memory, PAGE_WORDS, Words};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The master's scoreboard of one generation: writes the header, wipes a slot before it is given away, reads the slots.
@@ -18,7 +18,16 @@ impl Board {
     /// Makes a scoreboard with this many slots.
     pub fn create(name: &str, slots: usize) -> Result<Board> {
         let pages = HEADER_PAGES + slots;
-        let memory = Memory::create(name, pages)?;
+        Board::map(Memory::create(name, pages)?, slots)
+    }
+
+    /// The scoreboard that another master has made. `writable` is memory of the right size that can't shrink.
+    pub fn adopt(writable: OwnedFd, name: &str, slots: usize) -> Result<Board> {
+        Board::map(Memory::adopt(writable, name)?, slots)
+    }
+
+    fn map(memory: Memory, slots: usize) -> Result<Board> {
+        let pages = HEADER_PAGES + slots;
         let all = Words::map_writable(memory.writable.as_fd(), 0, pages)?;
         Ok(Board { memory, all, slots })
     }

@@ -1,7 +1,7 @@
 //! Descriptors: pipes, socket pairs, passing them on, and closing what a child must not have.
 
 use super::error::{Error, Named, Result};
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
     socketpair,
@@ -110,17 +110,26 @@ pub fn receive_with(socket: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> Re
     } else {
         MsgFlags::MSG_DONTWAIT
     };
-    receive_flagged(socket, buffer, flags)
+    receive_flagged(socket, buffer, flags).map(|(received, _)| received)
+}
+
+/// Receives a message, its descriptors and, where the socket asks for that (SO_PASSCRED), its sender's pid. Never blocks.
+pub(super) fn receive_letter(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(Received, Option<i32>)> {
+    receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT)
 }
 
 /// Copies of the descriptors of the first message that waits in a socket of datagrams, which stays there.
 pub fn look_at(socket: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
-    receive_flagged(socket, &mut [0; 1], flags).map(|received| received.descriptors)
+    receive_flagged(socket, &mut [0; 1], flags).map(|(received, _)| received.descriptors)
 }
 
-fn receive_flagged(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> Result<Received> {
-    let mut control = nix::cmsg_space!([RawFd; MAX_PASSED]);
+fn receive_flagged(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: MsgFlags,
+) -> Result<(Received, Option<i32>)> {
+    let mut control = nix::cmsg_space!([RawFd; MAX_PASSED], nix::sys::socket::UnixCredentials);
     let mut slices = [IoSliceMut::new(buffer)];
     let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     let message =
@@ -129,18 +138,21 @@ fn receive_flagged(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -
         bytes: message.bytes,
         descriptors: Vec::new(),
     };
+    let mut sender = None;
     let control = message
         .cmsgs()
         .map_err(|errno| Error::new("recvmsg", "control data", errno))?;
     for part in control {
-        if let ControlMessageOwned::ScmRights(raw) = part {
+        match part {
             // SAFETY: the kernel has just installed these descriptors for us; nobody else owns them.
-            received
+            ControlMessageOwned::ScmRights(raw) => received
                 .descriptors
-                .extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+                .extend(raw.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })),
+            ControlMessageOwned::ScmCredentials(credentials) => sender = Some(credentials.pid()),
+            _ => {}
         }
     }
-    Ok(received)
+    Ok((received, sender))
 }
 
 /// Closes every descriptor from 3 up that is not in `keep` (close_range(2)). For a child after fork: it allocates
@@ -230,46 +242,8 @@ pub fn let_go_of_standard_streams() -> Result<()> {
     replace_standard_streams(std::os::fd::AsFd::as_fd(&null()?), None)
 }
 
-/// The variables of socket activation, which are meant for this process alone.
-pub const LISTEN_VARIABLES: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
-/// First descriptor that a service manager passes (sd_listen_fds(3), SD_LISTEN_FDS_START).
+/// First descriptor that may have been passed: below are the standard streams.
 const FIRST_PASSED: RawFd = 3;
-/// Descriptors that are taken from a service manager; more are left alone.
-const MOST_PASSED: RawFd = 4096;
-
-/// A file without a name that has these bytes and can't be changed any more (memfd_create(2), sealed).
-pub fn nameless_file(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
-    use nix::sys::memfd::{MFdFlags, memfd_create};
-    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    let file = memfd_create(name, flags).named("memfd_create", name)?;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        match nix::unistd::write(&file, rest) {
-            Ok(count) => rest = &rest[count..],
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(errno) => return Err(Error::new("write", name, errno)),
-        }
-    }
-    let seals =
-        SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
-    fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).named("fcntl", name)?;
-    Ok(file)
-}
-
-/// The listening sockets that this process was started with, as LISTEN_PID and LISTEN_FDS say (sd_listen_fds(3)):
-/// close-on-exec and non-blocking. Descriptors among them that are no listening sockets are left alone. Only the first
-/// call finds any.
-pub fn passed_listeners() -> Vec<OwnedFd> {
-    let number = |name: &str| std::env::var(name).ok()?.parse::<RawFd>().ok();
-    let is_for_us = number("LISTEN_PID") == RawFd::try_from(std::process::id()).ok();
-    let count = number("LISTEN_FDS").unwrap_or(0).clamp(0, MOST_PASSED);
-    if !is_for_us {
-        return Vec::new();
-    }
-    (FIRST_PASSED..FIRST_PASSED + count)
-        .filter_map(passed_listener)
-        .collect()
-}
 
 /// A listening socket that this process was started with, close-on-exec and non-blocking; `None` if the descriptor is no
 /// such thing, is a standard stream, or was asked for before.

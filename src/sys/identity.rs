@@ -105,6 +105,13 @@ pub fn find_owner(user: &str) -> Result<(u32, Option<u32>)> {
     }
 }
 
+/// The login shell of a user and the name of a group, where they have them.
+pub fn shell_and_group(uid: u32, gid: u32) -> (Option<PathBuf>, Option<String>) {
+    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
+    (user.map(|user| user.shell), group.map(|group| group.name))
+}
+
 /// Whether this process is root.
 pub fn is_root() -> bool {
     Uid::effective().is_root()
@@ -119,6 +126,41 @@ pub fn limit_descriptors(soft: u64, hard: u64) -> Result<()> {
 pub fn limit_core(bytes: Option<u64>) -> Result<()> {
     let limit = bytes.map_or(nix::sys::resource::RLIM_INFINITY, |bytes| bytes as rlim_t);
     setrlimit(Resource::RLIMIT_CORE, limit, limit).named("setrlimit", "RLIMIT_CORE")
+}
+
+/// Resource limits by name: as in setrlimit(2), in lower case and without the prefix.
+const LIMITS: [(&str, Resource); 13] = [
+    ("as", Resource::RLIMIT_AS),
+    ("core", Resource::RLIMIT_CORE),
+    ("cpu", Resource::RLIMIT_CPU),
+    ("data", Resource::RLIMIT_DATA),
+    ("fsize", Resource::RLIMIT_FSIZE),
+    ("locks", Resource::RLIMIT_LOCKS),
+    ("memlock", Resource::RLIMIT_MEMLOCK),
+    ("msgqueue", Resource::RLIMIT_MSGQUEUE),
+    ("nice", Resource::RLIMIT_NICE),
+    ("nofile", Resource::RLIMIT_NOFILE),
+    ("nproc", Resource::RLIMIT_NPROC),
+    ("rss", Resource::RLIMIT_RSS),
+    ("stack", Resource::RLIMIT_STACK),
+];
+
+/// Sets a limit by its name; `None`: unlimited.
+///
+/// # Errors
+/// EINVAL for a name that is none.
+pub fn limit(name: &str, soft: Option<u64>, hard: Option<u64>) -> Result<()> {
+    let found = LIMITS.iter().find(|(known, _)| *known == name);
+    let Some((_, resource)) = found else {
+        return Err(Error::new("setrlimit", name, nix::errno::Errno::EINVAL));
+    };
+    let value = |limit: Option<u64>| limit.map_or(nix::sys::resource::RLIM_INFINITY, |limit| limit as rlim_t);
+    setrlimit(*resource, value(soft), value(hard)).named("setrlimit", name)
+}
+
+/// Sets the file mode creation mask.
+pub fn set_umask(mask: u32) {
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(mask));
 }
 
 /// Sets the nice(2) value of this process.

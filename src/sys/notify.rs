@@ -1,9 +1,15 @@
 //! Notifications to systemd, or to whoever stands in its place (sd_notify(3)).
 
 use super::clock;
+use super::error::{Error, Named, Result};
+use super::fd::{receive_letter, send_with};
+use super::socket::{self as waiting, Readiness};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, setsockopt, socket, sockopt};
 use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
@@ -11,13 +17,16 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Notifier {
     socket: UnixDatagram,
-    address: SocketAddr,
+    /// The variables as they were, for the same program started again.
+    variables: Vec<(&'static str, OsString)>,
     /// How often the service manager wants to hear from us, at least.
     pub watchdog: Option<Duration>,
 }
 
 /// The variables that are meant for this process alone.
-pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+pub const VARIABLES: [&str; 4] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "FDSTORE"];
+/// How long a service manager may take to make room for a message. It is trusted, and reads at once.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Notifier {
     /// The notifier that the environment names; `None`: nobody wants to know, or can't be reached.
@@ -30,17 +39,61 @@ impl Notifier {
         };
         let socket = UnixDatagram::unbound().ok()?;
         socket.set_nonblocking(true).ok()?;
+        socket.connect_addr(&address).ok()?;
         Some(Notifier {
             socket,
-            address,
+            variables: VARIABLES
+                .iter()
+                .filter_map(|name| Some((*name, std::env::var_os(name)?)))
+                .collect(),
             watchdog: watchdog(),
         })
     }
 
     /// Says something; that nobody listens is no error.
     pub fn tell(&self, text: &str) {
-        if let Err(error) = self.socket.send_to_addr(text.as_bytes(), &self.address) {
+        if let Err(error) = self.send(text, &[]) {
             log::debug!("the service manager can't be told: {error}");
+        }
+    }
+
+    /// The variables of [`VARIABLES`] that this process was started with.
+    pub fn variables(&self) -> &[(&'static str, OsString)] {
+        &self.variables
+    }
+
+    /// Whether descriptors may be left with the service manager. systemd says so from version 254 on, and the keeper does;
+    /// one that says nothing would warn of each descriptor that it does not want.
+    pub fn keeps_descriptors(&self) -> bool {
+        let most = self.variables.iter().find(|(name, _)| *name == "FDSTORE");
+        most.is_some_and(|(_, most)| most != "0")
+    }
+
+    /// Leaves a copy of a descriptor with the service manager, which passes it to the next process
+    /// (sd_pid_notify_with_fds(3)).
+    pub fn keep(&self, name: &str, fd: BorrowedFd<'_>) -> Result<()> {
+        self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[fd])
+    }
+
+    /// Takes back what was left under a name.
+    pub fn forget(&self, name: &str) -> Result<()> {
+        self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[])
+    }
+
+    /// Sends a message, and waits a moment where there is no room: the kernel lets few of them queue up.
+    fn send(&self, text: &str, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+        let raw: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+        loop {
+            match send_with(self.socket.as_fd(), text.as_bytes(), &raw) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.errno == Errno::EINTR => {}
+                Err(error) if error.errno == Errno::EAGAIN => {
+                    if !waiting::wait(self.socket.as_fd(), Readiness::Writable, PATIENCE)? {
+                        return Err(Error::new("sendmsg", "the service manager", Errno::EAGAIN));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -50,6 +103,78 @@ impl Notifier {
         self.tell(&format!(
             "RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=Reloading\n"
         ));
+    }
+}
+
+/// Where notifications come in, for whoever stands in a service manager's place.
+#[derive(Debug)]
+pub struct Receiver {
+    socket: UnixDatagram,
+    address: OsString,
+}
+
+/// One notification.
+#[derive(Debug)]
+pub struct Letter {
+    /// Who sent it, as the kernel says (SCM_CREDENTIALS, unix(7)).
+    pub sender: Option<i32>,
+    /// What it says.
+    pub text: String,
+    /// The descriptors that came with it, close-on-exec.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+impl Receiver {
+    /// A socket at an address that the kernel chooses, without a file.
+    pub fn open() -> Result<Receiver> {
+        let failed = |call| move |e: std::io::Error| Error::from_io(call, "", &e);
+        let fd = socket(
+            AddressFamily::Unix,
+            SockType::Datagram,
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+            None,
+        )
+        .named("socket", "")?;
+        setsockopt(&fd, sockopt::PassCred, &true).named("setsockopt SO_PASSCRED", "")?;
+        // An unnamed address asks for one (unix(7), autobind).
+        bind(fd.as_raw_fd(), &UnixAddr::new_unnamed()).named("bind", "")?;
+        let socket = UnixDatagram::from(fd);
+        let bound = socket.local_addr().map_err(failed("getsockname"))?;
+        let mut address = b"@".to_vec();
+        address.extend(bound.as_abstract_name().unwrap_or_default());
+        Ok(Receiver {
+            socket,
+            address: OsString::from_vec(address),
+        })
+    }
+
+    /// For `NOTIFY_SOCKET`.
+    pub fn address(&self) -> OsString {
+        self.address.clone()
+    }
+
+    /// The next notification, if there is one.
+    pub fn receive(&self) -> Option<Letter> {
+        let mut buffer = [0; 4096];
+        loop {
+            match receive_letter(self.socket.as_fd(), &mut buffer) {
+                Ok((received, sender)) => {
+                    return Some(Letter {
+                        sender,
+                        text: String::from_utf8_lossy(&buffer[..received.bytes]).into_owned(),
+                        descriptors: received.descriptors,
+                    });
+                }
+                Err(error) if error.errno == Errno::EINTR => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -368,10 +368,46 @@ pub fn forget_variables(names: &[&str]) {
     }
 }
 
+/// Takes variables out of the environment and sets others.
+///
+/// The process has one thread.
+pub fn change_environment(unset: &[String], set: &[(std::ffi::OsString, std::ffi::OsString)]) {
+    for name in unset {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::remove_var(name) };
+    }
+    for (name, value) in set {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::set_var(name, value) };
+    }
+}
+
 /// Whether `pid` is a child of this process that has not been reaped (waitid(2) without reaping).
 pub fn is_child(pid: i32) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     pid > 0 && nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags).is_ok()
+}
+
+/// When a process started, in clock ticks since boot; `None`: there is no such process. With its number it names a process
+/// for as long as the machine runs.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // proc(5): field 22; the part after the command, which is in parentheses, begins with field 3.
+    stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Replaces the program of this process (execve(2)). Every signal is blocked from here on, and stays so in the new
+/// program until it unblocks them: none gets lost, or meets a program without handlers. Returns only on failure, with
+/// signals as they were.
+pub fn replace(path: &std::path::Path, arguments: &[CString], environment: &[CString]) -> Error {
+    let subject = path.display().to_string();
+    let Ok(path) = CString::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())) else {
+        return Error::new("execve", subject, Errno::EINVAL);
+    };
+    let mask = signal::block_all();
+    let Err(errno) = nix::unistd::execve(&path, arguments, environment);
+    signal::restore(&mask);
+    Error::new("execve", subject, errno)
 }
 
 /// What [`daemonize`] returns in the process that goes on.

@@ -33,6 +33,11 @@ impl Memory {
         nix::unistd::ftruncate(&writable, bytes).named("ftruncate", name)?;
         let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
         fcntl(&writable, FcntlArg::F_ADD_SEALS(seals)).named("fcntl F_ADD_SEALS", name)?;
+        Memory::adopt(writable, name)
+    }
+
+    /// Memory that another process has made: its descriptor for reading and writing, whose size and seals were looked at.
+    pub fn adopt(writable: OwnedFd, name: &str) -> Result<Memory> {
         let path = format!("/proc/self/fd/{}", writable.as_raw_fd());
         let readable = match std::fs::File::open(&path) {
             Ok(file) => OwnedFd::from(file),

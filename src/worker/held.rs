@@ -174,9 +174,10 @@ impl Held {
     }
 }
 
-/// Takes one message's connections out of the hand-over queue, and whether anything was ever said on them.
-pub(super) fn receive(queue_out: BorrowedFd<'_>) -> (bool, Vec<OwnedFd>) {
+/// Takes one message's connections out of the hand-over queue, and whether anything was ever said on them. `None`: there
+/// was no message.
+pub(super) fn receive(queue_out: BorrowedFd<'_>) -> Option<(bool, Vec<OwnedFd>)> {
     let mut spoken = [1; 1];
-    let received = crate::sys::fd::receive_with(queue_out, &mut spoken, false).map(|r| r.descriptors);
-    (spoken[0] != 0, received.unwrap_or_default())
+    let received = crate::sys::fd::receive_with(queue_out, &mut spoken, false).ok()?;
+    Some((spoken[0] != 0, received.descriptors))
 }

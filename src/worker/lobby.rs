@@ -138,9 +138,12 @@ impl Lobby {
             self.close_expired(service, now);
         }
         if ready.queue {
-            self.adopt(service, now);
-            // The next look tells which of them have requests ready, beside everything that is ready now.
-            return None;
+            if self.adopt(service, now) {
+                // The next look tells which of them have requests ready, beside everything that is ready now.
+                return None;
+            }
+            // Nothing but a wake-up, passed on from a worker that died with it: what it was for is still waiting.
+            ready.listener = true;
         }
         self.share(service, &mut ready);
         if ready.retire {
@@ -243,13 +246,19 @@ impl Lobby {
     }
 
     /// Takes connections out of the hand-over queue; the epoll says at once which have requests ready.
-    fn adopt(&mut self, service: &mut Service, now: Tick) {
-        let (spoken, sockets) = held::receive(self.queue_out.as_fd());
+    /// Takes a message out of the hand-over queue; false: it was a wake-up without a connection.
+    fn adopt(&mut self, service: &mut Service, now: Tick) -> bool {
+        let Some((spoken, sockets)) = held::receive(self.queue_out.as_fd()) else {
+            // A sibling was faster.
+            return true;
+        };
+        let has_any = !sockets.is_empty();
         for socket in sockets {
             let mut connection = service.connection(socket);
             connection.spoken = spoken;
             service.hold(connection, now);
         }
+        has_any
     }
 
     /// More requests are ready than this worker can serve at once, and a sibling is idle: it gets the held

@@ -24,7 +24,7 @@ mod transfer;
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::{ClientGone, Request};
-pub use run::run;
+pub use run::{Worker, run};
 pub use settle::{SettleError, environment, settle, settle_environment, settle_output};
 
 use crate::scoreboard::Stage;

@@ -40,11 +40,10 @@ impl<'w> Request<'w> {
     }
 
     /// Gives the parameters' memory back for the next request.
-    pub(super) fn release(self) -> &'w mut Service {
+    pub(crate) fn release(self) {
         let Request { service, mut params } = self;
         params.clear();
         service.spare_params = params;
-        service
     }
 
     /// The parameters, in the order in which they came.

@@ -25,12 +25,15 @@ const FIRST_BYTE_PATIENCE: Duration = Duration::from_millis(1);
 /// Serves until told to retire; says the exit code. The process has its signals at their defaults, its identity and
 /// its environment; the application is loaded.
 pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
-    // Whatever the runtime has made of this signal; one that has to see the handler before has installed it itself.
-    if kit.settings.pool.request_terminate_timeout.is_some() {
-        last_word::install();
-    }
     match Worker::begin(kit, seat) {
-        Ok(mut worker) => worker.serve(runtime),
+        Ok(mut worker) => {
+            while worker.advance() {
+                let mut request = worker.request();
+                runtime.answer(&mut request);
+                request.release();
+            }
+            worker.exit_code()
+        }
         Err(error) => {
             log::error!("worker failed to initialize: {error}");
             EXIT_SOFTWARE
@@ -38,16 +41,49 @@ pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     }
 }
 
-struct Worker {
+/// A worker that is asked for one request after the other: [`Worker::advance`], [`Worker::request`], and so on until there is
+/// none. [`run`] is that loop; whoever has a loop of its own asks by itself.
+#[derive(Debug)]
+pub struct Worker {
     service: Service,
     lobby: Lobby,
     served: u64,
     /// Standard output and error are the master's to log.
     caught: bool,
+    place: Place,
+}
+
+/// Where a worker is between two calls.
+///
+/// ```text
+///            connection            request
+///   Lobby ──────────────▶ Connection ──────▶ Request
+///     ▲ ▲                   │      ▲           │
+///     │ └──── no request ───┘      └─ another ─┤
+///     └──────── nothing more was sent ─────────┘      from Lobby or Request, told to or worn out: Ended
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Has no connection.
+    Lobby,
+    /// Has one on which a request has begun to come.
+    Connection,
+    /// Has a request.
+    Request,
+    /// Is done; the exit code.
+    Ended(i32),
 }
 
 impl Worker {
-    fn begin(kit: Kit, seat: Seat) -> Result<Worker, Error> {
+    /// Takes the seat. As for [`run`].
+    ///
+    /// # Errors
+    /// A system call failed; the process has to end.
+    pub fn begin(kit: Kit, seat: Seat) -> Result<Worker, Error> {
+        // Whatever the runtime has made of this signal; one that has to see the handler before has installed it itself.
+        if kit.settings.pool.request_terminate_timeout.is_some() {
+            last_word::install();
+        }
         let slots = kit.settings.slots as usize;
         let board = Reader::map(kit.board_readable.as_fd(), slots)?;
         let slot = Slot::map(kit.board_writable.as_fd(), seat.slot as usize)?;
@@ -75,30 +111,66 @@ impl Worker {
             lobby,
             served: 0,
             caught: seat.output.is_some(),
+            place: Place::Lobby,
         })
     }
 
-    fn serve(&mut self, runtime: &mut dyn Runtime) -> i32 {
+    /// Ends the request before, if there is one, and waits for the next. False: the process has to end.
+    pub fn advance(&mut self) -> bool {
         loop {
-            match self.lobby.next(&mut self.service) {
-                Work::Connection(connection) => {
-                    self.service.attach(connection);
-                    self.lobby.part_with_few(&mut self.service);
-                    self.serve_connection(runtime);
-                }
-                Work::Retire => break,
-                Work::Failed(failure) => {
-                    log::error!("worker can't go on: {failure}");
-                    self.lobby.hand_over_all(&mut self.service);
-                    return EXIT_SOFTWARE;
+            self.place = match self.place {
+                Place::Lobby => self.wait(),
+                Place::Connection => match self.begin_request() {
+                    Ok(()) => {
+                        self.place = Place::Request;
+                        return true;
+                    }
+                    Err(none) => self.leave(Err(none)),
+                },
+                Place::Request => self.end_request(),
+                Place::Ended(_) => return false,
+            };
+        }
+    }
+
+    /// The request that [`Worker::advance`] has found. To be released before the next one is asked for, so that its memory is
+    /// used again.
+    pub fn request(&mut self) -> Request<'_> {
+        Request::new(&mut self.service)
+    }
+
+    /// The exit code, once there is no request any more.
+    pub fn exit_code(&self) -> i32 {
+        match self.place {
+            Place::Ended(code) => code,
+            Place::Lobby | Place::Connection | Place::Request => EXIT_SOFTWARE,
+        }
+    }
+
+    /// Waits for a connection on which something comes.
+    fn wait(&mut self) -> Place {
+        match self.lobby.next(&mut self.service) {
+            Work::Connection(connection) => {
+                self.service.attach(connection);
+                self.lobby.part_with_few(&mut self.service);
+                let new = self.service.current().is_some_and(|c| !c.spoken);
+                let patience = if new { FIRST_BYTE_PATIENCE } else { Duration::ZERO };
+                match self.service.fill(patience) {
+                    Ok(()) => Place::Connection,
+                    Err(none) => self.leave(Err(none)),
                 }
             }
-            if self.is_worn_out() {
-                break;
+            Work::Retire => self.end(0),
+            Work::Failed(failure) => {
+                log::error!("worker can't go on: {failure}");
+                self.end(EXIT_SOFTWARE)
             }
         }
+    }
+
+    fn end(&mut self, code: i32) -> Place {
         self.lobby.hand_over_all(&mut self.service);
-        0
+        Place::Ended(code)
     }
 
     fn is_worn_out(&self) -> bool {
@@ -109,33 +181,8 @@ impl Worker {
             .is_some_and(|max| self.served >= max)
     }
 
-    /// Serves the requests that are there on the current connection, then keeps or closes it.
-    fn serve_connection(&mut self, runtime: &mut dyn Runtime) {
-        let new = self.service.current().is_some_and(|c| !c.spoken);
-        let patience = if new { FIRST_BYTE_PATIENCE } else { Duration::ZERO };
-        let mut outcome = self.service.fill(patience);
-        while outcome.is_ok() {
-            outcome = self.serve_request(runtime);
-            if outcome.is_ok() && (!self.service.has_input() || self.is_worn_out()) {
-                break;
-            }
-            if outcome.is_ok() {
-                // The next one was sent along with it: work that was taken up now.
-                self.lobby.take_up(&mut self.service);
-            }
-        }
-        match outcome {
-            Ok(()) | Err(NoRequest::Silent) => self.keep(),
-            Err(NoRequest::Closed) => self.close(),
-            Err(NoRequest::Failed(why)) => {
-                log::warn!("a connection was closed: {why}");
-                self.close();
-            }
-        }
-    }
-
-    /// Serves the request that the input begins with.
-    fn serve_request(&mut self, runtime: &mut dyn Runtime) -> Result<(), NoRequest> {
+    /// Reads the request that the input begins with.
+    fn begin_request(&mut self) -> Result<(), NoRequest> {
         let begun = clock::now();
         let service = &mut self.service;
         service.begin(begun);
@@ -144,14 +191,44 @@ impl Worker {
             service.minder.end();
             return Err(none);
         }
-        let service = answer(service, runtime);
+        service.stage(Stage::Info);
+        Ok(())
+    }
+
+    /// Ends the answer where the runtime has not, and says where to go on.
+    fn end_request(&mut self) -> Place {
+        let service = &mut self.service;
+        service.stage(Stage::End);
+        // Whoever is gone has no use for being told.
+        let _ = service.finish();
         self.served += 1;
         service.account(clock::now());
         service.minder.end();
         if self.caught {
             self.end_output();
         }
-        Ok(())
+        if !self.service.has_input() || self.is_worn_out() {
+            return self.leave(Ok(()));
+        }
+        // The next one was sent along with it: work that was taken up now.
+        self.lobby.take_up(&mut self.service);
+        Place::Connection
+    }
+
+    /// Keeps or closes the current connection.
+    fn leave(&mut self, outcome: Result<(), NoRequest>) -> Place {
+        match outcome {
+            Ok(()) | Err(NoRequest::Silent) => self.keep(),
+            Err(NoRequest::Closed) => self.close(),
+            Err(NoRequest::Failed(why)) => {
+                log::warn!("a connection was closed: {why}");
+                self.close();
+            }
+        }
+        if self.is_worn_out() {
+            return self.end(0);
+        }
+        Place::Lobby
     }
 
     /// Ends a line that the request has left unfinished on standard output or error, if there is one; an empty line
@@ -179,18 +256,6 @@ impl Worker {
             self.service.close(connection);
         }
     }
-}
-
-/// Lets the runtime answer, and ends the answer where it has not.
-fn answer<'s>(service: &'s mut Service, runtime: &mut dyn Runtime) -> &'s mut Service {
-    service.stage(Stage::Info);
-    let mut request = Request::new(service);
-    runtime.answer(&mut request);
-    let service = request.release();
-    service.stage(Stage::End);
-    // Whoever is gone has no use for being told.
-    let _ = service.finish();
-    service
 }
 
 impl Service {

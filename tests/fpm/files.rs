@@ -1,6 +1,6 @@
 //! Configuration files, good and bad.
 
-use crate::both::{compare, is_stock_there};
+use crate::both::{OURS, compare, is_stock_there, said};
 use std::path::Path;
 
 const POOL: &str = "[www]\nlisten=/run/forkyard-test.sock\npm=static\npm.max_children=1\n";
@@ -183,6 +183,8 @@ fn files_and_prefixes_that_are_not_there() {
 pub(crate) const VALUES: &str = include_str!("values.conf");
 /// Everything set.
 pub(crate) const FULL: &str = include_str!("full.conf");
+/// What the repository shows.
+const SAMPLE: &str = include_str!("../../conf/php-fpm.conf");
 
 #[test]
 fn the_dump_is_the_same_to_the_byte() {
@@ -198,5 +200,42 @@ fn the_dump_is_the_same_to_the_byte() {
     let debian = "/etc/php/8.2/fpm/php-fpm.conf";
     if Path::new(debian).exists() {
         compare("Debian's", &["-tt", "-R", "-y", debian]).unwrap_or_else(|text| panic!("{text}"));
+    }
+}
+
+/// The sample, with all that is off switched on, and with directories that are there.
+fn whole_sample(directory: &str) -> String {
+    let switched_on = |line: &str| match line.strip_prefix(';') {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    let text = SAMPLE.lines().map(switched_on).collect::<Vec<_>>().join("\n");
+    ["/srv/www", "/srv", "/var/log", "log/"]
+        .iter()
+        .fold(text, |text, path| {
+            let place = if path.ends_with('/') { "/" } else { "" };
+            text.replace(&format!("= {path}"), &format!("= {directory}{place}"))
+        })
+}
+
+#[test]
+fn php_fpm_understands_the_sample_as_forkyard_does() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let place = directory.path().display().to_string();
+    let whole = whole_sample(&place);
+    assert!(!whole.contains("/srv"), "{whole}");
+    for (name, text) in [("sample", SAMPLE), ("whole", &whole)] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).expect("there is room");
+        let path = path.display().to_string();
+        let arguments = ["-n", "-tt", "-y", &path];
+        let (dump, code) = said(OURS, &arguments);
+        assert_eq!(code, Some(0), "{dump}");
+        for line in ["listen = /run/forkyard-www.sock", "pm.max_children = 10"] {
+            assert!(dump.contains(&format!("\t{line}\n")), "{dump}");
+        }
+        if is_stock_there() {
+            compare(name, &arguments).unwrap_or_else(|text| panic!("{text}"));
+        }
     }
 }

@@ -24,7 +24,6 @@ fn comparable(mut config: Config) -> Config {
     config.path = PathBuf::new();
     for pool in &mut config.pools {
         pool.title.clear();
-        pool.without_effect.clear();
         pool.env = last_of_each(&pool.env);
         if pool.status_path.as_deref() == Some("/") {
             pool.status_path = None;

@@ -76,8 +76,12 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     fn start(site: &Site) -> Daemon {
+        Daemon::start_program(site, Path::new(OURS))
+    }
+
+    fn start_program(site: &Site, program: &Path) -> Daemon {
         let file = site.path("php-fpm.conf");
-        Daemon::run(Command::new(OURS).args(["-F", "-O", "-y"]).arg(file))
+        Daemon::run(Command::new(program).args(["-F", "-O", "-y"]).arg(file))
     }
 
     /// Starts what is told to stay in the foreground and to log there.
@@ -302,4 +306,51 @@ fn a_pool_of_root_is_refused_at_the_start() {
     );
     let status = daemon.child.wait().expect("it is our child");
     assert_eq!(status.code(), Some(78));
+}
+
+/// As a package manager does it: the new file takes the old one's name.
+fn install(site: &Site, name: &str) -> PathBuf {
+    let target = site.path(name);
+    let new = target.with_extension("new");
+    std::fs::copy(Path::new(OURS).with_file_name(name), &new).expect("it was built");
+    std::fs::rename(&new, &target).expect("writable");
+    target
+}
+
+#[test]
+fn another_program_takes_over_with_the_same_options() {
+    let (true, Some(site)) = (is_root(), Site::new()) else {
+        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        return;
+    };
+    site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\n");
+    install(&site, "forkyard-php");
+    let mut daemon = Daemon::start_program(&site, &install(&site, "forkyard-fpm"));
+    daemon.expect("ready to handle connections");
+    assert_eq!(site.ask(), "fpm-fcgi 33M one");
+    let old: Vec<i32> = daemon.children();
+    install(&site, "forkyard-fpm");
+    daemon.signal(Signal::SIGUSR2);
+    let seen = daemon.expect("ready to handle connections");
+    let pid = daemon.child.id();
+    assert!(
+        seen.iter()
+            .any(|line| line.contains(&format!("taking over from process {pid} "))),
+        "{seen:#?}"
+    );
+    assert!(
+        seen.iter()
+            .any(|line| line.ends_with("1 pools and 2 workers go on")),
+        "{seen:#?}"
+    );
+    daemon.expect("the new workers serve");
+    assert_eq!(site.ask(), "fpm-fcgi 33M one");
+    assert!(title(daemon.pid().as_raw()).starts_with("php-fpm: master process ("));
+    let end = std::time::Instant::now() + PATIENCE;
+    while daemon.children().iter().any(|pid| old.contains(pid)) {
+        assert!(std::time::Instant::now() < end, "the old workers never left");
+    }
+    daemon.signal(Signal::SIGQUIT);
+    daemon.expect("exiting, bye-bye!");
+    assert!(daemon.child.wait().expect("it is our child").success());
 }

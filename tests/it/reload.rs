@@ -136,7 +136,9 @@ fn pools_come_and_go() {
     let text = one(&daemon.dir, "a") + &one(&daemon.dir, "c");
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
-    until("the new pool", || daemon.socket("c").exists().then_some(()));
+    // The file is there before anybody listens.
+    daemon.wait_for("reload done");
+    assert!(daemon.socket("c").exists());
     assert!(daemon.get("c", "pid.php").ended && daemon.get("a", "pid.php").ended);
     until("the old pool to close", || {
         (!daemon.socket("b").exists()).then_some(())

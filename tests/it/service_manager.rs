@@ -94,3 +94,87 @@ fn a_socket_that_was_passed_is_served_and_left() {
     assert!(daemon.wait().success());
     assert!(socket.exists(), "the socket is the service manager's to remove");
 }
+
+/// What systemd would keep, and take back at the end.
+#[test]
+fn descriptors_are_left_with_the_service_manager() {
+    let dir = directory();
+    let path = dir.path();
+    std::fs::write(
+        path.join("forkyard.toml"),
+        php_pool(path, &format!("{STATIC}reload = \"always\"\n"), ""),
+    )
+    .expect("configuration");
+    let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
+    socket
+        .set_read_timeout(Some(crate::support::PATIENCE))
+        .expect("timeout");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    command
+        .env("NOTIFY_SOCKET", path.join("notify"))
+        .env("FDSTORE", "64");
+    let mut daemon = Daemon::launch(path, command);
+    let mut kept = std::collections::BTreeSet::new();
+    let mut names = |text: &str| {
+        let mut buffer = [0; 4096];
+        loop {
+            let count = socket.recv(&mut buffer).expect("a message");
+            let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            if let Some(name) = message.lines().find_map(|line| line.strip_prefix("FDNAME=")) {
+                if message.contains("FDSTORE=1") {
+                    kept.insert(name.to_owned());
+                } else {
+                    kept.remove(name);
+                }
+            }
+            if message.contains(text) {
+                return kept.clone();
+            }
+        }
+    };
+    names("READY=1");
+    let before = names("w0.r");
+    for name in ["estate-a", "estate-b", "estate-config", "p1.l", "p1.qi", "g1.b"] {
+        assert!(before.contains(name), "{name} in {before:?}");
+    }
+    daemon.signal(Signal::SIGUSR2);
+    let both = names("g2.mi");
+    assert!(both.contains("g1.b") && both.contains("p1.l"), "{both:?}");
+    daemon.wait_for("the new workers serve");
+    daemon.signal(Signal::SIGQUIT);
+    let left = names("FDSTOREREMOVE=1\nFDNAME=estate-config");
+    assert!(
+        left.is_empty(),
+        "nothing is left when the daemon has ended: {left:?}"
+    );
+    assert!(daemon.wait().success());
+}
+
+/// systemd says when it keeps something.
+#[test]
+fn nothing_is_left_where_nothing_is_kept() {
+    for most in [None, Some("0")] {
+        assert_first_word_is_ready(most);
+    }
+}
+
+fn assert_first_word_is_ready(most: Option<&str>) {
+    let dir = directory();
+    let path = dir.path();
+    std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
+    let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
+    socket
+        .set_read_timeout(Some(crate::support::PATIENCE))
+        .expect("timeout");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    command.env("NOTIFY_SOCKET", path.join("notify"));
+    command.envs(most.map(|most| ("FDSTORE", most)));
+    let daemon = Daemon::launch(path, command);
+    daemon.wait_for("ready to handle connections");
+    let mut buffer = [0; 4096];
+    let count = socket.recv(&mut buffer).expect("a message");
+    let first = String::from_utf8_lossy(&buffer[..count]).into_owned();
+    assert!(first.starts_with("READY=1"), "{first}");
+}

@@ -132,7 +132,7 @@ impl World {
             return false;
         };
         let max = generation.policy.pm.max_children() as usize;
-        let full = generation.slots.len() >= max;
+        let full = generation.slots.len() + generation.lost.len() >= max;
         let capped = self
             .scenario
             .process_max
@@ -289,6 +289,7 @@ impl World {
                     .slots
                     .get(&slot)
                     .is_some_and(|slot| slot.worker != worker);
+                let in_use = in_use || generation.lost.contains(&slot);
                 if in_use || slot.0 >= generation.policy.pm.max_children() {
                     self.fail(format!("{slot:?} of {id:?} is not free"));
                 }
@@ -324,6 +325,7 @@ impl World {
             | Action::TakeCensus(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
+            | Action::Nudge(_)
             | Action::Publish(..)
             | Action::ClosePool(_)
             | Action::Say(_)

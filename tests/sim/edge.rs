@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    pub(crate) fn tell(&mut self, event: Event) {
         self.tally.events += 1;
         self.note(|| format!("    tell {event:?}"));
         self.last_census = None;
@@ -239,6 +239,7 @@ impl World {
                     self.die(id, Exit::Signal { signal, core: false });
                 }
             }
+            Action::Nudge(id) => self.wake_one(id),
             Action::TimeUp(id) => {
                 let Some(worker) = self.workers.get_mut(&id) else {
                     return;
@@ -388,6 +389,10 @@ impl World {
         };
         let mute = generation.stubborn || generation.loader == Loader::Mute;
         if generation.loader != Loader::Absent && (force == Force::Kill || !mute) {
+            if force == Force::Kill {
+                // Another is started after a back-off, however long ago this one went wrong.
+                self.tally.last_fault = self.now;
+            }
             self.loader_dies(id, Exit::Code(0));
         }
     }

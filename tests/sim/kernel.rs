@@ -58,6 +58,11 @@ impl World {
             return;
         }
         pool.queue.push_back(work);
+        self.wake_one(id);
+    }
+
+    /// The kernel wakes one that waits.
+    pub(crate) fn wake_one(&mut self, id: PoolId) {
         let sleeper = self.workers.values_mut().rev().find(|worker| {
             worker.pool == id && worker.at == At::Wait && !worker.woken && worker.gone.is_none()
         });

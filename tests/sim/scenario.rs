@@ -99,6 +99,8 @@ pub(crate) struct Scenario {
     /// Everything is made anew after crashes.
     pub(crate) emergencies: bool,
     pub(crate) mutant: Option<Mutant>,
+    /// Now and then the master dies and another takes over.
+    pub(crate) masters_die: bool,
 }
 
 impl Scenario {
@@ -122,6 +124,7 @@ impl Scenario {
             slow_logs: mutant.is_none() && random.percent(40),
             emergencies: mutant.is_none() && random.percent(30),
             mutant,
+            masters_die: false,
         }
     }
 

@@ -105,6 +105,8 @@ pub(crate) struct Generation {
     pub(crate) requests: VecDeque<(WorkerId, SlotIndex)>,
     pub(crate) forks: u32,
     pub(crate) initial: u32,
+    /// Slots that a master that is gone may have given away.
+    pub(crate) lost: BTreeSet<SlotIndex>,
 }
 
 #[derive(Debug, Default)]
@@ -171,6 +173,8 @@ pub(crate) struct World {
     pub(crate) fired: Option<Tick>,
     pub(crate) last_census: Option<(GenerationId, u32, Option<u32>)>,
     pub(crate) tally: Tally,
+    /// How often another master took over.
+    pub(crate) successions: u32,
     pub(crate) journal: Option<Vec<String>>,
     pub(crate) failure: Option<String>,
 }
@@ -200,6 +204,7 @@ impl World {
             fired: None,
             last_census: None,
             tally: Tally::default(),
+            successions: 0,
             journal: verbose.then(Vec::new),
             failure: None,
         }
@@ -360,6 +365,10 @@ impl World {
 
     /// Something from outside.
     fn happen(&mut self) {
+        if self.scenario.masters_die && self.random.percent(8) {
+            self.successions += 1;
+            return self.succeed();
+        }
         if self.scenario.reloads && self.random.percent(12) {
             return self.reload();
         }
@@ -433,7 +442,7 @@ impl World {
         self.apply_anew(&pools, true);
     }
 
-    fn apply(&mut self, pools: &[PoolId]) {
+    pub(crate) fn apply(&mut self, pools: &[PoolId]) {
         self.apply_anew(pools, false);
     }
 
@@ -468,6 +477,7 @@ impl World {
                     requests: VecDeque::new(),
                     forks: 0,
                     initial: start(pool.policy.pm),
+                    lost: BTreeSet::new(),
                 });
         }
         self.tally.happenings += 10;

@@ -8,7 +8,7 @@ pub(super) fn text(program: &str, prefix: &str) -> String {
          \x20 -c <path>|<file> php.ini, or the directory that it is in\n\
          \x20 -n               Start PHP without php.ini\n\
          \x20 -d foo[=bar]     Set foo to bar over what php.ini says\n\
-         \x20 -e               Extended information for debuggers and profilers (no effect yet)\n\
+         \x20 -e               Extended information for debuggers and profilers\n\
          \x20 -h               Show this help\n\
          \x20 -i               Show what phpinfo() shows\n\
          \x20 -m               Show the modules of PHP\n\

@@ -1,6 +1,6 @@
 //! A valid php-fpm configuration as the model that the daemon runs.
 
-use super::directives::{Effect, NO_PRIORITY, Section, of};
+use super::directives::NO_PRIORITY;
 use super::journal::Failed;
 use super::parse::{PoolText, Written};
 use super::pool_rules::is_tcp;
@@ -55,12 +55,6 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
 }
 
 fn global(values: &Values, context: &mut Context<'_>) -> Global {
-    let idle = without_effect(Section::Global, values);
-    if !idle.is_empty() {
-        context
-            .journal
-            .warn(format!("no effect yet: {}", idle.join(", ")));
-    }
     let log = values.text("error_log").unwrap_or_default();
     let is_shown = context.options.log_to_stderr && !values.flag("daemonize");
     let error_log = if is_shown {
@@ -99,21 +93,8 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
     }
 }
 
-/// The directives that were written and do nothing.
-fn without_effect(section: Section, values: &Values) -> Vec<String> {
-    of(section)
-        .filter(|directive| directive.effect == Effect::NoneYet && values.is_written(directive.name))
-        .map(|directive| directive.name.to_owned())
-        .collect()
-}
-
 fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
     let values = &text.values;
-    let idle = without_effect(Section::Pool, values);
-    if !idle.is_empty() {
-        let text = format!("[pool {}] no effect yet: {}", text.name, idle.join(", "));
-        context.journal.warn(text);
-    }
     let own = |name: &str| values.full(name).map(str::to_owned);
     let is_root = context.machine.is_root();
     let listen = listen(text, context)?;
@@ -163,7 +144,6 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         // Whoever reloads php-fpm relies on a fresh OPcache.
         reload: ReloadWhen::Always,
         access: access(values),
-        without_effect: idle,
         application: Application::Php(php(text, context)?),
     })
 }

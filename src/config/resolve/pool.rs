@@ -108,7 +108,6 @@ pub(super) fn resolve(
         decorate_workers_output: flag(&draft.decorate_workers_output, true),
         reload: (draft.reload.written()).map_or(ReloadWhen::Changed, |written| written.value.0),
         access: access(draft, world, report),
-        without_effect: Vec::new(),
         application: application::resolve(text, world, report)?,
         listen: listen?,
         pm: pm?,

@@ -42,6 +42,8 @@ impl World for Machine {
             "/var/log",
             "/srv/www",
             "/srv/www/app",
+            "/srv/app",
+            "/usr/lib/cgi-bin",
             "/etc/php/8.2/fpm",
         ]
         .iter()
@@ -49,7 +51,12 @@ impl World for Machine {
     }
 
     fn exists(&self, path: &Path) -> bool {
-        self.is_dir(path) || path == Path::new("/usr/lib/libphp8.2.so")
+        let files = [
+            "/usr/lib/libphp8.2.so",
+            "/usr/lib/cgit/cgit.cgi",
+            "/srv/app/.venv/bin/python",
+        ];
+        self.is_dir(path) || files.iter().any(|file| path == *file)
     }
 
     fn user(&self, name: &str) -> Option<UserIds> {

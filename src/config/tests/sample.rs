@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::*;
-use crate::config::draft::{GlobalDraft, PhpDraft, PoolDraft};
+use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
 
 const SAMPLE: &str = include_str!("../../../conf/forkyard.toml");
 
@@ -79,7 +79,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     assert_eq!(all, examples);
 }
 
-/// Every key there is, as it would be written in full.
+/// Every key of a PHP pool, as it would be written in full.
 fn all_keys() -> BTreeSet<String> {
     let global = GlobalDraft::KEYS.iter().map(|key| format!("global.{key}"));
     let pool = PoolDraft::KEYS
@@ -121,7 +121,9 @@ fn every_key_is_in_the_sample() {
             }
         }
     }
-    assert_eq!(shown, all_keys());
+    let others = [CgiDraft::KEYS, HttpDraft::KEYS, WrappedDraft::KEYS];
+    let others = others.into_iter().flatten().map(|key| format!("pool.{key}"));
+    assert_eq!(shown, all_keys().into_iter().chain(others).collect());
 }
 
 #[test]

@@ -2,38 +2,19 @@
 
 use super::*;
 use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
-use crate::config::fpm::directives;
-use crate::config::settings::{self, ABSENT, SETTINGS, Section, of, of_directive};
+use crate::config::settings::{self, Section, of};
 use std::collections::BTreeSet;
 
-const DOCUMENTATION: &str = include_str!("../../../docs/configuration.md");
 const RUNTIMES: &str = include_str!("../../../docs/runtimes.md");
 
 #[test]
-fn the_documentation_shows_the_table() {
-    let tables = [
-        settings::render(Section::Global),
-        settings::render(Section::Pool),
-        settings::render(Section::Php),
-        settings::render_absent(),
-    ];
-    let cgi = settings::render_runtime(Section::Cgi);
-    assert!(
-        RUNTIMES.contains(&cgi),
-        "docs/runtimes.md has to have this table:\n{cgi}"
-    );
+fn the_documentation_tells_of_the_address_of_an_http_program() {
     for setting in of(Section::Http) {
         let text = format!("`{}` is {}.", setting.key, setting.meaning).replace([' ', '\n'], "");
         assert!(
             RUNTIMES.replace([' ', '\n'], "").contains(&text),
             "{}",
             setting.key
-        );
-    }
-    for table in tables {
-        assert!(
-            DOCUMENTATION.contains(&format!("\n\n{table}\n")) || DOCUMENTATION.ends_with(&table),
-            "docs/configuration.md has to have this table:\n{table}"
         );
     }
 }
@@ -58,23 +39,25 @@ fn what_is_read_is_what_is_in_the_table() {
 }
 
 #[test]
-fn every_directive_of_php_fpm_has_a_key_or_is_absent() {
-    for directive in directives::DIRECTIVES {
-        let is_global = directive.section == directives::Section::Global;
-        let has_key = of_directive(directive.name, is_global).is_some();
-        let is_absent = settings::absence(directive.name).is_some();
-        assert!(has_key != is_absent, "{}: a key or a reason", directive.name);
+fn every_row_has_a_key_or_a_directive_and_a_reason() {
+    for setting in settings::rows() {
+        let name = setting.directive.map_or(setting.key, |directive| directive.name);
+        assert!(!name.is_empty() && !setting.meaning.is_empty(), "{setting:?}");
+        assert_eq!(setting.key.is_empty(), setting.absence.is_some(), "{name}");
     }
-    let is_directive = |name: &str| {
-        directives::DIRECTIVES
-            .iter()
-            .any(|directive| directive.name == name)
-    };
-    for name in ABSENT.iter().flat_map(|absent| absent.directives) {
-        assert!(is_directive(name), "{name}");
-    }
-    for setting in SETTINGS.iter().filter(|setting| !setting.directive.is_empty()) {
-        assert!(is_directive(setting.directive), "{}", setting.directive);
+}
+
+#[test]
+fn no_name_is_there_twice() {
+    let keys: Vec<_> = settings::all()
+        .map(|setting| (setting.section.title(), setting.section as u8, setting.key))
+        .collect();
+    assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    for is_global in [true, false] {
+        let names: Vec<&str> = settings::directives(is_global)
+            .map(|(directive, _)| directive.name)
+            .collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     }
 }
 
@@ -110,9 +93,8 @@ fn with(setting: &settings::Setting, value: &str) -> String {
 #[test]
 fn a_default_that_is_written_changes_nothing() {
     let mut seen = 0;
-    for setting in SETTINGS
-        .iter()
-        .filter(|setting| !setting.section.is_application() || setting.section == Section::Php)
+    for setting in
+        settings::all().filter(|setting| !setting.section.is_application() || setting.section == Section::Php)
     {
         let literal = setting
             .default

@@ -46,6 +46,7 @@ impl Edge {
             for (lines, _) in &edge.output {
                 self.sources.forget(&self.registry, lines.pipe());
             }
+            self.unkeep_worker(worker, &edge);
         }
         self.happened.push_back(Event::ForkFailed(worker));
     }
@@ -65,6 +66,9 @@ impl Edge {
             output: Vec::new(),
             begun: clock::now(),
             up: false,
+            told: None,
+            foreign: None,
+            start_time: std::cell::Cell::default(),
             unfinished: false,
             traceable: None,
         };
@@ -76,6 +80,7 @@ impl Edge {
         } else {
             None
         };
+        self.keep_worker(worker);
         let seat = Seat {
             slot,
             retire: retire_out,
@@ -167,6 +172,9 @@ impl Edge {
             let preloader = resources.and_then(|r| r.preloader.as_ref());
             edge.traceable = preloader.and_then(|p| p.traceable.clone());
             edge.pid = Some(pid);
+            if let Some(store) = &mut self.store {
+                store.is_stale = true;
+            }
             self.pids.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
                 let generation = edge.generation;
@@ -192,6 +200,7 @@ impl Edge {
                 .watch(&self.registry, resources.messages.pipe(), Source::Messages(id))?;
         }
         let pool = generation.pool;
+        self.keep_generation(id);
         self.open_queue(pool)
     }
 

@@ -25,7 +25,8 @@ impl Edge {
         }
         while let Some((pid, ended)) = process::reap() {
             match self.pids.remove(&pid) {
-                Some(Who::Worker(worker)) => self.worker_gone(worker, pid, ended),
+                Some(Who::Worker(worker)) => self.worker_gone(worker, pid, exit(ended)),
+                Some(Who::Rehearsal) => self.rehearsal_ended(ended),
                 Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
                 Some(Who::Preloader(generation)) => self.preloader_gone(generation, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
@@ -40,15 +41,29 @@ impl Edge {
         }
     }
 
-    fn worker_gone(&mut self, id: WorkerId, pid: i32, ended: Ended) {
+    /// A worker that another process reaps has ended.
+    pub(super) fn foreign_gone(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get(&id) else {
+            return;
+        };
+        let (pid, generation) = (worker.pid.unwrap_or_default(), worker.generation);
+        self.child_accept(generation);
+        self.worker_gone(id, pid, Exit::Unknown);
+    }
+
+    fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
         self.note_death(id, pid);
         if let Some(mut worker) = self.workers.remove(&id) {
             self.read_last_output(&mut worker, pid);
+            if let Some(process) = &worker.foreign {
+                self.sources.forget(&self.registry, process);
+            }
             if let Some(generation) = self.generations.get_mut(&worker.generation) {
                 generation.unseat(worker.slot);
             }
+            self.unkeep_worker(id, &worker);
         }
-        self.happened.push_back(Event::WorkerExited(id, exit(ended)));
+        self.happened.push_back(Event::WorkerExited(id, exit));
     }
 
     /// Notes how a worker ended and what it was doing, for the line that the core asks for.
@@ -197,7 +212,7 @@ impl Edge {
             if let Some((_, ended)) = self.early_deaths.remove(at) {
                 self.born(worker, pid);
                 self.pids.remove(&pid);
-                self.worker_gone(worker, pid, ended);
+                self.worker_gone(worker, pid, exit(ended));
             }
             return;
         }

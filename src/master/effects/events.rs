@@ -34,6 +34,11 @@ impl Edge {
             // Taken up by the loop, which knows what serves.
             Source::Status(_) => false,
             Source::PreloaderOutput(generation) => self.read_preloader_output(generation),
+            Source::Foreign(worker) => {
+                self.foreign_gone(worker);
+                false
+            }
+            Source::Rehearsal => self.hear_rehearsal(),
             Source::Control => self.accept_control(),
             Source::ControlSession(id) => {
                 self.attend_session(id);
@@ -84,6 +89,9 @@ impl Edge {
                 // A worker of a preloader may be up before its birth was announced.
                 if !worker.up {
                     worker.up = true;
+                    if let Some(store) = &mut self.store {
+                        store.is_stale = true;
+                    }
                     generation_is_well = true;
                     self.happened.push_back(Event::WorkerUp(id));
                 }

@@ -43,7 +43,22 @@ pub(super) struct Resources {
     pub(super) messages_in: OwnedFd,
     pub(super) preloader: Option<Preloader>,
     /// Where workers find the access log.
-    access: Option<Handout>,
+    pub(super) access: Option<Handout>,
+}
+
+impl Resources {
+    /// What a next master needs, in the order of `estate::names::of_generation`.
+    pub(super) fn descriptors(&self) -> Vec<&OwnedFd> {
+        let mut all = vec![
+            &self.board.memory().writable,
+            &self.child_accept.0,
+            &self.child_accept.1,
+            self.messages.pipe(),
+            &self.messages_in,
+        ];
+        all.extend(self.access.iter().flat_map(Handout::ends));
+        all
+    }
 }
 
 impl Generation {

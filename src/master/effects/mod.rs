@@ -1,9 +1,12 @@
 //! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
 
+mod adoption;
 mod births;
 mod control;
 mod deaths;
+mod estate;
 mod events;
+mod failure;
 mod generation;
 mod output;
 mod pools;
@@ -15,16 +18,19 @@ mod said;
 mod say;
 mod slow;
 mod sources;
+mod store;
 mod totals;
+mod upgrade;
 mod warm;
 
 use super::action::{Action, Force};
-use super::event::{Event, GenerationId, PoolId, Row, WorkerId};
+use super::event::{Event, GenerationId, PoolId, Row, Told, WorkerId};
 use crate::config::Config;
+use crate::estate::names;
 use crate::listen::Inherited;
 use crate::logs::Log;
 use crate::scoreboard::{Stage, census, header};
-use crate::sys::{diag, last_word, process};
+use crate::sys::{clock, diag, last_word, pidfd, process};
 use crate::worker::Runtime;
 use generation::Generation;
 use mio::Registry;
@@ -35,10 +41,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+pub use failure::RunError;
 pub use pools::ApplyError;
 pub(super) use renewal::Extent;
 pub(super) use sources::{SIGNALS, Source};
 pub(super) use totals::Totals;
+pub(super) use upgrade::UpgradeError;
+pub(crate) use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION};
 
 /// Workers' runtimes that live in this process: by pool name.
 pub type Handlers = HashMap<String, Box<dyn Runtime>>;
@@ -75,6 +84,12 @@ pub(super) struct Edge {
     pub(super) inherited: Inherited,
     next_pool: u32,
     next_generation: u32,
+    /// What is left with the service manager, if there is one that keeps descriptors.
+    pub(super) store: Option<store::Store>,
+    /// The new program is trying whether it could take over.
+    pub(super) rehearsal: Option<upgrade::Rehearsal>,
+    /// What is to be done about what was taken over.
+    pub(super) todo: Vec<Action>,
     /// What happened while actions were performed.
     pub(super) happened: VecDeque<Event>,
     pub(super) outcome: Option<super::action::Outcome>,
@@ -85,11 +100,17 @@ struct WorkerEdge {
     generation: GenerationId,
     slot: u32,
     pid: Option<i32>,
-    /// Closing it tells the worker to finish.
+    /// A byte, or closing it, tells the worker to finish.
     retire: Option<OwnedFd>,
     output: Vec<(Lines, &'static str)>,
     begun: crate::tick::Tick,
     up: bool,
+    /// How it was told to go, and when.
+    told: Option<(Told, crate::tick::Tick)>,
+    /// It is not this process' child: readable when it has ended.
+    foreign: Option<OwnedFd>,
+    /// When its process started, once that was asked for.
+    start_time: std::cell::Cell<Option<u64>>,
     /// A line of its output is not complete.
     unfinished: bool,
     /// How what it is busy with can be seen; `None`: it can't.
@@ -101,6 +122,8 @@ struct WorkerEdge {
 enum Who {
     Worker(WorkerId),
     Preloader(GenerationId),
+    /// The new program, trying.
+    Rehearsal,
     Reporter(PoolId),
     /// A process that writes down what the worker with this pid is busy with.
     Tracer(i32),
@@ -132,13 +155,16 @@ impl Edge {
             early_deaths: VecDeque::new(),
             deaths: HashMap::new(),
             last_words: HashMap::new(),
+            inherited: Inherited::default(),
             asked: HashMap::new(),
             control: control::Control::default(),
             reload: None,
             groups: Vec::new(),
-            inherited: Inherited::from_environment(),
             next_pool: 0,
             next_generation: 0,
+            store: None,
+            rehearsal: None,
+            todo: Vec::new(),
             happened: VecDeque::new(),
             outcome: None,
         }
@@ -146,6 +172,7 @@ impl Edge {
 
     /// Performs one action.
     pub(in crate::master) fn perform(&mut self, action: Action) {
+        self.note_change(&action);
         match action {
             Action::Watch(pool) => self.watch(pool),
             Action::Unwatch(pool) => self.unwatch(pool),
@@ -159,6 +186,7 @@ impl Edge {
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
+            Action::Nudge(pool) => self.nudge(pool),
             Action::TimeUp(worker) => self.time_up(worker),
             Action::Kill(worker, force) => self.kill(worker, force),
             Action::Publish(generation, figures) => {
@@ -207,26 +235,33 @@ impl Edge {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        worker.retire = None;
+        worker.told.get_or_insert((Told::Retire, clock::now()));
+        let (generation, slot) = (worker.generation, worker.slot);
+        self.close_retire(id);
         if let Some(resources) = self
             .generations
-            .get(&worker.generation)
+            .get(&generation)
             .and_then(|g| g.resources.as_ref())
         {
-            header::set_retire(resources.board.header(), worker.slot as usize, true);
+            header::set_retire(resources.board.header(), slot as usize, true);
         }
     }
 
     fn kill(&mut self, id: WorkerId, force: Force) {
+        self.close_retire(id);
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        worker.retire = None;
-        let Some(pid) = worker.pid else { return };
-        let sent = match force {
-            Force::Ask => Ok(()),
-            Force::Terminate => process::send_signal(pid, Signal::SIGTERM),
-            Force::Kill => process::send_signal(pid, Signal::SIGKILL),
+        let (signal, told) = match force {
+            Force::Ask => return,
+            Force::Terminate => (Signal::SIGTERM, Told::Terminate),
+            Force::Kill => (Signal::SIGKILL, Told::Kill),
+        };
+        worker.told = Some((told, clock::now()));
+        let sent = match (&worker.foreign, worker.pid) {
+            (Some(process), _) => pidfd::send_signal(process.as_fd(), signal),
+            (None, Some(pid)) => process::send_signal(pid, signal),
+            (None, None) => Ok(()),
         };
         if let Err(error) = sent {
             log::error!("{error}");
@@ -235,11 +270,17 @@ impl Edge {
 
     /// The worker answers for its request, and ends.
     fn time_up(&mut self, id: WorkerId) {
+        self.close_retire(id);
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        worker.retire = None;
-        if let Some(Err(error)) = worker.pid.map(last_word::send_time_up) {
+        worker.told = Some((Told::Terminate, clock::now()));
+        let sent = match (&worker.foreign, worker.pid) {
+            // The word goes with the signal to a child only.
+            (Some(process), _) => Some(pidfd::send_signal(process.as_fd(), Signal::SIGTERM)),
+            (None, pid) => pid.map(last_word::send_time_up),
+        };
+        if let Some(Err(error)) = sent {
             log::error!("{error}");
         }
     }
@@ -250,6 +291,7 @@ impl Edge {
             return;
         };
         if let Some(mut resources) = generation.resources {
+            self.unkeep(names::of_generation(id.0));
             self.sources.forget(&self.registry, &resources.child_accept.0);
             self.drain_messages(&generation.settings.pool.name, &mut resources.messages);
             self.sources.forget(&self.registry, resources.messages.pipe());

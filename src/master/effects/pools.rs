@@ -6,13 +6,14 @@ use super::sources::Source;
 use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool};
 use crate::confine::{self, ConfineError, Group};
+use crate::estate::names;
 use crate::listen::{ListenError, Listener, bind};
 use crate::logs::{LogError, open_file};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::runtime;
 use crate::runtime::php::files::Looker;
 use crate::runtime::php::protocol::WARM_PATIENCE;
-use crate::sys::fd::socket_pair;
+use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
 use crate::worker::Settings;
@@ -24,6 +25,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+/// The message that wakes a worker and brings it nothing.
+const NUDGE: [u8; 1] = [0];
 /// How long the end of the daemon waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
@@ -232,6 +235,7 @@ impl Edge {
             pools: wanted,
         };
         self.config = config;
+        self.keep_config();
         Ok((wanted, changes))
     }
 
@@ -279,7 +283,7 @@ impl Edge {
     }
 
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
-    fn settings<'p>(
+    pub(super) fn settings<'p>(
         &self,
         pool: &'p Pool,
         log_limit: usize,
@@ -373,6 +377,7 @@ impl Edge {
                 serving: None,
             },
         );
+        self.keep_pool(id);
         id
     }
 
@@ -389,7 +394,16 @@ impl Edge {
             self.sources.watch(&self.registry, &queue.0, Source::Work(id))?;
         }
         pool.queue = Some(queue);
+        self.keep_pool(id);
         Ok(())
+    }
+
+    /// Wakes a worker that waits: a message without connections in the hand-over queue.
+    pub(super) fn nudge(&self, id: PoolId) {
+        if let Some((_, queue_in)) = self.pools.get(&id).and_then(|pool| pool.queue.as_ref()) {
+            // A queue that is full wakes whoever takes out of it.
+            let _ = send_with(queue_in.as_fd(), &NUDGE, &[]);
+        }
     }
 
     pub(super) fn watch(&mut self, id: PoolId) {
@@ -424,6 +438,7 @@ impl Edge {
         self.close_reporter(id);
         if let Some(pool) = self.pools.remove(&id) {
             pool.listener.remove_file();
+            self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
         }
     }
 
@@ -470,7 +485,7 @@ fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener
     made.flatten().for_each(Listener::remove_file);
 }
 
-fn policy(pool: &Pool) -> Policy {
+pub(super) fn policy(pool: &Pool) -> Policy {
     let preloader = match &pool.application {
         Application::Php(php) => Some(PreloaderPolicy {
             // It is not late as long as it may warm up.

@@ -3,6 +3,7 @@
 use super::sources::Source;
 use super::{Edge, Who};
 use crate::config::Listen;
+use crate::estate::names;
 use crate::listen::Listener;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::reporters::{Cause, Keeper, Step};
@@ -70,6 +71,7 @@ impl Edge {
                 process: None,
             };
             self.reporters.insert(pool, reporter);
+            self.keep_status(pool);
             self.reporter_step(pool, Step::Watch);
         } else if let Some(reporter) = self.reporters.get(&pool) {
             if let Err(error) = reporter.listener.adjust(wanted) {
@@ -87,6 +89,7 @@ impl Edge {
 
     fn release_reporter(&mut self, pool: PoolId) -> Option<Listener> {
         let reporter = self.reporters.remove(&pool)?;
+        self.unkeep([names::status(pool.0)]);
         self.sources.forget(&self.registry, &reporter.listener.socket);
         if let Some(process) = reporter.process {
             let _ = process::send_signal(process.pid, Signal::SIGKILL);

@@ -121,7 +121,7 @@ fn say_death(death: &Death, exit: Exit, expected: bool) {
     );
     match (expected, exit) {
         (true, _) => log::debug!("{text}"),
-        (false, Exit::Code(0)) => log::info!("{text}"),
+        (false, Exit::Code(0) | Exit::Unknown) => log::info!("{text}"),
         (false, _) => log::warn!("{text}"),
     }
 }
@@ -130,6 +130,7 @@ fn say_death(death: &Death, exit: Exit, expected: bool) {
 fn how(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("with code {code}"),
+        Exit::Unknown => "with a code that only its parent knows".to_owned(),
         Exit::Signal { signal, core } => {
             let name = Signal::try_from(signal).map_or("unknown", Signal::as_str);
             let core = if core { " - core dumped" } else { "" };

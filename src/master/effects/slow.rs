@@ -7,7 +7,7 @@ use crate::scoreboard::census;
 use crate::slowlog::{self, Job, StackSource};
 use crate::sys::file::open_log;
 use crate::sys::process::{self, Ended, Program};
-use crate::sys::{Error, clock, fd, identity};
+use crate::sys::{Error, clock, identity, memfile};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -119,7 +119,7 @@ impl Edge {
         let messages = copy(&resources.messages_in)?;
         let mut descriptors = vec![
             (
-                fd::nameless_file("forkyard-trace", &bytes_of(&job))?,
+                memfile::sealed("forkyard-trace", &bytes_of(&job))?,
                 STANDARD_INPUT,
             ),
             (copy(log)?, slowlog::LOG),

@@ -22,6 +22,10 @@ pub(in crate::master) enum Source {
     Preloader(GenerationId),
     /// A preloader's output.
     PreloaderOutput(GenerationId),
+    /// A worker that is somebody else's child.
+    Foreign(WorkerId),
+    /// What the new program says while it tries whether it could take over.
+    Rehearsal,
     /// The control socket.
     Control,
     /// A conversation over it.

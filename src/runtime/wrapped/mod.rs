@@ -5,14 +5,21 @@
 
 use super::{Launch, SCRIPT};
 use crate::config::{Interface, Wrapped};
-use crate::sys::{Error, fd};
+use crate::sys::{Error, memfile};
 use std::path::Path;
 
 /// The file of the C ABI, beside the daemon.
 pub const LIBRARY: &str = "libforkyard.so";
 
 const PYTHON: &str = include_str!("wrapper.py");
-const RUBY: &str = include_str!("wrapper.rb");
+const RUBY: &str = concat!(
+    include_str!("rack/library.rb"),
+    include_str!("rack/input.rb"),
+    include_str!("rack/exchange.rb"),
+    include_str!("rack/environment.rb"),
+    include_str!("rack/answer.rb"),
+    include_str!("wrapper.rb"),
+);
 
 pub(super) fn launch(wrapped: &Wrapped, libexec: &Path) -> Result<Launch, Error> {
     let (source, options): (&str, &[&str]) = match wrapped.interface {
@@ -26,6 +33,6 @@ pub(super) fn launch(wrapped: &Wrapped, libexec: &Path) -> Result<Launch, Error>
     Ok(Launch {
         path: wrapped.interpreter.clone(),
         arguments,
-        script: Some(fd::nameless_file("forkyard-wrapper", source.as_bytes())?),
+        script: Some(memfile::sealed("forkyard-wrapper", source.as_bytes())?),
     })
 }

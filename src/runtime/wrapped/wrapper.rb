@@ -1,1 +1,206 @@
-# Loads a Rack application and forks workers from this process. Started by forkyard; the library is its C ABI.
+
+module Forkyard
+  EXIT_SOFTWARE = 70
+  USUAL_FILE = "config.ru"
+  SERVER_ERROR = "Status: 500 Internal Server Error\r\nContent-Type: text/plain\r\n\r\nInternal Server Error\n"
+  # Ruby's handlers would run between two instructions of Ruby, of which there are none while a worker waits.
+  SIGNALS = %w[TERM INT QUIT HUP USR1 USR2].freeze
+  private_constant :EXIT_SOFTWARE, :USUAL_FILE, :SERVER_ERROR, :SIGNALS
+
+  class << self
+    # The preloader, and, in the process that a worker is, the worker; the exit code.
+    def main
+      # Without a locale Ruby would take every source and template for ASCII.
+      Encoding.default_external = Encoding::UTF_8 if Encoding.default_external == Encoding::US_ASCII
+      $stdout.sync = true
+      @library = Library.new(ARGV.shift)
+      @preloader = @library.begin_preloader.call
+      return 0 if @preloader.zero?
+
+      reset_signals
+      settings = settings()
+      return EXIT_SOFTWARE unless @library.settle.call(@preloader).zero?
+
+      begin
+        @application = load(settings)
+      rescue Exception => error
+        fail_to_load(error)
+        return EXIT_SOFTWARE
+      end
+      warm_up
+      @library.ready.call(@preloader, RUBY_VERSION, RUBY_VERSION.bytesize)
+      while @library.wait.call(@preloader) == 1
+        return serve if fork_worker == :worker
+      end
+      0
+    end
+
+    private
+
+    def settings
+      text = "\0" * (2 * Fiddle::SIZEOF_VOIDP)
+      @library.application.call(@preloader, text)
+      address, length = text.unpack("JJ")
+      JSON.parse(Fiddle::Pointer.new(address)[0, length].force_encoding(Encoding::UTF_8)).values.first
+    end
+
+    def load(settings)
+      root = settings["root"]
+      Dir.chdir(root)
+      ENV["RACK_ENV"] ||= "production"
+      entry = File.expand_path(settings["entry"] || USUAL_FILE, root)
+      unless File.exist?(entry)
+        raise LoadError, "#{entry} does not exist; name the application's file in application.entry"
+      end
+
+      if File.exist?(ENV["BUNDLE_GEMFILE"] ||= File.join(root, "Gemfile"))
+        require "bundler"
+        Bundler.setup
+      else
+        ENV.delete("BUNDLE_GEMFILE")
+      end
+      require "rack"
+      # Rack 2 returns options, too.
+      built = Rack::Builder.parse_file(entry)
+      built.is_a?(Array) ? built.first : built
+    end
+
+    # The master says what is wrong in one line; where it happened is logged before.
+    def fail_to_load(error)
+      text = report(error)
+      $stderr.write(text)
+      message = text.split(/^\tfrom /, 2).first.strip.gsub(/\s*\n\s*/, "; ")
+      @library.failed.call(@preloader, message, message.bytesize)
+    end
+
+    # What is there now is shared by all workers: it is put together, and nothing that is garbage goes along.
+    def warm_up
+      return Process.warmup if Process.respond_to?(:warmup)
+
+      GC.start
+      GC.compact if GC.respond_to?(:compact)
+    rescue NotImplementedError
+      # Not on this machine's pages.
+    end
+
+    # Forks twice: the process in the middle ends, so that the master inherits the worker. Ruby's own fork both times: it looks
+    # after Ruby's threads, timers and random numbers, which no fork by the kernel alone does. What gems have hung into it runs
+    # once, in the worker.
+    def fork_worker
+      @before_fork.each(&:call)
+      $stdout.flush
+      $stderr.flush
+      reader, writer = IO.pipe
+      middle = PLAIN_FORK.call
+      if middle.nil? || middle.zero?
+        reader.close
+        begin
+          worker = Process.fork
+        rescue Exception => error
+          $stderr.write(report(error))
+          exit!(1)
+        end
+        if worker
+          writer.write(worker.to_s)
+          exit!(0)
+        end
+        writer.close
+        return :worker
+      end
+      writer.close
+      pid = reader.read.to_i
+      reader.close
+      # Before the master is told: by then the worker is its child.
+      reap(middle)
+      @library.forked.call(@preloader, pid)
+    rescue Exception => error
+      $stderr.write(report(error))
+      @library.forked.call(@preloader, 0)
+    end
+
+    def reap(pid)
+      Process.wait(pid)
+    rescue Errno::ECHILD
+      # Something of the application has done it.
+    end
+
+    def serve
+      reset_signals
+      worker = @library.begin_worker.call(@preloader)
+      return EXIT_SOFTWARE if worker.zero?
+
+      @pid = Process.pid
+      @after_fork.each(&:call)
+      environment = Environment.new(@library)
+      until (request = @library.next_request.call(worker)).zero?
+        answer(request, environment)
+      end
+      @at_stop.each(&:call)
+      @library.end_worker.call(worker)
+    end
+
+    def answer(request, environment)
+      exchange = Exchange.new(@library, request)
+      env = environment.of(request, exchange)
+      status = headers = failure = nil
+      begin
+        status, headers, body = @application.call(env)
+        Answer.new(exchange, env).send(status, headers, body)
+      rescue ClientGone => failure
+        nil
+      rescue Exception => failure
+        fail(exchange, failure)
+      end
+      afterwards(exchange, env, status, headers, failure)
+    ensure
+      env["rack.input"].discard if env && env["rack.input"].is_a?(Input)
+      exchange.over
+    end
+
+    def fail(exchange, error)
+      # A copy of the worker that the application has forked is not to answer for it.
+      raise error if Process.pid != @pid
+
+      is_end = error.is_a?(SystemExit) || error.is_a?(SignalException)
+      text = report(error)
+      $stderr.write(text)
+      exchange.write_error(text)
+      exchange.write(SERVER_ERROR) unless exchange.is_begun
+    rescue ClientGone
+      nil
+    ensure
+      if is_end
+        # The application asked for its process to end; the answer is told first.
+        exchange.finish
+        raise error
+      end
+    end
+
+    # What applications want done when the client has its answer: Rack 3's name, and that of other servers.
+    def afterwards(exchange, env, status, headers, failure)
+      finished, after = env["rack.response_finished"], env["rack.after_reply"]
+      return if finished.empty? && after.empty?
+
+      exchange.finish
+      (finished.reverse.map { |call| -> { call.call(env, status, headers, failure) } } + after).each do |call|
+        call.call
+      rescue StandardError => error
+        $stderr.write(report(error))
+      end
+    end
+
+    def report(error)
+      text = error.full_message(highlight: false, order: :top)
+      text.end_with?("\n") ? text : "#{text}\n"
+    rescue StandardError
+      # A message in an encoding that its backtrace is not in.
+      "#{error.class}: #{error.message.inspect}\n"
+    end
+
+    def reset_signals
+      SIGNALS.each { |name| trap(name, "SYSTEM_DEFAULT") }
+    end
+  end
+end
+
+exit Forkyard.__send__(:main)

@@ -196,7 +196,6 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
     };
     let pool = Pool {
         title: "forkyard".to_owned(),
-        without_effect: vec![],
         name: "www".into(),
         listen: Listen {
             address: Address::Unix(socket.to_owned()),

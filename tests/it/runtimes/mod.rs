@@ -3,4 +3,8 @@
 mod cgi;
 mod git;
 mod http;
+mod rack;
+mod rack_faults;
+mod rack_forks;
+mod rack_sites;
 mod wsgi;

@@ -8,7 +8,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\nstart_timeout = \"2s\"\n";
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+/// For those who say nothing. A loaded machine may need longer for the others.
+const HASTY: &str = "runtime = \"php\"\nversion = \"8.2\"\nstart_timeout = \"2s\"\n";
 const QUIET: &str = "pm = \"static\"\nmax_children = 2\nstatus_path = \"/status\"\n";
 
 fn hostile(dir: &Path, kind: &str, settings: &str) -> String {
@@ -20,7 +22,12 @@ fn hostile_named(dir: &Path, name: &str, kind: &str, settings: &str) -> String {
         "user = \"nobody\"\n{settings}env = {{ HOSTILE = \"{kind}\", DIRECTORY = \"{}\", PATH = \"/usr/bin:/bin\" }}\n",
         dir.display()
     );
-    pool(dir, name, &settings, PHP)
+    let application = if matches!(kind, "nothing" | "deaf") {
+        HASTY
+    } else {
+        PHP
+    };
+    pool(dir, name, &settings, application)
 }
 
 /// Starts a daemon whose pools that have HOSTILE in their environment are run by `hostile.py`.

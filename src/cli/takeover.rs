@@ -1,0 +1,100 @@
+//! Taking over from another master, as far as the command line has to do with it.
+
+use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory};
+use crate::config::{Application, Config};
+use crate::estate::{self, Heritage};
+use crate::keeper::{self, Orders};
+use crate::logs::Log;
+use crate::master::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
+use crate::sys::{invocation, process};
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The arguments of this process without the one by which a master asks whether this program could take over, and the
+/// descriptor that it names.
+pub(super) fn arguments() -> (Vec<OsString>, Option<RawFd>) {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let document = arguments
+        .get(1)
+        .and_then(|argument| argument.to_str()?.strip_prefix(REHEARSAL_OPTION)?.parse().ok());
+    if document.is_some() {
+        arguments.remove(1);
+    }
+    (arguments, document)
+}
+
+/// Answers whether this program could take over: what was left can be read, and so can the configuration.
+pub(super) fn rehearse(document: RawFd, load: impl FnOnce() -> Result<Config, String>) -> ExitCode {
+    if let Err(problem) = estate::rehearse(document) {
+        eprintln!("what was left can't be read: {problem}");
+        return ExitCode::from(EXIT_SOFTWARE);
+    }
+    let config = match load() {
+        Ok(config) => config,
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    let preloader = program_directory().join("forkyard-php");
+    let needs_it = config
+        .pools
+        .iter()
+        .any(|pool| matches!(pool.application, Application::Php(_)));
+    if needs_it && !preloader.exists() {
+        eprintln!("{} is missing", preloader.display());
+        return ExitCode::from(EXIT_CONFIG);
+    }
+    println!("{REHEARSAL_ANSWER}");
+    ExitCode::SUCCESS
+}
+
+/// Becomes the keeper of a daemon with this configuration.
+pub(super) fn keep(config: &Path, background: bool) -> ExitCode {
+    Log::install();
+    let Some(invocation) = invocation::get() else {
+        log::error!("it is not known where the program is");
+        return ExitCode::from(EXIT_SOFTWARE);
+    };
+    let failed = |error: &crate::sys::Error| {
+        log::error!("the keeper can't go on: {error}");
+        ExitCode::from(EXIT_SOFTWARE)
+    };
+    let launcher = match background
+        .then(|| process::daemonize(i32::from(EXIT_SOFTWARE)))
+        .transpose()
+    {
+        Ok(launcher) => launcher,
+        Err(error) => return failed(&error),
+    };
+    let orders = Orders {
+        program: invocation.path.clone(),
+        arguments: vec![
+            invocation.path.clone().into(),
+            "run".into(),
+            "-c".into(),
+            config.into(),
+            "-F".into(),
+        ],
+        launcher,
+    };
+    match keeper::run(orders) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => failed(&error),
+    }
+}
+
+/// The configuration, or the one that was in force before: a daemon that is running does not end because of a mistake in
+/// a file.
+pub(super) fn or_before(config: Option<Config>, heritage: &Heritage) -> Option<Config> {
+    if config.is_some() {
+        return config;
+    }
+    let before = heritage.config.clone().filter(|_| heritage.document.is_some());
+    if before.is_some() {
+        log::error!("the configuration can't be read, the one before it stays in force");
+    }
+    before
+}

@@ -1,0 +1,90 @@
+//! The rows about what a pool runs.
+
+use super::directive::Form::{List, Text};
+use super::row::Sample::{Nowhere, Off, On};
+use super::row::Section::{Cgi, Http, Php, Pool, Wrapped};
+use super::row::{Setting, key};
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Setting] = &[
+    key(Php, "runtime", "string", "required",
+        "what the pool runs; the other keys of this table depend on it")
+        .sample(On(r#""php""#)),
+    key(Php, "version", "string", "required",
+        r#"which PHP: `"8.2"`"#)
+        .sample(On(r#""8.2""#))
+        .unlike("the binary is the version"),
+    key(Php, "library", "path", "found from `version`",
+        "the library libphp")
+        .sample(Off(r#""/usr/lib/libphp8.2.so""#)),
+    key(Php, "php_ini", "path", "`/etc/php/VERSION/fpm`, or else `/etc/php/VERSION/embed`",
+        "php.ini, or the directory it is in")
+        .sample(Off(r#""/etc/php/8.2/fpm""#))
+        .unlike("the option `-c`"),
+    key(Php, "limit_extensions", "list", r#"`[".php", ".phar"]`"#,
+        "endings of the scripts that may be run; an empty list: any")
+        .fpm("security.limit_extensions", Text, "").note("with blanks between them; unset: `.php .phar`"),
+    key(Php, "request_settings", r#"`"harmless"`, `"all"`, `"none"`, or a list"#, r#"`"harmless"`"#,
+        "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](security.md#settings-that-come-with-a-request)")
+        .unlike("all"),
+    key(Php, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
+        "a preloader whose pool has had no worker for this long is stopped")
+        .unlike("not there"),
+    key(Php, "start_timeout", "duration, not 0", r#"`"30s"`"#,
+        "how long PHP may take to start")
+        .unlike("not there"),
+    key(Php, "warm_up", "number, 0 to 1000", "`100`",
+        "at a reload, how many of the scripts that the old workers ran most are compiled before the new ones serve; 0: none")
+        .unlike("not there"),
+    key(Php, "warm_up_time", "duration, not 0", r#"`"5s"`"#,
+        "the most time for `warm_up`")
+        .unlike("not there"),
+    key(Pool, "env", "table", "`{}`",
+        r#"the workers' environment; a value `"$NAME"` is taken from that variable of the master's"#)
+        .same(List, "")
+        .sample(Off(r#"{ PATH = "$PATH", TMP = "/tmp" }"#)),
+    key(Php, "php_value", "table", "`{}`",
+        "php.ini settings that scripts may change")
+        .same(List, "").note("also `php_flag`")
+        .sample(Off(r#"{ memory_limit = "256M" }"#)),
+    key(Php, "php_flag", "table", "`{}`",
+        "the same as `php_value`, for flags: `true` or `false`")
+        .sample(Off("{ display_errors = false }"))
+        .unlike("`php_flag[…]`"),
+    key(Php, "php_admin_value", "table", "`{}`",
+        "php.ini settings that scripts may not change")
+        .same(List, "").note("also `php_admin_flag`")
+        .sample(Off(r#"{ open_basedir = "/var/www:/tmp" }"#)),
+    key(Php, "php_admin_flag", "table", "`{}`",
+        "the same as `php_admin_value`, for flags")
+        .sample(Off("{ log_errors = true }"))
+        .unlike("`php_admin_flag[…]`"),
+    key(Pool, "application.runtime", "string", "required",
+        r#"what the pool runs: `"php"`, or `"rust"` for a handler of a program that embeds forkyard"#)
+        .sample(Nowhere)
+        .unlike("always PHP"),
+    key(Cgi, "script", "path", "",
+        "the program that answers every request")
+        .sample(Off(r#""/usr/lib/cgit/cgit.cgi""#)),
+    key(Cgi, "root", "path", "",
+        "programs are those that the web server names (`SCRIPT_FILENAME`, or `DOCUMENT_ROOT` with `SCRIPT_NAME`), links resolved, below this directory")
+        .sample(Off(r#""/usr/lib/cgi-bin""#)),
+    key(Cgi, "search_arguments", "flag", "`false`",
+        "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)"),
+    key(Http, "address", "string", "",
+        "where the program listens: an address and port, a port of this machine, or the path of a unix socket")
+        .sample(Off(r#""127.0.0.1:3000""#)),
+    key(Wrapped, "root", "path", "required",
+        "the application's directory")
+        .sample(Off(r#""/srv/app""#)),
+    key(Wrapped, "entry", "string", "the usual file in `root`",
+        "what is loaded: `module:callable`, or the path of a file")
+        .sample(Off(r#""app:application""#)),
+    key(Wrapped, "interpreter", "path", "`/usr/bin/python3`, for Rack `/usr/bin/ruby`",
+        "the language's interpreter")
+        .sample(Off(r#""/srv/app/.venv/bin/python""#)),
+    key(Wrapped, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
+        "a preloader whose pool has had no worker for this long is stopped"),
+    key(Wrapped, "start_timeout", "duration, not 0", r#"`"90s"`"#,
+        "how long the application may take to start"),
+];

@@ -1,0 +1,68 @@
+//! Every setting, once: its key in forkyard's own configuration, its directive in php-fpm's files, and what both mean.
+//!
+//! The rows stand in the order of php-fpm's `-tt` dump; a key that php-fpm has not stands where it fits, and the order of
+//! the documents follows. Reading php-fpm's files and showing them ([`super::fpm`]), the advice about unknown keys, the
+//! import, both samples and the tables of the documents go by this table alone; a test holds the drafts to it.
+
+mod application;
+mod directive;
+mod files;
+mod global;
+mod process;
+mod render;
+mod requests;
+mod row;
+mod sample;
+mod workers;
+
+pub use directive::{Directive, Effect, Form, Shown};
+pub use files::{FILES, renewed};
+pub use render::{in_php_fpm, render, render_absent, render_fpm, render_runtime};
+pub use row::{Absence, Sample, Section, Setting};
+pub use sample::{php_fpm as sample_of_php_fpm, toml as sample};
+
+/// The whole table, in its parts.
+const PARTS: &[&[Setting]] = &[
+    global::ROWS,
+    workers::ROWS,
+    requests::ROWS,
+    process::ROWS,
+    application::ROWS,
+];
+
+/// All rows, in order.
+pub fn rows() -> impl Iterator<Item = &'static Setting> {
+    PARTS.iter().copied().flatten()
+}
+
+/// All keys, in the order of the documentation.
+pub fn all() -> impl Iterator<Item = &'static Setting> {
+    rows().filter(|setting| !setting.key.is_empty())
+}
+
+/// The keys of a table.
+pub fn of(section: Section) -> impl Iterator<Item = &'static Setting> {
+    all().filter(move |setting| setting.section == section)
+}
+
+/// The directives of php-fpm's global section (`is_global`) or of its pools with their rows, in the order of the dump.
+pub fn directives(is_global: bool) -> impl Iterator<Item = (&'static Directive, &'static Setting)> {
+    rows()
+        .filter(move |setting| (setting.section == Section::Global) == is_global)
+        .filter_map(|setting| setting.directive.as_ref().map(|directive| (directive, setting)))
+}
+
+/// What a directive of php-fpm's global section (`is_global`) or of its pools is called here.
+pub fn of_directive(name: &str, is_global: bool) -> Option<&'static Setting> {
+    directives(is_global)
+        .find(|(directive, _)| directive.name == name)
+        .map(|(_, setting)| setting)
+        .filter(|setting| !setting.key.is_empty())
+}
+
+/// Why a directive has no key here.
+pub fn absence(name: &str) -> Option<&'static Absence> {
+    rows()
+        .filter(|setting| setting.directive.is_some_and(|directive| directive.name == name))
+        .find_map(|setting| setting.absence.as_ref())
+}

@@ -1,0 +1,233 @@
+//! Collects what a process was given, and gives it away.
+
+use super::document::{Document, DocumentError};
+use super::frame;
+use super::names;
+use super::plan::{Facts, Kind, Plan, plan};
+use crate::config::Config;
+use crate::sys::{self, memfile, passed, process};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Names the descriptor on which a program that replaces its predecessor finds what that has left.
+pub const VARIABLE: &str = "FORKYARD_ESTATE";
+
+/// What the master before this one has left to it.
+#[derive(Debug, Default)]
+pub struct Heritage {
+    /// The document, if there is one that can be read.
+    pub document: Option<Document>,
+    /// What of it is to be believed.
+    pub plan: Plan,
+    /// The configuration that was in force.
+    pub config: Option<Config>,
+    /// The descriptors, by name.
+    pub descriptors: HashMap<String, OwnedFd>,
+    /// Listening sockets that a service manager has opened.
+    pub listeners: Vec<OwnedFd>,
+    /// Listening sockets that the master before this one has opened, and no pool is known for.
+    pub own_listeners: Vec<OwnedFd>,
+    /// What came out of a descriptor store, which still holds it.
+    pub stored: Vec<String>,
+    /// The highest numbers that occur in names: of pools, generations and workers.
+    pub highest: (u32, u32, u64),
+    /// Why there is no document though there should be one.
+    pub problem: Option<String>,
+}
+
+/// What goes over when a program is replaced.
+#[derive(Serialize, Deserialize)]
+struct Parcel<D, C> {
+    descriptors: BTreeMap<String, RawFd>,
+    document: D,
+    config: C,
+}
+
+/// Collects what this process was started with. Call at its start: later, nothing is found.
+pub fn collect() -> Heritage {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::SeqCst) {
+        return Heritage::default();
+    }
+    let parcel = std::env::var(VARIABLE).ok();
+    process::forget_variables(&[VARIABLE]);
+    let heritage = match parcel {
+        Some(number) => from_parcel(number.parse().unwrap_or(-1)),
+        None => from_store(),
+    };
+    process::forget_variables(&passed::VARIABLES);
+    heritage
+}
+
+/// Looks whether what is on a descriptor could be taken over.
+pub fn rehearse(fd: RawFd) -> Result<(), String> {
+    let parcel = passed::adopt(fd).ok_or("the document is missing")?;
+    let (_, document, _) = open_parcel(&parcel)?;
+    document.map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// Puts everything that a new program needs into a file in memory.
+pub fn publish(
+    document: &Document,
+    config: &Config,
+    descriptors: BTreeMap<String, RawFd>,
+) -> sys::Result<OwnedFd> {
+    let parcel = Parcel {
+        descriptors,
+        document,
+        config,
+    };
+    // Serialising plain values to memory can't fail.
+    let body = serde_json::to_vec(&parcel).unwrap_or_default();
+    memfile::sealed("forkyard estate", &frame::encode(0, &body))
+}
+
+type Opened = (
+    BTreeMap<String, RawFd>,
+    Result<Document, DocumentError>,
+    Option<Config>,
+);
+
+fn open_parcel(fd: &OwnedFd) -> Result<Opened, String> {
+    let bytes = memfile::read(fd.as_fd(), frame::MOST_BYTES).map_err(|error| error.to_string())?;
+    let (_, body) = frame::decode(&bytes).map_err(|error| error.to_string())?;
+    let parcel: Parcel<serde_json::Value, serde_json::Value> =
+        serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let document = Document::decode(parcel.document.to_string().as_bytes());
+    // One of another version has another shape, and is of no use.
+    let config = serde_json::from_value(parcel.config).ok();
+    Ok((parcel.descriptors, document, config))
+}
+
+fn from_parcel(number: RawFd) -> Heritage {
+    let opened = passed::adopt(number)
+        .ok_or_else(|| "the document is missing".to_owned())
+        .and_then(|parcel| open_parcel(&parcel));
+    match opened {
+        Ok((numbers, document, config)) => {
+            let named = numbers
+                .into_iter()
+                .filter_map(|(name, fd)| Some((name, passed::adopt(fd)?)));
+            settle(
+                named.collect(),
+                document.map_err(|error| error.to_string()),
+                config,
+            )
+        }
+        // Whatever came through exec was to be taken over.
+        Err(problem) => {
+            let all = passed::all().into_iter().enumerate();
+            let named = all.map(|(number, fd)| (number.to_string(), fd));
+            settle(named.collect(), Err(problem), None)
+        }
+    }
+}
+
+/// What a keeper, or a service manager, has stored or opened.
+fn from_store() -> Heritage {
+    let ours = |name: &str| {
+        names::COPIES.contains(&name) || name == names::CONFIG || names::number_in(name).is_some()
+    };
+    let all = passed::from_service_manager(|name, kind| ours(name) || kind == passed::Kind::Listener);
+    let (mut stored, mut listeners) = (Vec::new(), Vec::new());
+    for (name, fd) in all {
+        if ours(&name) {
+            stored.push((name, fd));
+        } else {
+            listeners.push(fd);
+        }
+    }
+    if stored.is_empty() {
+        return Heritage {
+            listeners,
+            ..Heritage::default()
+        };
+    }
+    let names = stored.iter().map(|(name, _)| name.clone()).collect();
+    let mut take = |wanted: &str| {
+        let at = stored.iter().position(|(name, _)| name == wanted)?;
+        memfile::read(stored.swap_remove(at).1.as_fd(), frame::MOST_BYTES).ok()
+    };
+    let copies = names::COPIES.map(|name| take(name).unwrap_or_default());
+    let config =
+        take(names::CONFIG).and_then(|bytes| serde_json::from_slice(frame::decode(&bytes).ok()?.1).ok());
+    let document = Document::newest([&copies[0], &copies[1]]).map_err(|error| error.to_string());
+    let mut heritage = settle(stored, document, config);
+    heritage.listeners.extend(listeners);
+    heritage.stored = names;
+    heritage
+}
+
+/// Holds the document against what is there. Without one, sockets that listen are all that can be used.
+fn settle(
+    named: Vec<(String, OwnedFd)>,
+    document: Result<Document, String>,
+    config: Option<Config>,
+) -> Heritage {
+    let mut heritage = Heritage {
+        config,
+        ..Heritage::default()
+    };
+    for name in named.iter().map(|(name, _)| name) {
+        heritage.highest = names::higher(heritage.highest, name);
+    }
+    let is_listener = |fd: &OwnedFd| passed::kind(fd.as_fd()) == passed::Kind::Listener;
+    let document = match document {
+        Ok(document) => document,
+        Err(problem) => {
+            heritage.problem = Some(problem);
+            let sockets = named.into_iter().map(|(_, fd)| fd);
+            heritage.own_listeners = sockets.filter(is_listener).collect();
+            return heritage;
+        }
+    };
+    let workers = document.generations.iter().flat_map(|it| &it.workers);
+    let facts = Facts {
+        kinds: named.iter().map(|(name, fd)| (name.clone(), kind(fd))).collect(),
+        processes: workers
+            .filter_map(|worker| Some((worker.pid, process::start_time(worker.pid)?)))
+            .collect(),
+    };
+    heritage.plan = plan(&document, &facts);
+    let last_worker = document
+        .generations
+        .iter()
+        .flat_map(|it| &it.workers)
+        .map(|it| it.id)
+        .max();
+    let (pools, generations, workers) = heritage.highest;
+    heritage.highest = (
+        pools.max(document.last_pool),
+        generations.max(document.last_generation),
+        workers.max(last_worker.unwrap_or(0)),
+    );
+    heritage.document = Some(document);
+    for (name, fd) in named {
+        // A socket whose pool is unknown may still be what a pool wants.
+        let is_known = heritage
+            .plan
+            .pools
+            .iter()
+            .any(|pool| names::listener(pool.id) == name);
+        if is_listener(&fd) && !is_known {
+            heritage.own_listeners.push(fd);
+        } else {
+            heritage.descriptors.insert(name, fd);
+        }
+    }
+    heritage
+}
+
+fn kind(fd: &OwnedFd) -> Kind {
+    match passed::kind(fd.as_fd()) {
+        passed::Kind::Listener => Kind::Listener,
+        passed::Kind::Stream => Kind::Stream,
+        passed::Kind::Packets => Kind::Packets,
+        passed::Kind::PipeOut => Kind::PipeOut,
+        passed::Kind::PipeIn => Kind::PipeIn,
+        passed::Kind::Memory(pages) => Kind::Memory(pages),
+        passed::Kind::Other => Kind::Other,
+    }
+}

@@ -1,0 +1,107 @@
+//! What descriptors are called: in the document, and as FDNAME in a descriptor store (sd_pid_notify_with_fds(3)).
+//! They are short because all of them go into one variable, for which the kernel has 128 KiB (execve(2)).
+
+/// One of the two copies of the document.
+pub const COPIES: [&str; 2] = ["estate-a", "estate-b"];
+/// The configuration that was applied last.
+pub const CONFIG: &str = "estate-config";
+
+/// A pool's listening socket.
+pub fn listener(pool: u32) -> String {
+    format!("p{pool}.l")
+}
+
+/// The listening socket of a pool's status, if that has one of its own.
+pub fn status(pool: u32) -> String {
+    format!("p{pool}.s")
+}
+
+/// The two ends of a pool's hand-over queue, out first.
+pub fn queue(pool: u32) -> [String; 2] {
+    [format!("p{pool}.qo"), format!("p{pool}.qi")]
+}
+
+/// A generation's scoreboard.
+pub fn board(generation: u32) -> String {
+    format!("g{generation}.b")
+}
+
+/// The two ends of a generation's child_accept pipe, out first.
+pub fn child_accept(generation: u32) -> [String; 2] {
+    [format!("g{generation}.ao"), format!("g{generation}.ai")]
+}
+
+/// The two ends of a generation's messages, out first.
+pub fn messages(generation: u32) -> [String; 2] {
+    [format!("g{generation}.mo"), format!("g{generation}.mi")]
+}
+
+/// The two ends of the socket in which a generation's access log lies, in first.
+pub fn access_log(generation: u32) -> [String; 2] {
+    [format!("g{generation}.li"), format!("g{generation}.lo")]
+}
+
+/// The end of a worker's retire channel that is the master's.
+pub fn retire(worker: u64) -> String {
+    format!("w{worker}.r")
+}
+
+/// Where a worker's standard output and error come out.
+pub fn output(worker: u64) -> [String; 2] {
+    [format!("w{worker}.o"), format!("w{worker}.e")]
+}
+
+/// Everything that belongs to a generation that has its resources; the last two only if it has an access log.
+pub fn of_generation(generation: u32) -> Vec<String> {
+    let mut names = vec![board(generation)];
+    names.extend(child_accept(generation));
+    names.extend(messages(generation));
+    names.extend(access_log(generation));
+    names
+}
+
+/// Everything that may belong to a worker.
+pub fn of_worker(worker: u64, output: bool) -> Vec<String> {
+    let mut names = vec![retire(worker)];
+    if output {
+        names.extend(self::output(worker));
+    }
+    names
+}
+
+/// The letter and the number that a name begins with; `None`: it is not one of ours.
+pub fn number_in(name: &str) -> Option<(char, u64)> {
+    let (head, _) = name.split_once('.')?;
+    let letter = head.chars().next().filter(|letter| "pgw".contains(*letter))?;
+    Some((letter, head[1..].parse().ok()?))
+}
+
+/// The highest numbers of pools, generations and workers, this name's included.
+pub fn higher(highest: (u32, u32, u64), name: &str) -> (u32, u32, u64) {
+    let (pool, generation, worker) = highest;
+    let small = |number: u64| u32::try_from(number).unwrap_or(0);
+    match number_in(name) {
+        Some(('p', number)) => (pool.max(small(number)), generation, worker),
+        Some(('g', number)) => (pool, generation.max(small(number)), worker),
+        Some((_, number)) => (pool, generation, worker.max(number)),
+        None => highest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_back() {
+        let mut names = vec![listener(3)];
+        names.extend(queue(4));
+        names.extend(of_generation(7));
+        names.extend(of_worker(900, true));
+        names.extend(["estate-a".into(), "x9.y".into(), "w.z".into()]);
+        let highest = names
+            .iter()
+            .fold((0, 0, 0), |highest, name| higher(highest, name));
+        assert_eq!(highest, (4, 7, 900));
+    }
+}

@@ -1,0 +1,316 @@
+//! What of a document is to be believed: what it says is held against what is there.
+//!
+//! A pool needs its listening socket. A generation needs its scoreboard and pipes, all of the right kind and size; else its
+//! workers, whose channels are closed then, finish and leave by themselves. A worker needs to be the process that was meant.
+//! Nothing that is wrong here may keep the rest from going on.
+
+use super::document::{Document, Generation, Pool, Told, Worker};
+use super::names;
+use crate::scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What a descriptor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A stream socket that listens.
+    Listener,
+    /// A stream socket.
+    Stream,
+    /// A socket that keeps messages apart, in order (SOCK_SEQPACKET).
+    Packets,
+    /// A pipe's end to read from.
+    PipeOut,
+    /// A pipe's end to write to.
+    PipeIn,
+    /// Memory that can neither grow nor shrink, of so many pages.
+    Memory(usize),
+    /// Anything else.
+    Other,
+}
+
+/// What is there.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The descriptors, by name.
+    pub kinds: BTreeMap<String, Kind>,
+    /// When the processes that the document names started, if they are there.
+    pub processes: BTreeMap<i32, u64>,
+}
+
+/// What is not believed, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Complaint {
+    /// The pool of this name can't go on: this descriptor is missing or wrong.
+    Pool(String, String),
+    /// A generation of the pool of this name can't go on: the same.
+    Generation(String, String),
+    /// A generation of the pool of this name can't go on: the document contradicts itself.
+    Contradiction(String),
+    /// This process is not the worker that it is said to be.
+    Stranger(String, i32),
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Complaint::Pool(pool, what) => {
+                write!(
+                    f,
+                    "[pool {pool}] {what} is missing or wrong; the socket is opened anew"
+                )
+            }
+            Complaint::Generation(pool, what) => write!(
+                f,
+                "[pool {pool}] {what} is missing or wrong; the old workers finish by themselves"
+            ),
+            Complaint::Contradiction(pool) => write!(
+                f,
+                "[pool {pool}] what was handed over contradicts itself; the old workers finish by themselves"
+            ),
+            Complaint::Stranger(pool, pid) => {
+                write!(
+                    f,
+                    "[pool {pool}] process {pid} is not the worker that it should be"
+                )
+            }
+        }
+    }
+}
+
+/// What goes on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Plan {
+    /// Pools whose listening socket is there.
+    pub pools: Vec<Pool>,
+    /// Generations that are whole, with those of their workers that live.
+    pub generations: Vec<Generation>,
+    /// Workers of those generations that are gone.
+    pub dead: Vec<(u32, Worker)>,
+    /// What was not believed.
+    pub complaints: Vec<Complaint>,
+}
+
+/// Decides what goes on.
+pub fn plan(document: &Document, facts: &Facts) -> Plan {
+    let mut plan = Plan::default();
+    let mut pools = BTreeSet::new();
+    for pool in &document.pools {
+        plan.pool(pool, facts, &mut pools);
+    }
+    let mut seen = Seen::default();
+    for generation in &document.generations {
+        plan.generation(generation, facts, &mut seen);
+    }
+    plan
+}
+
+/// What may be there once.
+#[derive(Default)]
+struct Seen {
+    generations: BTreeSet<u32>,
+    workers: BTreeSet<u64>,
+    pids: BTreeSet<i32>,
+}
+
+impl Plan {
+    fn pool(&mut self, pool: &Pool, facts: &Facts, seen: &mut BTreeSet<u32>) {
+        let name = names::listener(pool.id);
+        if facts.kinds.get(&name) != Some(&Kind::Listener) || !seen.insert(pool.id) {
+            self.complaints.push(Complaint::Pool(pool.name.clone(), name));
+            return;
+        }
+        let queue = names::queue(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
+        self.pools.push(Pool {
+            has_queue: pool.has_queue && queue == [true, true],
+            ..pool.clone()
+        });
+    }
+
+    fn generation(&mut self, generation: &Generation, facts: &Facts, seen: &mut Seen) {
+        if let Some(wrong) = wrong(generation, facts) {
+            let complaint = Complaint::Generation(generation.name.clone(), wrong);
+            return self.complaints.push(complaint);
+        }
+        let slots: BTreeSet<u32> = generation.workers.iter().map(|worker| worker.slot).collect();
+        let is_sound = slots.len() == generation.workers.len()
+            && slots.last().is_none_or(|last| *last < generation.slots)
+            && seen.generations.insert(generation.id)
+            && generation
+                .workers
+                .iter()
+                .all(|worker| seen.workers.insert(worker.id));
+        if !is_sound {
+            let complaint = Complaint::Contradiction(generation.name.clone());
+            return self.complaints.push(complaint);
+        }
+        let mut living = Vec::new();
+        for worker in &generation.workers {
+            match facts.processes.get(&worker.pid) {
+                Some(start)
+                    if *start == worker.start_time && worker.pid > 1 && seen.pids.insert(worker.pid) =>
+                {
+                    living.push(believed(worker, facts));
+                }
+                Some(_) => {
+                    let complaint = Complaint::Stranger(generation.name.clone(), worker.pid);
+                    self.complaints.push(complaint);
+                    self.dead.push((generation.id, worker.clone()));
+                }
+                None => self.dead.push((generation.id, worker.clone())),
+            }
+        }
+        self.generations.push(Generation {
+            workers: living,
+            ..generation.clone()
+        });
+    }
+}
+
+/// The first of a generation's descriptors that is not as it must be.
+fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
+    let pages = HEADER_PAGES + usize::try_from(generation.slots).ok()?;
+    if generation.slots == 0 || generation.slots as usize > MAX_SLOTS {
+        return Some("the number of slots".into());
+    }
+    let kinds = [
+        Kind::Memory(pages),
+        Kind::PipeOut,
+        Kind::PipeIn,
+        Kind::Stream,
+        Kind::Stream,
+    ];
+    names::of_generation(generation.id)
+        .into_iter()
+        .zip(kinds)
+        .find(|(name, kind)| facts.kinds.get(name) != Some(kind))
+        .map(|(name, _)| name)
+}
+
+/// A worker whose retire channel was not kept has seen its end: it leaves.
+fn believed(worker: &Worker, facts: &Facts) -> Worker {
+    let can_be_told = facts.kinds.get(&names::retire(worker.id)) == Some(&Kind::PipeIn);
+    let output = names::output(worker.id).map(|end| facts.kinds.get(&end) == Some(&Kind::PipeOut));
+    Worker {
+        told: worker
+            .told
+            .or((!can_be_told).then_some((Told::Retire, worker.begun))),
+        output: worker.output && output == [true, true],
+        ..worker.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::document::tests::sample;
+    use super::*;
+
+    fn facts(document: &Document) -> Facts {
+        let mut facts = Facts::default();
+        for pool in &document.pools {
+            facts.kinds.insert(names::listener(pool.id), Kind::Listener);
+            for end in names::queue(pool.id) {
+                facts.kinds.insert(end, Kind::Packets);
+            }
+        }
+        for generation in &document.generations {
+            let kinds = [
+                Kind::Memory(HEADER_PAGES + generation.slots as usize),
+                Kind::PipeOut,
+                Kind::PipeIn,
+                Kind::Stream,
+                Kind::Stream,
+            ];
+            facts
+                .kinds
+                .extend(names::of_generation(generation.id).into_iter().zip(kinds));
+            for worker in &generation.workers {
+                facts.kinds.insert(names::retire(worker.id), Kind::PipeIn);
+                facts.processes.insert(worker.pid, worker.start_time);
+            }
+        }
+        facts
+    }
+
+    #[test]
+    fn everything_goes_on_if_everything_is_there() {
+        let document = sample();
+        let plan = plan(&document, &facts(&document));
+        assert_eq!(
+            (plan.pools, plan.generations),
+            (document.pools, document.generations)
+        );
+        assert!(plan.dead.is_empty() && plan.complaints.is_empty());
+    }
+
+    #[test]
+    fn each_descriptor_counts() {
+        let document = sample();
+        let all = facts(&document);
+        for name in all.kinds.keys() {
+            for kind in [None, Some(Kind::Other), Some(Kind::Memory(99))] {
+                let mut facts = all.clone();
+                match kind {
+                    None => facts.kinds.remove(name),
+                    Some(kind) => facts.kinds.insert(name.clone(), kind),
+                };
+                let plan = plan(&document, &facts);
+                let is_pool = name == "p1.l";
+                let is_generation = name.starts_with("g4");
+                assert_eq!(plan.pools.len(), usize::from(!is_pool), "{name}");
+                assert_eq!(plan.generations.len(), usize::from(!is_generation), "{name}");
+                assert_eq!(
+                    plan.complaints.len(),
+                    usize::from(is_pool || is_generation),
+                    "{name}"
+                );
+                if name.starts_with("p1.q") {
+                    assert!(!plan.pools[0].has_queue);
+                }
+                if name.starts_with('w') {
+                    let told = plan.generations[0]
+                        .workers
+                        .iter()
+                        .filter(|worker| worker.told.is_some());
+                    assert_eq!(told.count(), 1, "{name}: it leaves by itself");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_start() {
+        let document = sample();
+        let mut facts = facts(&document);
+        facts.processes.insert(100, 5);
+        facts.processes.remove(&101);
+        let plan = plan(&document, &facts);
+        assert!(plan.generations[0].workers.is_empty());
+        assert_eq!(plan.dead.len(), 2);
+        assert_eq!(plan.complaints, [Complaint::Stranger("www".into(), 100)]);
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_not_believed() {
+        let contradictions: [fn(&mut Document); 5] = [
+            |document| document.generations[0].workers[1].slot = 0,
+            |document| document.generations[0].workers[1].slot = 3,
+            |document| document.generations[0].workers[1].id = 0,
+            |document| document.generations[0].slots = 0,
+            |document| document.generations[0].slots = u32::MAX,
+        ];
+        for contradict in contradictions {
+            let mut document = sample();
+            let facts = facts(&document);
+            contradict(&mut document);
+            let plan = plan(&document, &facts);
+            assert!(plan.generations.is_empty());
+            assert_eq!((plan.pools.len(), plan.complaints.len()), (1, 1));
+        }
+        let mut document = sample();
+        document.generations[0].workers[1].pid = 100;
+        document.generations[0].workers[1].start_time = 1_000;
+        let plan = plan(&document, &facts(&sample()));
+        assert_eq!(plan.generations[0].workers.len(), 1, "one process is one worker");
+    }
+}

@@ -1,0 +1,207 @@
+//! When a master is started, and when the keeper leaves.
+//!
+//! ```text
+//!            Ended (not by itself)          Deadline
+//!  Running ───────────────────────▶ Waiting ────────▶ Running
+//!     │ Ended (code 0, or never ready)  │ Stop
+//!     └──────────────▶ Gone ◀───────────┘
+//! ```
+
+use crate::tick::Tick;
+use std::time::Duration;
+
+/// Whoever lived this long is followed at once.
+const WELL_AFTER: Duration = Duration::from_secs(1);
+/// The wait after one that was ready and ended soon.
+const SHORT: Duration = Duration::from_millis(100);
+/// The longest wait after some that never became ready.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Exit code where a first master was killed (sysexits.h, EX_SOFTWARE).
+const EXIT_SOFTWARE: u8 = 70;
+
+/// The state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// A master runs since then.
+    Running(Tick),
+    /// There is none until then.
+    Waiting(Tick),
+    /// The keeper leaves.
+    Gone,
+}
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The master says that it serves.
+    Ready,
+    /// The master has ended; `None`: it was killed by a signal.
+    Ended(Option<u8>),
+    /// It could not be started.
+    NotStarted,
+    /// A signal that asks for the end came.
+    Stop,
+    /// The deadline has come.
+    Deadline,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Nothing,
+    /// Start a master now.
+    Start,
+    /// A master will be started after this long.
+    Wait(Duration),
+    /// Pass the signal on.
+    Forward,
+    /// Leave with this code.
+    Leave(u8),
+}
+
+/// The keeper's mind.
+#[derive(Debug)]
+pub struct Core {
+    state: State,
+    /// Some master was ready: from now on it is brought back whatever happens.
+    was_ever_ready: bool,
+    /// This one was.
+    is_ready: bool,
+    /// So many in a row were not.
+    failures: u32,
+}
+
+impl Core {
+    /// A first master is being started.
+    pub fn new(now: Tick) -> Core {
+        Core {
+            state: State::Running(now),
+            was_ever_ready: false,
+            is_ready: false,
+            failures: 0,
+        }
+    }
+
+    /// When `Event::Deadline` is due.
+    pub fn deadline(&self) -> Option<Tick> {
+        match self.state {
+            State::Waiting(until) => Some(until),
+            State::Running(_) | State::Gone => None,
+        }
+    }
+
+    /// Takes in what happened.
+    pub fn handle(&mut self, event: Event, now: Tick) -> Action {
+        match (self.state, event) {
+            (State::Running(_), Event::Ready) => {
+                (self.was_ever_ready, self.is_ready, self.failures) = (true, true, 0);
+                Action::Nothing
+            }
+            (State::Running(_), Event::Ended(Some(0))) => self.leave(0),
+            (State::Running(since), Event::Ended(code)) => self.lost(since, code, now),
+            (State::Running(since), Event::NotStarted) => self.lost(since, None, now),
+            (State::Running(_), Event::Stop) => Action::Forward,
+            (State::Waiting(_), Event::Deadline) => {
+                (self.state, self.is_ready) = (State::Running(now), false);
+                Action::Start
+            }
+            (State::Waiting(_), Event::Stop) => self.leave(0),
+            (State::Running(_), Event::Deadline)
+            | (State::Waiting(_), Event::Ready | Event::Ended(_) | Event::NotStarted)
+            | (
+                State::Gone,
+                Event::Ready | Event::Ended(_) | Event::NotStarted | Event::Stop | Event::Deadline,
+            ) => Action::Nothing,
+        }
+    }
+
+    fn lost(&mut self, since: Tick, code: Option<u8>, now: Tick) -> Action {
+        if !self.was_ever_ready {
+            return self.leave(code.unwrap_or(EXIT_SOFTWARE));
+        }
+        let wait = if !self.is_ready {
+            let wait = SHORT.saturating_mul(1 << self.failures.min(16)).min(LONGEST);
+            self.failures = self.failures.saturating_add(1);
+            wait
+        } else if now.since(since) < WELL_AFTER {
+            SHORT
+        } else {
+            Duration::ZERO
+        };
+        self.state = State::Waiting(now + wait);
+        Action::Wait(wait)
+    }
+
+    fn leave(&mut self, code: u8) -> Action {
+        self.state = State::Gone;
+        Action::Leave(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn one_that_is_killed_comes_back() {
+        let mut core = Core::new(at(0));
+        core.handle(Event::Ready, at(10));
+        assert_eq!(
+            core.handle(Event::Ended(None), at(5_000)),
+            Action::Wait(Duration::ZERO)
+        );
+        assert_eq!(core.deadline(), Some(at(5_000)));
+        assert_eq!(core.handle(Event::Deadline, at(5_000)), Action::Start);
+        core.handle(Event::Ready, at(5_010));
+        assert_eq!(core.handle(Event::Ended(Some(1)), at(5_020)), Action::Wait(SHORT));
+    }
+
+    #[test]
+    fn one_that_ends_by_itself_is_not_brought_back() {
+        let mut core = Core::new(at(0));
+        core.handle(Event::Ready, at(10));
+        assert_eq!(core.handle(Event::Stop, at(20)), Action::Forward);
+        assert_eq!(core.handle(Event::Ended(Some(0)), at(30)), Action::Leave(0));
+        assert_eq!(core.deadline(), None);
+    }
+
+    #[test]
+    fn a_first_one_that_never_was_ready_is_an_error() {
+        assert_eq!(
+            Core::new(at(0)).handle(Event::Ended(Some(78)), at(5)),
+            Action::Leave(78)
+        );
+        assert_eq!(
+            Core::new(at(0)).handle(Event::NotStarted, at(5)),
+            Action::Leave(EXIT_SOFTWARE)
+        );
+    }
+
+    #[test]
+    fn later_ones_that_are_never_ready_are_tried_less_and_less() {
+        let mut core = Core::new(at(0));
+        core.handle(Event::Ready, at(10));
+        core.handle(Event::Ended(None), at(2_000));
+        let mut now = at(2_000);
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            assert_eq!(core.handle(Event::Deadline, now), Action::Start);
+            let Action::Wait(wait) = core.handle(Event::Ended(Some(78)), now) else {
+                panic!("another is tried");
+            };
+            waits.push(wait.as_millis());
+            now = now + wait;
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000]);
+        assert_eq!(
+            core.handle(Event::Stop, now),
+            Action::Leave(0),
+            "nobody to pass it on to"
+        );
+    }
+}

@@ -1,0 +1,269 @@
+//! The keeper's loop: signals, messages, and a child that is to be there.
+
+use super::core::{Action, Core, Event};
+use super::message::Message;
+use super::shelf::{MOST, Shelf};
+use crate::sys::notify::{self, Notifier, Receiver};
+use crate::sys::process::{self, Ended, Launcher, Program};
+use crate::sys::{self, Error, clock, fd, passed, signal, title};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use nix::sys::signal::Signal;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook_mio::v1_0::Signals;
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const SIGNALS: Token = Token(0);
+const MESSAGES: Token = Token(1);
+/// Room for the names of descriptors in one variable: the kernel allows 128 KiB (execve(2), MAX_ARG_STRLEN).
+const NAMES_BYTES: usize = 120 << 10;
+
+/// What a keeper is to do.
+#[derive(Debug)]
+pub struct Orders {
+    /// The master's program.
+    pub program: PathBuf,
+    /// Its arguments, the program's name first.
+    pub arguments: Vec<OsString>,
+    /// Tells whoever started the keeper, once a master is ready.
+    pub launcher: Option<Launcher>,
+}
+
+/// Keeps a master until it ends by itself, or the keeper is told to; says the exit code.
+///
+/// The process has one thread.
+pub fn run(orders: Orders) -> sys::Result<u8> {
+    let limit = fd::raise_descriptor_limit().ok();
+    process::become_subreaper()?;
+    signal::ignore_pipe();
+    let above = Notifier::from_environment();
+    let mut shelf = Shelf::default();
+    for (name, socket) in passed::from_service_manager(|_, _| true) {
+        shelf.keep(&name, socket);
+    }
+    process::forget_variables(&["NOTIFY_SOCKET", "WATCHDOG_PID", "FDSTORE"]);
+    process::forget_variables(&passed::VARIABLES);
+    let receiver = Receiver::open()?;
+    let poll = Poll::new().map_err(|e| Error::from_io("epoll_create1", "", &e))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGHUP, SIGCHLD])
+        .map_err(|e| Error::from_io("sigaction", "", &e))?;
+    let registered = poll
+        .registry()
+        .register(&mut signals, SIGNALS, Interest::READABLE)
+        .and_then(|()| {
+            let socket = receiver.as_fd().as_raw_fd();
+            poll.registry()
+                .register(&mut SourceFd(&socket), MESSAGES, Interest::READABLE)
+        });
+    registered.map_err(|e| Error::from_io("epoll_ctl", "", &e))?;
+    title::set("forkyard: keeper");
+    let mut keeper = Keeper {
+        poll,
+        signals,
+        receiver,
+        above,
+        shelf,
+        limit,
+        orders,
+        core: Core::new(clock::now()),
+        master: None,
+        exit: None,
+    };
+    keeper.start();
+    keeper.serve()
+}
+
+struct Keeper {
+    poll: Poll,
+    signals: Signals,
+    receiver: Receiver,
+    /// The service manager above, if there is one.
+    above: Option<Notifier>,
+    shelf: Shelf<OwnedFd>,
+    limit: Option<(u64, u64)>,
+    orders: Orders,
+    core: Core,
+    master: Option<i32>,
+    exit: Option<u8>,
+}
+
+impl Keeper {
+    fn serve(&mut self) -> sys::Result<u8> {
+        let mut events = Events::with_capacity(8);
+        loop {
+            if let Some(code) = self.exit {
+                return Ok(code);
+            }
+            let left = self.core.deadline().map(|due| due.since(clock::now()));
+            // epoll_wait counts milliseconds: rounded up, so that the deadline has come when it returns.
+            let timeout = left.map(|left| {
+                Duration::from_millis(u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
+            });
+            match self.poll.poll(&mut events, timeout) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::from_io("epoll_wait", "", &error)),
+            }
+            // What a master that has ended said last comes before its end.
+            self.hear();
+            self.take_signals();
+            if self.core.deadline().is_some_and(|due| due <= clock::now()) {
+                self.tell(Event::Deadline, None);
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event, signal: Option<Signal>) {
+        match self.core.handle(event, clock::now()) {
+            Action::Nothing => {}
+            Action::Start => self.start(),
+            Action::Wait(wait) => log::warn!("another master is started in {} s", wait.as_secs_f64()),
+            Action::Forward => self.forward(signal),
+            Action::Leave(code) => self.exit = Some(code),
+        }
+    }
+
+    fn take_signals(&mut self) {
+        let pending: Vec<i32> = self.signals.pending().collect();
+        for number in pending {
+            let signal = Signal::try_from(number).ok();
+            match number {
+                SIGCHLD => self.reap(),
+                SIGTERM | SIGINT | SIGQUIT => self.tell(Event::Stop, signal),
+                // Without a master there is nobody who would have to be told: the next one reads everything anew.
+                _ => self.forward(signal),
+            }
+        }
+    }
+
+    fn forward(&self, signal: Option<Signal>) {
+        if let (Some(master), Some(signal)) = (self.master, signal) {
+            if let Err(error) = process::send_signal(master, signal) {
+                log::error!("{error}");
+            }
+        }
+    }
+
+    /// Reaps the master, and workers that had been its own.
+    fn reap(&mut self) {
+        while let Some((pid, ended)) = process::reap() {
+            if Some(pid) != self.master {
+                continue;
+            }
+            self.hear();
+            self.master = None;
+            let code = match ended {
+                Ended::Code(code) => {
+                    if code != 0 {
+                        log::error!("the master (pid {pid}) ended with code {code}");
+                    }
+                    Some(u8::try_from(code).unwrap_or(u8::MAX))
+                }
+                Ended::Signal(number, _) => {
+                    let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
+                    log::error!("the master (pid {pid}) ended on signal {number} ({name})");
+                    None
+                }
+            };
+            self.tell(Event::Ended(code), None);
+        }
+    }
+
+    /// Takes in messages of the master, and of nobody else.
+    fn hear(&mut self) {
+        while let Some(letter) = self.receiver.receive() {
+            if letter.sender != self.master {
+                continue;
+            }
+            let message = Message::parse(&letter.text);
+            let name = message.name.as_deref();
+            if let Some(name) = name.filter(|_| message.forgets) {
+                self.shelf.forget(name);
+            }
+            if let Some(name) = name.filter(|_| message.keeps) {
+                for descriptor in letter.descriptors {
+                    if !self.shelf.keep(name, descriptor) {
+                        log::warn!("there is no room for more than {MOST} descriptors");
+                    }
+                }
+            }
+            if message.is_ready {
+                self.tell(Event::Ready, None);
+                if let Some(launcher) = self.orders.launcher.take() {
+                    launcher.report(0);
+                }
+            }
+            if let Some(above) = self.above.as_ref().filter(|_| !message.rest.is_empty()) {
+                above.tell(&message.rest);
+            }
+        }
+    }
+
+    fn start(&mut self) {
+        match self.try_start() {
+            Ok(pid) => self.master = Some(pid),
+            Err(error) => {
+                log::error!("can't start a master: {error}");
+                self.tell(Event::NotStarted, None);
+            }
+        }
+    }
+
+    fn try_start(&self) -> sys::Result<i32> {
+        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
+        let (input, output, errors) = (io::stdin(), io::stdout(), io::stderr());
+        let mut descriptors = Vec::new();
+        for (stream, number) in [(input.as_fd(), 0), (output.as_fd(), 1), (errors.as_fd(), 2)] {
+            // A stream that is closed is /dev/null for the master.
+            descriptors.extend(copy(stream).ok().map(|stream| (stream, number)));
+        }
+        let mut names = Vec::new();
+        let mut room = NAMES_BYTES;
+        for ((name, fd), number) in self.shelf.iter().zip(passed::FIRST..) {
+            let Some(left) = room.checked_sub(name.len() + 1) else {
+                log::warn!("there is no room for the names of all descriptors: some are not passed on");
+                break;
+            };
+            room = left;
+            descriptors.push((copy(fd.as_fd())?, number as RawFd));
+            names.push(name);
+        }
+        let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let mut set = |name: &str, value: OsString| environment.push((name.into(), value));
+        set(notify::VARIABLES[0], self.receiver.address());
+        set("FDSTORE", MOST.to_string().into());
+        set(passed::KEEPER, std::process::id().to_string().into());
+        set("LISTEN_FDS", names.len().to_string().into());
+        set("LISTEN_FDNAMES", names.join(":").into());
+        let program = Program {
+            path: c_string(self.orders.program.as_os_str()),
+            arguments: self
+                .orders
+                .arguments
+                .iter()
+                .map(|argument| c_string(argument))
+                .collect(),
+            environment: environment
+                .into_iter()
+                .map(|(mut name, value)| {
+                    name.push("=");
+                    name.push(value);
+                    c_string(&name)
+                })
+                .collect(),
+            descriptors,
+            descriptor_limit: self.limit,
+        };
+        process::start(&program)
+    }
+}
+
+/// Arguments, variables and paths came from strings of that kind.
+fn c_string(text: &OsStr) -> CString {
+    CString::new(text.as_bytes()).unwrap_or_default()
+}

@@ -1,0 +1,131 @@
+//! What is done about workers that another master made: this one goes on where it ended.
+//!
+//! The generation that served goes on serving, with all that belongs to that, until the configuration that is applied
+//! next has brought up another in its place; one that was to take over, or was leaving, leaves. Timers are set anew from
+//! the times at which things were told, and whoever may be counted upon is counted first.
+
+use super::children::{Life, Worker};
+use super::departure::{KILL_AFTER, LOOK_AFTER};
+use super::event::{Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, Told};
+use super::generation::{Generation, Stage};
+use super::leave::{self, Going, Why};
+use super::manager::{Manager, Step};
+use super::pool::Pool;
+use super::slots::Slots;
+use super::timers::Timer;
+use super::watchdog::{self, Watchdog};
+use crate::config::ProcessManager;
+
+impl Manager {
+    /// Takes in what was left. Only before anything else was.
+    pub(super) fn adopt(&mut self, adopted: Adopted, step: &mut Step<'_>) {
+        if self.applied || !self.pools.is_empty() {
+            return;
+        }
+        // Whatever comes is no first start.
+        self.applied = true;
+        self.quota.set_max(adopted.process_max);
+        self.control_timeout = adopted.control_timeout;
+        self.children.skip_to(adopted.next_worker);
+        for pool in adopted.pools {
+            self.pools.entry(pool).or_insert_with(Pool::new);
+        }
+        let ids: Vec<GenerationId> = adopted.generations.iter().map(|it| it.generation).collect();
+        for generation in adopted.generations {
+            self.adopt_generation(generation, step);
+        }
+        // Only now is it known how many workers there are in all.
+        for id in ids {
+            self.resume(id, step);
+        }
+    }
+
+    fn adopt_generation(&mut self, adopted: AdoptedGeneration, step: &mut Step<'_>) {
+        let id = adopted.generation;
+        if self.generations.contains_key(&id) {
+            return;
+        }
+        let pool = self.pools.entry(adopted.pool).or_insert_with(|| Pool {
+            closed: true,
+            ..Pool::new()
+        });
+        // Where nobody is left to serve, the next generation does at once.
+        let stays = adopted.workers.iter().any(|worker| worker.told.is_none());
+        let serves = adopted.serves && stays && !pool.closed && pool.serving.is_none();
+        let mut generation = Generation::new(adopted.pool, adopted.policy, Stage::Leaving);
+        generation.slots = Slots::new(adopted.slots);
+        for slot in &adopted.lost {
+            generation.slots.lose(*slot);
+        }
+        let known: Vec<AdoptedWorker> = adopted
+            .workers
+            .into_iter()
+            .filter(|worker| {
+                self.children.worker(worker.worker).is_none() && generation.slots.occupy(worker.slot)
+            })
+            .collect();
+        if serves {
+            pool.serving = Some(id);
+            generation.stage = Stage::Serving;
+        }
+        self.generations.insert(id, generation);
+        for worker in known {
+            self.adopt_worker(id, worker, step);
+        }
+    }
+
+    /// Lets an adopted generation do what it did before: serve, or leave.
+    fn resume(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let (pool, pm) = (generation.pool, generation.policy.pm);
+        let is_timed = generation.watchdog != Watchdog::Off;
+        if generation.stage == Stage::Serving {
+            self.open_for_work(pool, id, pm, step);
+            if matches!(pm, ProcessManager::Static { .. }) {
+                self.fill(id, step);
+            }
+        } else {
+            self.leave(id, leave::Cause::Leave, step);
+        }
+        if is_timed {
+            // Nobody has told what runs already.
+            if let Some(generation) = self.generations.get_mut(&id) {
+                generation.watchdog = Watchdog::Timing;
+            }
+            self.watchdog_changed(id, watchdog::Cause::Due, None, step);
+        }
+        self.touched.insert(id);
+    }
+
+    fn adopt_worker(&mut self, generation: GenerationId, adopted: AdoptedWorker, step: &mut Step<'_>) {
+        let serves = self
+            .generations
+            .get(&generation)
+            .is_some_and(|generation| generation.stage == Stage::Serving);
+        let (going, grace) = match adopted.told {
+            None => (Going::Staying, None),
+            Some((Told::Retire, _)) if serves => (Going::Surplus, Some((step.now, LOOK_AFTER))),
+            Some((Told::Retire, since)) => (Going::Leaving, Some((since, self.control_timeout))),
+            Some((Told::Terminate, since)) => (Going::Terminated(Why::Stayed), Some((since, KILL_AFTER))),
+            Some((Told::Kill, _)) => (Going::Killed(Why::Stayed), None),
+        };
+        let worker = Worker {
+            generation,
+            slot: adopted.slot,
+            life: if adopted.up { Life::Up } else { Life::Born },
+            going,
+            forked: adopted.forked.min(step.now),
+            seen: None,
+            stalled: None,
+            overdue: false,
+            slow: None,
+        };
+        self.children.adopt(adopted.worker, worker);
+        if let Some((since, grace)) = grace {
+            let left = grace.saturating_sub(step.now.since(since));
+            self.timers.set(Timer::Worker(adopted.worker), step.now, left);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the master is told to do while it runs: reload, upgrade, open its logs anew, answer.
+
+use super::effects::{Extent, UpgradeError};
+use super::event::Event;
+use super::run::Master;
+use crate::control::protocol::{Answer, Complaint, Request};
+use crate::logs::Log;
+use crate::sys;
+use crate::sys::notify::Notifier;
+
+impl Master {
+    /// Lets the program that is on disk now take this one's place, if it can: it tries first. The reload that goes with
+    /// it happens either way, in the new program or in this one.
+    pub(crate) fn upgrade(&mut self) {
+        if let Some(why) = self.why_no_upgrade() {
+            return log::info!("{why}");
+        }
+        log::info!("the program was replaced, trying whether the new one can take over");
+        if let Err(error) = self.edge.rehearse(&self.manager, self.stopping) {
+            self.upgrade_failed(&error);
+        }
+    }
+
+    fn why_no_upgrade(&self) -> Option<&'static str> {
+        if self.stopping.is_some() {
+            return Some("the daemon is ending, there is no upgrade");
+        }
+        let is_under_way = self.edge.rehearsal.is_some();
+        is_under_way.then_some("an upgrade is under way")
+    }
+
+    pub(super) fn continue_upgrade(&mut self) {
+        let error = match self.edge.continue_upgrade() {
+            None => return,
+            Some(Err(error)) => error,
+            Some(Ok(())) => {
+                // A signal that this program has taken, and not acted upon, would be lost with it.
+                let mask = sys::signal::block_all();
+                self.take_signals();
+                if self.stopping.is_some() {
+                    return sys::signal::restore(&mask);
+                }
+                log::info!("the new program takes over");
+                if let Some(asker) = self.upgraded_for.take() {
+                    self.edge.answer(asker, &Answer::Upgrading {});
+                }
+                self.edge.save(&self.manager, self.stopping);
+                let variables = self.notifier.as_ref().map_or(&[][..], Notifier::variables);
+                let error = self.edge.hand_over(&self.manager, self.stopping, variables);
+                sys::signal::restore(&mask);
+                error
+            }
+        };
+        self.upgrade_failed(&error);
+    }
+
+    fn upgrade_failed(&mut self, error: &UpgradeError) {
+        log::error!("the new program can't take over, this one goes on: {error}");
+        if let Some(asker) = self.upgraded_for.take() {
+            let message = format!("the new program can't take over, the old one goes on: {error}");
+            self.edge.answer(asker, &Answer::refusal(message));
+        }
+        if let Err(answer) = self.reload(Extent::Changed, None) {
+            log::debug!("{answer:?}");
+        }
+        self.tell_ready();
+    }
+
+    /// Opens all logs anew, after they were moved away.
+    pub(super) fn reopen_logs(&mut self) {
+        match Log::install().reopen() {
+            Ok(()) => log::info!("error log file re-opened"),
+            Err(error) => {
+                log::error!("unable to re-opened error log file: {error}; the old one is written on")
+            }
+        }
+        match self.edge.reopen_access_logs() {
+            Some(true) => log::info!("access log file re-opened"),
+            Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
+            None => {}
+        }
+    }
+
+    /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
+    /// is given back. Otherwise `asker` is answered once the reload is done.
+    pub(super) fn reload(&mut self, extent: Extent, asker: Option<u64>) -> Result<(), Answer> {
+        log::info!("Reloading in progress ...");
+        let refused = |errors| Answer::Error {
+            message: "the configuration is not reloaded, the old one stays in force".to_owned(),
+            errors,
+        };
+        let config = match (self.reload)() {
+            Ok(config) => config,
+            Err(errors) => {
+                log::error!("the configuration is not reloaded, the old one stays in force");
+                return Err(refused(errors));
+            }
+        };
+        let global = config.global.clone();
+        match self.edge.prepare(config, extent) {
+            Ok((wanted, changes)) => {
+                if let Err(error) = Log::install().follow(&global) {
+                    log::error!("the old log is written on: {error}");
+                }
+                if let Err(error) = self.edge.open_control(global.control.as_deref()) {
+                    log::error!("the control socket stays where it was: {error}");
+                }
+                self.set_bulletin(global.systemd_interval);
+                self.edge.begin_reload(changes, asker);
+                self.tell(Event::Apply(wanted));
+                Ok(())
+            }
+            Err(error) => {
+                log::error!("the configuration is not reloaded, the old one stays in force: {error}");
+                Err(refused(vec![Complaint::text(error.to_string())]))
+            }
+        }
+    }
+
+    /// Does what somebody asked for over the control socket.
+    pub(super) fn obey(&mut self, asker: u64, request: &Request) {
+        let answer = match request {
+            Request::Ping {} => Answer::Pong {
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
+            Request::Status {} => Answer::Status(self.edge.status()),
+            Request::Upgrade {} => {
+                if let Some(why) = self.why_no_upgrade() {
+                    return self.edge.answer(asker, &Answer::refusal(why.to_owned()));
+                }
+                self.upgraded_for = Some(asker);
+                return self.upgrade();
+            }
+            Request::Reload { all } => {
+                let extent = if *all { Extent::All } else { Extent::Changed };
+                if let Some(notifier) = &self.notifier {
+                    notifier.tell_reloading();
+                }
+                let result = self.reload(extent, Some(asker));
+                self.tell_ready();
+                match result {
+                    Ok(()) => return,
+                    Err(answer) => answer,
+                }
+            }
+        };
+        self.edge.answer(asker, &answer);
+    }
+}

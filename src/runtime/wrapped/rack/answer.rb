@@ -1,0 +1,129 @@
+
+module Forkyard
+  # Sends what an application returned.
+  class Answer
+    # What concerns a connection is the web server's; Status would be taken for the answer's.
+    DROPPED = /\A(?:connection|keep-alive|proxy-authenticate|te|trailer|transfer-encoding|upgrade|status|rack\..*)\z/i
+    ILLEGAL_NAME = /\A\z|[^!#$%&'*+\-.^_`|~0-9A-Za-z]/
+    ILLEGAL_VALUE = /[\r\n\0]/
+    FILE_BYTES = 256 * 1024
+    # Beyond this, head and body are written one after the other instead of being put together.
+    TOGETHER_BYTES = 16 * 1024
+    MOST_KINDS = 1000
+    # What is to be done with a header, by its name; applications have few, and what they make up is forgotten.
+    KINDS = Hash.new do |kinds, name|
+      kinds.clear if kinds.size >= MOST_KINDS
+      kinds[name] =
+        if DROPPED.match?(name) then :dropped
+        elsif ILLEGAL_NAME.match?(name) then :illegal
+        elsif name.casecmp?("content-length") then :length
+        else :usual
+        end
+    end
+    private_constant :DROPPED, :KINDS, :MOST_KINDS, :ILLEGAL_NAME, :ILLEGAL_VALUE, :FILE_BYTES, :TOGETHER_BYTES
+
+    def initialize(exchange, env)
+      @exchange = exchange
+      @env = env
+    end
+
+    def send(status, headers, body)
+      status = status.to_i
+      @length = nil
+      head = head(status, headers)
+      if @env["REQUEST_METHOD"] == "HEAD" || status < 200 || status == 204 || status == 304
+        @exchange.write(head << "\r\n")
+      elsif body.respond_to?(:to_ary) && (parts = body.to_ary)
+        send_whole(head, parts)
+      elsif (file = file_of(status, body))
+        send_file(head, file)
+      elsif body.respond_to?(:each)
+        send_parts(head, body)
+      else
+        @exchange.write(head << "\r\n")
+        @exchange.flush
+        body.call(Stream.new(@exchange, @env["rack.input"]))
+      end
+    ensure
+      body.close if body.respond_to?(:close)
+    end
+
+    private
+
+    def head(status, headers)
+      reason = Rack::Utils::HTTP_STATUS_CODES[status]
+      head = "Status: #{status} #{reason}\r\n".b
+      headers.each do |name, value|
+        name = name.to_s
+        kind = KINDS[name]
+        next if kind == :dropped
+
+        values = value.is_a?(Array) ? value : value.to_s
+        values = values.include?("\n") ? values.split("\n") : [values] if values.is_a?(String)
+        values.each { |single| add(head, name, kind, single.to_s) }
+      end
+      head
+    end
+
+    def add(head, name, kind, value)
+      value = value.b unless value.ascii_only?
+      if kind == :illegal || ILLEGAL_VALUE.match?(value)
+        return @exchange.write_error("header #{name.inspect} was left out: it or its value has an illegal character\n")
+      end
+
+      @length = value.to_i if kind == :length
+      head << name << ": " << value << "\r\n"
+    end
+
+    def send_whole(head, parts)
+      bytes = parts.length == 1 ? parts.first : parts.map(&:b).join
+      head << "Content-Length: " << bytes.bytesize.to_s << "\r\n" unless @length
+      put(head << "\r\n", bytes)
+    end
+
+    # The body as it comes. The last part, where it can be known, is sent with the end of the answer.
+    def send_parts(head, body)
+      head << "\r\n"
+      sent = 0
+      body.each do |part|
+        next if part.empty?
+
+        sent.zero? ? put(head, part) : @exchange.write(part)
+        sent += part.bytesize
+        @exchange.flush unless @length && sent >= @length
+      end
+      @exchange.write(head) if sent.zero?
+    end
+
+    def put(head, bytes)
+      if bytes.bytesize > TOGETHER_BYTES
+        @exchange.write(head)
+        @exchange.write(bytes)
+      else
+        @exchange.write(head << bytes.b)
+      end
+    end
+
+    # A file that is the whole body.
+    def file_of(status, body)
+      return unless status == 200 && @length && body.respond_to?(:to_path)
+
+      file = File.open(body.to_path, "rb")
+      return file if file.size == @length
+
+      file.close
+      nil
+    rescue SystemCallError
+      nil
+    end
+
+    def send_file(head, file)
+      @exchange.write(head << "\r\n")
+      buffer = "".b
+      @exchange.write(buffer) while file.read(FILE_BYTES, buffer)
+    ensure
+      file.close
+    end
+  end
+  private_constant :Answer
+end

@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+# Loads a Rack application and forks workers from this process.
+#
+# Started by forkyard: the first argument is its library, whose C functions (forkyard.h) speak to the master and serve.
+# The files of this directory are one script, in the order library, input, exchange, environment, answer, and then
+# ../wrapper.rb.
+
+require "fiddle"
+require "json"
+
+# What an application may call.
+module Forkyard
+  # How this process forked before any gem hung something into it. For the process in the middle of a double fork.
+  PLAIN_FORK = Process.respond_to?(:_fork) ? Process.method(:_fork) : Process.method(:fork)
+
+  @before_fork = []
+  @after_fork = []
+  @at_stop = []
+
+  class << self
+    # Runs the block in the preloader before each worker is forked.
+    def before_fork(&block)
+      @before_fork << block
+    end
+
+    # Runs the block in each worker before its first request.
+    def after_fork(&block)
+      @after_fork << block
+    end
+
+    # Runs the block in each worker after its last request.
+    def at_stop(&block)
+      @at_stop << block
+    end
+  end
+
+  # The C functions, typed. Handles are numbers, which costs less than Fiddle's pointers.
+  class Library
+    POINTER = Fiddle::TYPE_VOIDP
+    NUMBER = Fiddle::TYPE_SIZE_T
+    COUNT = Fiddle::TYPE_SSIZE_T
+    INT = Fiddle::TYPE_INT
+    VOID = Fiddle::TYPE_VOID
+
+    # Where the functions of struct forkyard_api are, in pointers from its start.
+    TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8 }.freeze
+
+    attr_reader :begin_preloader, :application, :settle, :ready, :failed, :wait, :forked, :begin_worker, :next_request,
+                :end_worker, :params_packed, :read_body, :write, :write_error, :flush, :finish
+
+    def initialize(path)
+      @handle = Fiddle.dlopen(path)
+      @begin_preloader = function("forkyard_preloader_begin", [], NUMBER)
+      @application = function("forkyard_preloader_application_text", [NUMBER, POINTER], VOID)
+      @settle = function("forkyard_preloader_settle", [NUMBER], INT)
+      @ready = function("forkyard_preloader_ready", [NUMBER, POINTER, NUMBER], VOID)
+      @failed = function("forkyard_preloader_failed", [NUMBER, POINTER, NUMBER], VOID)
+      @forked = function("forkyard_preloader_forked", [NUMBER, INT], VOID)
+      @begin_worker = function("forkyard_worker_begin", [NUMBER], NUMBER)
+      @end_worker = function("forkyard_worker_end", [NUMBER], INT)
+      @params_packed = function("forkyard_request_params_packed", [NUMBER, NUMBER, NUMBER], NUMBER)
+      # Other threads of the application run while these wait.
+      @wait = function("forkyard_preloader_wait", [NUMBER], INT, waits: true)
+      @next_request = function("forkyard_worker_next", [NUMBER], NUMBER, waits: true)
+      table = Fiddle::Pointer.new(function("forkyard_api_v1", [], NUMBER).call)
+      @addresses = table[0, 15 * Fiddle::SIZEOF_VOIDP].unpack("J*")
+      @read_body = entry(:read_body, [NUMBER, POINTER, NUMBER], COUNT)
+      @write = entry(:write, [NUMBER, POINTER, NUMBER], COUNT)
+      @write_error = entry(:write_error, [NUMBER, POINTER, NUMBER], COUNT)
+      @flush = entry(:flush, [NUMBER], INT)
+      @finish = entry(:finish, [NUMBER], INT)
+    end
+
+    private
+
+    def function(name, arguments, result, waits: false)
+      Fiddle::Function.new(@handle[name], arguments, result, name: name, need_gvl: !waits)
+    end
+
+    def entry(name, arguments, result)
+      Fiddle::Function.new(@addresses[TABLE[name]], arguments, result, name: name.to_s, need_gvl: false)
+    end
+  end
+  private_constant :PLAIN_FORK, :Library
+end
+
+# What an application that knows Passenger calls.
+module PhusionPassenger
+  def self.on_event(name, &block)
+    case name
+    when :starting_worker_process then Forkyard.after_fork { block.call(true) }
+    when :stopping_worker_process then Forkyard.at_stop(&block)
+    end
+  end
+end

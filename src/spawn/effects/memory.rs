@@ -1,0 +1,37 @@
+//! Whether the kernel has killed for want of memory: the counter of our memory cgroup, which new processes share.
+
+use std::fs;
+
+/// How many processes of this cgroup were killed for want of memory (cgroups(7)); 0 where nobody counts.
+pub(super) fn oom_kills() -> u64 {
+    let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let files = membership.lines().filter_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        match controllers {
+            "" => Some(format!("/sys/fs/cgroup{path}/memory.events")),
+            "memory" => Some(format!("/sys/fs/cgroup/memory{path}/memory.oom_control")),
+            _ => None,
+        }
+    });
+    files
+        .filter_map(|file| count(&fs::read_to_string(file).ok()?))
+        .sum()
+}
+
+fn count(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_of_either_version() {
+        assert_eq!(count("low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
+        assert_eq!(count("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"), Some(7));
+        assert_eq!(count(""), None);
+    }
+}

@@ -1,0 +1,530 @@
+//! Carries out what the machine decided, and tells it what the world says.
+//!
+//! Nothing here waits: pipes, FIFOs and sockets are non-blocking and watched by the caller's mio loop.
+
+mod family;
+mod live;
+mod memory;
+mod ports;
+mod preloader;
+
+use super::action::Order;
+use super::capture::Capture;
+use super::error::{Ended, Fault};
+use super::event::{JourneyId, News};
+use super::handshake::arguments::Arguments;
+use super::handshake::properties::{self, Address, Found};
+use super::handshake::response::{Properties, Response};
+use super::journey::Journey;
+use super::plan::Plan;
+use super::step::Route;
+use super::workdir::WorkDirectory;
+use crate::sys::{self, clock, dir, pidfd, process};
+use live::Live;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use nix::sys::signal::Signal;
+use ports::Ports;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What is the same for every journey.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// Where work directories are made.
+    pub spawn_dir: PathBuf,
+    /// The program that has the env setupper: forkyard's own.
+    pub program: PathBuf,
+    /// What new processes inherit of the environment.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Soft and hard limit on descriptors to go back to.
+    pub descriptor_limit: Option<(u64, u64)>,
+    /// Ports that are looked through, first and last.
+    pub ports: (u16, u16),
+    /// First of the tokens that are used with mio; all above it are ours.
+    pub first_token: usize,
+}
+
+/// The ports that applications get where nothing else is said.
+pub const PORTS: (u16, u16) = (5000, 65_535);
+
+/// What is watched of a journey; part of its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    Output,
+    Exit,
+    Finish,
+    Ping,
+    Talk,
+}
+
+const KINDS: usize = 8;
+
+/// A process that is up, handed over to whoever is to keep it.
+#[derive(Debug)]
+pub struct Process {
+    /// Its pid.
+    pub pid: i32,
+    /// The process itself; readable when it has ended.
+    pub handle: OwnedFd,
+    /// Its standard input: closing it asks the process to end.
+    pub input: Option<OwnedFd>,
+    /// Its standard output and error; non-blocking.
+    pub output: Option<OwnedFd>,
+}
+
+/// Given all that processes write, as it comes.
+pub type Sink = Box<dyn FnMut(JourneyId, &[u8])>;
+
+/// The edge of the kit.
+pub struct Effects {
+    context: Context,
+    registry: Registry,
+    live: BTreeMap<JourneyId, Live>,
+    ports: Ports,
+    news: VecDeque<(JourneyId, News)>,
+    sink: Sink,
+}
+
+impl std::fmt::Debug for Effects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Effects")
+            .field("live", &self.live)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Effects {
+    /// Nothing yet. `sink` is given the output of all processes.
+    pub fn new(context: Context, registry: Registry, sink: Sink) -> Effects {
+        let ports = Ports::new(context.ports);
+        Effects {
+            context,
+            registry,
+            live: BTreeMap::new(),
+            ports,
+            news: VecDeque::new(),
+            sink,
+        }
+    }
+
+    /// The next thing that happened.
+    pub fn next_news(&mut self) -> Option<(JourneyId, News)> {
+        self.news.pop_front()
+    }
+
+    /// Carries out an order. What comes of it is among the news, now or later.
+    pub fn perform(&mut self, id: JourneyId, order: Order) {
+        match order {
+            Order::Prepare { plan, route } => {
+                self.live.insert(id, Live::new(plan, route));
+                self.prepare(id);
+            }
+            Order::PrepareAgain => {
+                if let Some(old) = self.live.remove(&id) {
+                    let (plan, route) = (Arc::clone(&old.plan), old.route);
+                    self.give_up(old, &[]);
+                    self.live.insert(id, Live::new(plan, route));
+                    self.prepare(id);
+                }
+            }
+            Order::Fork => self.fork(id),
+            Order::Ask { address } => self.ask(id, &address),
+            Order::Adopt { pid, preloader } => self.adopt(id, pid, preloader),
+            Order::Ping => self.ping(id),
+            Order::Load => self.load(id),
+            Order::CloseInput => {
+                if let Some(live) = self.live.get_mut(&id) {
+                    live.input = None;
+                }
+            }
+            Order::Terminate => self.signal(id, Signal::SIGTERM),
+            Order::Kill => self.kill(id),
+            Order::Sweep => self.sweep(id),
+            Order::Settle => self.settle(id),
+            Order::Discard { sockets } => {
+                if let Some(live) = self.live.remove(&id) {
+                    self.give_up(live, &sockets);
+                }
+            }
+        }
+    }
+
+    /// Something that is watched is ready. False: the token is none of ours.
+    pub fn ready(&mut self, token: Token) -> bool {
+        let Some((id, watched)) = self.read_token(token) else {
+            return false;
+        };
+        if self.live.contains_key(&id) {
+            match watched {
+                Watched::Output => self.read_output(id),
+                Watched::Exit => self.exited(id),
+                Watched::Finish => self.read_finish(id),
+                Watched::Ping => self.pinged(id),
+                Watched::Talk => self.talk(id),
+            }
+        }
+        true
+    }
+
+    /// A child was reaped by somebody else, who read how it ended. False: it is none of ours.
+    pub fn reaped(&mut self, pid: i32, ended: process::Ended) -> bool {
+        let mut live = self.live.iter_mut();
+        let found = live.find(|(_, live)| live.pid == Some(pid) && !live.reaped);
+        let Some((id, live)) = found else { return false };
+        live.reaped = true;
+        live.ended = Some(translate(ended));
+        let id = *id;
+        self.exited(id);
+        true
+    }
+
+    /// Takes a process that is up: from now on it is the caller's, who also reaps it.
+    pub fn take(&mut self, id: JourneyId) -> Option<Process> {
+        let mut live = self.live.remove(&id)?;
+        self.unwatch(&mut live);
+        if let Some(port) = live.port {
+            self.ports.release(port);
+        }
+        Some(Process {
+            pid: live.pid?,
+            handle: live.process.take()?,
+            input: live.input.take(),
+            output: live.output.take(),
+        })
+    }
+
+    fn token(&self, id: JourneyId, watched: Watched) -> Token {
+        let number = usize::try_from(id.0).unwrap_or(usize::MAX / KINDS);
+        Token(self.context.first_token + number * KINDS + watched as usize)
+    }
+
+    fn read_token(&self, token: Token) -> Option<(JourneyId, Watched)> {
+        let number = token.0.checked_sub(self.context.first_token)?;
+        let all = [
+            Watched::Output,
+            Watched::Exit,
+            Watched::Finish,
+            Watched::Ping,
+            Watched::Talk,
+        ];
+        let watched = *all.get(number % KINDS)?;
+        Some((JourneyId((number / KINDS) as u64), watched))
+    }
+
+    fn watch(&self, fd: &OwnedFd, id: JourneyId, watched: Watched) -> sys::Result<()> {
+        let token = self.token(id, watched);
+        let done = self
+            .registry
+            .register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE);
+        done.map_err(|error| sys::Error::from_io("epoll_ctl", "", &error))
+    }
+
+    fn tell(&mut self, id: JourneyId, news: News) {
+        self.news.push_back((id, news));
+    }
+
+    fn prepare(&mut self, id: JourneyId) {
+        let Some(mut live) = self.live.remove(&id) else {
+            return;
+        };
+        let done = self.make_ready(id, &mut live);
+        self.live.insert(id, live);
+        match done {
+            Ok(()) => self.tell(id, News::Prepared),
+            Err(error) => self.tell(id, News::NotPrepared(fault(&error))),
+        }
+    }
+
+    fn make_ready(&mut self, id: JourneyId, live: &mut Live) -> sys::Result<()> {
+        let steps = Journey::new(live.route, live.plan.kind.has_wrapper()).reported_steps();
+        let plan = Arc::clone(&live.plan);
+        let directory = WorkDirectory::make(&self.context.spawn_dir, &steps, plan.debug_work_dir)?;
+        let directory = live.directory.insert(directory);
+        let finish = directory.make_finish()?;
+        if plan.wants_port(live.route) {
+            live.port = Some(self.ports.take(plan.bind_address)?);
+        }
+        let arguments = Arguments::new(&plan, live.route, live.port, &self.unique_name(id));
+        directory.write_arguments(&arguments)?;
+        if live.route == Route::SpawnThroughPreloader {
+            let (input, output) = directory.make_streams()?;
+            if plan.switch_user {
+                directory.give_away(plan.account.uid, plan.account.gid)?;
+            }
+            self.watch(&output, id, Watched::Output)?;
+            (live.input, live.output) = (Some(input), Some(output));
+        }
+        self.watch(&finish, id, Watched::Finish)?;
+        live.finish = Some(finish);
+        Ok(())
+    }
+
+    /// Minutes since 1970, and what no other process of this daemon has.
+    fn unique_name(&self, id: JourneyId) -> String {
+        let now = clock::now().as_nanos();
+        let mixed = now ^ (u64::from(std::process::id()) << 40) ^ id.0.rotate_left(32);
+        format!("{:x}-{mixed:016x}", clock::epoch_seconds() / 60)
+    }
+
+    fn fork(&mut self, id: JourneyId) {
+        let Some(mut live) = self.live.remove(&id) else {
+            return;
+        };
+        let done = self.start(id, &mut live);
+        self.live.insert(id, live);
+        match done {
+            Ok(pid) => self.tell(id, News::Forked { pid }),
+            Err(error) => self.tell(id, News::NotForked(fault(&error))),
+        }
+    }
+
+    fn start(&mut self, id: JourneyId, live: &mut Live) -> sys::Result<i32> {
+        let Some(directory) = &live.directory else {
+            return Err(sys::Error::new(
+                "fork",
+                "no work directory",
+                nix::errno::Errno::ENOENT,
+            ));
+        };
+        let text = |bytes: &[u8]| {
+            let unfit = |_| sys::Error::new("execve", "a NUL in a string", nix::errno::Errno::EINVAL);
+            CString::new(bytes).map_err(unfit)
+        };
+        let (child_input, input) = sys::fd::pipe(false)?;
+        let (output, child_output) = sys::fd::pipe(false)?;
+        sys::fd::set_nonblocking(output.as_fd(), true)?;
+        let child_error = child_output
+            .try_clone()
+            .map_err(|error| sys::Error::from_io("dup", "", &error))?;
+        let environment = self.context.environment.iter().map(|(name, value)| {
+            let pair = [name.as_bytes(), b"=", value.as_bytes()].concat();
+            text(&pair)
+        });
+        let program = process::Program {
+            path: text(self.context.program.as_os_str().as_bytes())?,
+            arguments: vec![
+                text(b"forkyard")?,
+                text(b"spawn-env-setupper")?,
+                text(directory.path().as_os_str().as_bytes())?,
+                text(b"--before")?,
+            ],
+            environment: environment.collect::<sys::Result<Vec<CString>>>()?,
+            descriptors: vec![(child_input, 0), (child_output, 1), (child_error, 2)],
+            descriptor_limit: self.context.descriptor_limit,
+        };
+        live.oom_kills = memory::oom_kills();
+        let pid = process::start(&program)?;
+        live.pid = Some(pid);
+        live.is_leader = true;
+        live.input = Some(input);
+        let handle = live.process.insert(pidfd::open(pid)?);
+        self.watch(handle, id, Watched::Exit)?;
+        self.watch(&output, id, Watched::Output)?;
+        live.output = Some(output);
+        Ok(pid)
+    }
+
+    fn load(&mut self, id: JourneyId) {
+        // The last words may be in the pipe still.
+        self.read_output(id);
+        let Some(live) = self.live.get(&id) else { return };
+        let steps = Journey::new(live.route, live.plan.kind.has_wrapper()).reported_steps();
+        let contents = live
+            .directory
+            .as_ref()
+            .map(|directory| directory.contents(&steps));
+        let contents = contents.unwrap_or_default();
+        let sockets = match &contents.properties {
+            Properties::Bytes(bytes) => properties::parse(bytes).unwrap_or_default(),
+            Properties::Missing | Properties::TooLong => Vec::new(),
+        };
+        let found = properties::to_look_at(&sockets, &live.plan).map(|path| {
+            let found = match dir::owner(path) {
+                Ok(owner) if owner.is_socket => Found::Socket { uid: owner.uid },
+                Ok(_) => Found::Other,
+                Err(error) => Found::Nothing(error.to_string()),
+            };
+            (path.to_owned(), found)
+        });
+        let killed = live
+            .ended
+            .is_some_and(|ended| matches!(ended, Ended::Signal { number: 9, .. }));
+        let wall = i128::from(clock::epoch_seconds()) * 1_000_000_000;
+        let response = Response {
+            properties: contents.properties,
+            found: found.collect(),
+            complaint: contents.complaint,
+            steps: contents.steps,
+            surroundings: contents.surroundings,
+            port: live.port,
+            command: contents.command,
+            output: live.capture.text(),
+            out_of_memory: killed && memory::oom_kills() > live.oom_kills,
+            wall_ahead_ns: wall - i128::from(clock::now().as_nanos()),
+        };
+        self.tell(id, News::Loaded(Box::new(response)));
+    }
+
+    /// It is up: what belongs to the handshake is given up.
+    fn settle(&mut self, id: JourneyId) {
+        let Some(live) = self.live.get_mut(&id) else {
+            return;
+        };
+        if let Some(finish) = live.finish.take() {
+            let _ = self.registry.deregister(&mut SourceFd(&finish.as_raw_fd()));
+        }
+        if let Some(mut ping) = live.ping.take() {
+            let _ = self.registry.deregister(&mut ping);
+        }
+        live.capture = Capture::default();
+        if let Some(directory) = live.directory.take() {
+            self.remove(directory);
+        }
+    }
+
+    fn give_up(&mut self, mut live: Live, sockets: &[Address]) {
+        self.unwatch(&mut live);
+        if let Some(port) = live.port {
+            self.ports.release(port);
+        }
+        if let (Some(handle), false) = (&live.process, live.reaped) {
+            let _ = pidfd::reap(handle.as_fd());
+        }
+        for address in sockets {
+            let (Address::Unix(path), Some(allowed)) = (address, &live.plan.socket_dir) else {
+                continue;
+            };
+            let name = path.file_name().and_then(|name| name.to_str());
+            if let (Some(name), true) = (name, path.parent() == Some(allowed)) {
+                // Gone already, or none of its own.
+                let _ = dir::remove_socket(allowed, name, live.plan.account.uid);
+            }
+        }
+        if let Some(directory) = live.directory.take() {
+            self.remove(directory);
+        }
+    }
+
+    fn remove(&self, directory: WorkDirectory) {
+        let path = directory.path().to_owned();
+        match directory.remove() {
+            Ok(None) => {}
+            Ok(Some(rest)) => {
+                log::warn!(
+                    "{} has very many files, another process removes them",
+                    rest.display()
+                );
+                self.remove_elsewhere(&rest);
+            }
+            Err(error) => log::warn!("the work directory {} can't be removed: {error}", path.display()),
+        }
+    }
+
+    /// A process of its own removes a directory that is too large to be removed between two events. It is reaped with the
+    /// orphans.
+    fn remove_elsewhere(&self, path: &std::path::Path) {
+        let strings = ["rm", "-r", "-f", "--"].map(CString::new);
+        let mut arguments: Vec<CString> = strings.into_iter().map_while(Result::ok).collect();
+        let (Ok(rest), Ok(rm)) = (CString::new(path.as_os_str().as_bytes()), CString::new("/bin/rm")) else {
+            return;
+        };
+        arguments.push(rest);
+        let program = process::Program {
+            path: rm,
+            arguments,
+            environment: Vec::new(),
+            descriptors: Vec::new(),
+            descriptor_limit: None,
+        };
+        if let Err(error) = process::start(&program) {
+            log::warn!("{} can't be removed: {error}", path.display());
+        }
+    }
+
+    fn unwatch(&mut self, live: &mut Live) {
+        let watched = [&live.finish, &live.process, &live.output];
+        for fd in watched.into_iter().flatten() {
+            // One that came to its end is watched no more.
+            let _ = self.registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
+        }
+        if let Some(mut ping) = live.ping.take() {
+            let _ = self.registry.deregister(&mut ping);
+        }
+        if let Some(mut talk) = live.talk.take() {
+            talk.unwatch(&self.registry);
+        }
+    }
+}
+
+fn fault(error: &sys::Error) -> Fault {
+    Fault {
+        text: error.to_string(),
+        errno: error.errno as i32,
+    }
+}
+
+fn translate(ended: process::Ended) -> Ended {
+    match ended {
+        process::Ended::Code(code) => Ended::Code(code),
+        process::Ended::Signal(number, core) => Ended::Signal { number, core },
+    }
+}
+
+/// A plan's user, looked up.
+///
+/// # Errors
+/// A user or group that does not exist.
+pub fn account(user: &str, group: Option<&str>) -> sys::Result<super::plan::Account> {
+    let identity = sys::identity::Identity::look_up(user, group)?;
+    Ok(account_of(identity, user))
+}
+
+/// The user that this process runs as.
+pub fn own_account() -> super::plan::Account {
+    let identity = sys::identity::Identity::current();
+    let name = identity.name.clone().unwrap_or_else(|| identity.uid.to_string());
+    account_of(identity, &name)
+}
+
+fn account_of(identity: sys::identity::Identity, user: &str) -> super::plan::Account {
+    let (shell, group) = sys::identity::shell_and_group(identity.uid, identity.gid);
+    super::plan::Account {
+        user: identity.name.unwrap_or_else(|| user.to_owned()),
+        group: group.unwrap_or_else(|| identity.gid.to_string()),
+        uid: identity.uid,
+        gid: identity.gid,
+        groups: identity.groups,
+        home: identity.home,
+        shell,
+    }
+}
+
+/// The owner of a path, links not followed: user and group.
+///
+/// # Errors
+/// `lstat`.
+pub fn file_owner(path: &std::path::Path) -> sys::Result<(u32, u32)> {
+    let found = nix::sys::stat::lstat(path);
+    let found = found.map_err(|errno| sys::Error::new("lstat", path.display().to_string(), errno))?;
+    Ok((found.st_uid, found.st_gid))
+}
+
+/// What an application that is deployed says is its version: the file REVISION, or, where the directory is a symbolic
+/// link, the last part of what it points to.
+pub fn code_revision(plan: &Plan) -> Option<String> {
+    const MOST: usize = 128;
+    let written = dir::open(&plan.app_root)
+        .and_then(|root| dir::read(root.as_fd(), "REVISION", MOST))
+        .ok()
+        .flatten();
+    let text = written.map(|content| super::handshake::response::clean(&content.bytes));
+    text.filter(|text| !text.is_empty()).or_else(|| {
+        let target = std::fs::read_link(&plan.app_root).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    })
+}

@@ -1,0 +1,150 @@
+//! How a process ended, in words.
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With an exit code.
+    Code(i32),
+    /// By a signal.
+    Signal {
+        /// Its number.
+        number: i32,
+        /// With a core dump.
+        core: bool,
+    },
+    /// Nobody knows: it was another's child.
+    Unknown,
+}
+
+impl Ended {
+    /// In words, as the end of a sentence that begins with the process.
+    pub fn describe(self) -> String {
+        match self {
+            Ended::Code(code) => format!("exited with code {code}"),
+            Ended::Signal { number, core } => {
+                let core = if core { ", core dumped" } else { "" };
+                format!("was killed by signal {number} ({}{core})", signal_name(number))
+            }
+            Ended::Unknown => "ended".to_owned(),
+        }
+    }
+
+    /// What such an end commonly means, and what to do about it.
+    pub fn hint(self, out_of_memory: bool) -> Option<(&'static str, &'static str)> {
+        let hint = match self {
+            Ended::Signal { number: 9, .. } if out_of_memory => (
+                "The kernel killed it because its memory limit was reached or the machine was out of memory.",
+                "Give the service or container more memory, or let the application use less while it starts.",
+            ),
+            Ended::Signal { number: 9, .. } => (
+                "It was killed by force: by the kernel for want of memory, or by another program.",
+                "Look into the kernel's log (dmesg) for \"Out of memory\".",
+            ),
+            Ended::Signal { number: 24, .. } => (
+                "It used up the CPU time that its limit allows.",
+                "Raise the limit \"cpu\", or let the application need less CPU time.",
+            ),
+            Ended::Signal { number: 25, .. } => (
+                "It wrote a file that is larger than its limit allows.",
+                "Raise the limit \"fsize\".",
+            ),
+            Ended::Signal { number: 31, .. } => (
+                "It made a system call that a seccomp filter forbids.",
+                "Look which system calls the service's filter allows (systemd: SystemCallFilter).",
+            ),
+            Ended::Signal {
+                number: 4 | 6 | 7 | 8 | 11,
+                ..
+            } => (
+                "It crashed. Most often a native library that it has loaded is at fault.",
+                "Look at its last output and at the core dump; check that native libraries fit the installed version of \
+                 the language.",
+            ),
+            Ended::Code(126) => (
+                "Exit code 126 is that of a shell that found the command and could not execute it.",
+                "Check that the command is an executable file for this machine and that its interpreter is there.",
+            ),
+            Ended::Code(127) => (
+                "Exit code 127 is that of a shell that did not find the command.",
+                "Check how the command is spelt, and PATH in the environment below.",
+            ),
+            Ended::Code(0) => (
+                "It ended as if all were well. An application that goes to the background does so: the process that was \
+                 started ends and another goes on.",
+                "Let the application run in the foreground, and wait for requests after it has said that it is up.",
+            ),
+            Ended::Code(_) | Ended::Signal { .. } | Ended::Unknown => return None,
+        };
+        Some(hint)
+    }
+}
+
+/// The name of a signal on Linux (signal(7)); its kind where it has none.
+fn signal_name(number: i32) -> &'static str {
+    const NAMES: [&str; 31] = [
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGILL",
+        "SIGTRAP",
+        "SIGABRT",
+        "SIGBUS",
+        "SIGFPE",
+        "SIGKILL",
+        "SIGUSR1",
+        "SIGSEGV",
+        "SIGUSR2",
+        "SIGPIPE",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGSTKFLT",
+        "SIGCHLD",
+        "SIGCONT",
+        "SIGSTOP",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGURG",
+        "SIGXCPU",
+        "SIGXFSZ",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGWINCH",
+        "SIGIO",
+        "SIGPWR",
+        "SIGSYS",
+    ];
+    let place = usize::try_from(number - 1).ok();
+    place
+        .and_then(|place| NAMES.get(place))
+        .copied()
+        .unwrap_or("real-time signal")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_told_in_words() {
+        let killed = Ended::Signal {
+            number: 9,
+            core: false,
+        };
+        assert_eq!(killed.describe(), "was killed by signal 9 (SIGKILL)");
+        assert!(killed.hint(true).expect("a hint").0.contains("memory limit"));
+        let crashed = Ended::Signal {
+            number: 11,
+            core: true,
+        };
+        assert_eq!(
+            crashed.describe(),
+            "was killed by signal 11 (SIGSEGV, core dumped)"
+        );
+        assert_eq!(Ended::Code(3).describe(), "exited with code 3");
+        assert_eq!(Ended::Code(3).hint(false), None);
+        assert_eq!(signal_name(64), "real-time signal");
+        assert_eq!(signal_name(31), "SIGSYS");
+        assert_eq!(signal_name(0), "real-time signal");
+    }
+}

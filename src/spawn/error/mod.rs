@@ -1,0 +1,11 @@
+//! Why a spawn failed: what happened, in which step, and what a person is told about it.
+
+mod category;
+mod exit;
+mod texts;
+mod trouble;
+
+pub use category::Category;
+pub use exit::Ended;
+pub use texts::{Failure, explain};
+pub use trouble::{Fault, Trouble};

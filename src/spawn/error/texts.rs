@@ -1,0 +1,393 @@
+//! What a person is told: category, failed step, summary, what happened, how to solve it.
+
+use super::category::Category;
+use super::exit::Ended;
+use super::trouble::Trouble;
+use crate::spawn::handshake::response::{Response, Text};
+use crate::spawn::journey::{Journey, State};
+use crate::spawn::plan::Plan;
+use crate::spawn::step::{Party, Route, Step};
+use serde::Serialize;
+
+/// An error, explained.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// What kind of error.
+    pub category: Category,
+    /// The step that failed.
+    #[serde(serialize_with = "step_name")]
+    pub step: Step,
+    /// In a sentence.
+    pub summary: String,
+    /// What happened.
+    pub problem: Text,
+    /// How to solve it.
+    pub solution: Text,
+    /// For developers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
+}
+
+fn step_name<S: serde::Serializer>(step: &Step, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(step.name())
+}
+
+/// Explains a trouble. `journey` has the new process' own steps already; what the application says of its error goes
+/// before what we would say, unless the error is none of its own.
+pub fn explain(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Response>) -> Failure {
+    let mut failure = ours(trouble, journey, plan, response);
+    let speaks = matches!(
+        trouble,
+        Trouble::Exited(_) | Trouble::Aborted { .. } | Trouble::Timeout(_)
+    );
+    if let (true, Some(response)) = (speaks, response) {
+        let complaint = &response.complaint;
+        let timeout = matches!(trouble, Trouble::Timeout(_));
+        if let (false, Ok(Some(category))) = (timeout, complaint.category()) {
+            failure.category = category;
+        }
+        failure.summary = complaint.summary().unwrap_or(failure.summary);
+        failure.problem = complaint.problem().unwrap_or(failure.problem);
+        failure.solution = complaint.solution().unwrap_or(failure.solution);
+        failure.details = failure.details.or(complaint.details());
+    }
+    failure
+}
+
+fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Response>) -> Failure {
+    let route = journey.route();
+    let what = subject(route);
+    let blamed = Step::of_application(route, plan.kind.has_wrapper());
+    let guessed = || reported(journey).unwrap_or_else(|| journey.likely_failed());
+    let root = plan.app_root.display();
+    match trouble {
+        Trouble::BadPlan(faults) => say(
+            Category::Internal,
+            Step::KitPreparation,
+            format!("{what} can't be started as it is configured."),
+            faults.join("\n"),
+            "Correct the settings that are named.".to_owned(),
+        ),
+        Trouble::Preparation(fault) => say(
+            Category::of_errno(fault.errno),
+            Step::KitPreparation,
+            format!("forkyard could not make ready what {what} needs: {fault}."),
+            "The work directory, a free port or the arguments could not be made. Nothing was started.".to_owned(),
+            resources(Category::of_errno(fault.errno)),
+        ),
+        Trouble::Fork(fault) => say(
+            Category::OperatingSystem,
+            Step::KitForkSubprocess,
+            format!("forkyard could not make a process: {fault}."),
+            "The operating system refused another process, or the env setupper could not be executed.".to_owned(),
+            resources(Category::OperatingSystem),
+        ),
+        Trouble::Timeout(step) => timeout(*step, journey, plan),
+        Trouble::Exited(ended) => exited(*ended, guessed(), plan, route, response),
+        Trouble::Aborted { byte } => {
+            let why = match byte {
+                Some(byte) => format!("It wrote the byte {byte:#04x} to response/finish, where \"1\" means success."),
+                None => "It opened response/finish and closed it without writing a byte.".to_owned(),
+            };
+            say(
+                Category::Internal,
+                guessed(),
+                format!("{what} said that it failed to start."),
+                why,
+                application(plan),
+            )
+        }
+        Trouble::Finish(fault) => say(
+            Category::of_errno(fault.errno),
+            Step::KitHandshakePerform,
+            format!("forkyard could not read whether {what} is up: {fault}."),
+            "Reading response/finish in the work directory failed.".to_owned(),
+            resources(Category::of_errno(fault.errno)),
+        ),
+        Trouble::BadCategory(text) => say(
+            Category::Internal,
+            guessed(),
+            format!("{what} failed to start, and said so in words that forkyard does not know."),
+            format!(
+                "{} wrote {text:?} to response/error/category, which is no category.",
+                capital(plan.kind.writer())
+            ),
+            format!("This is an error in {}: correct it there.", plan.kind.writer()),
+        ),
+        Trouble::BadStep(step, text) => say(
+            Category::Internal,
+            *step,
+            format!("{what} reported one of its steps in words that forkyard does not know."),
+            format!(
+                "{} wrote {text:?} to response/steps/{}/state, which is no state.",
+                capital(plan.kind.writer()),
+                step.directory()
+            ),
+            format!("This is an error in {}: correct it there.", plan.kind.writer()),
+        ),
+        Trouble::Properties(faults) => say(
+            Category::Internal,
+            blamed,
+            format!("{what} said that it is up, but what it said of its sockets is wrong."),
+            faults
+                .iter()
+                .map(|fault| format!("response/properties.json {fault}."))
+                .collect::<Vec<_>>()
+                .join("\n"),
+            format!("This is an error in {}: correct it there.", plan.kind.writer()),
+        ),
+        Trouble::NoProperties => say(
+            Category::Internal,
+            blamed,
+            format!("{what} said that it is up, but not what its sockets are."),
+            "There is no file response/properties.json.".to_owned(),
+            format!(
+                "{} has to write the file before it writes to response/finish.",
+                capital(plan.kind.writer())
+            ),
+        ),
+        Trouble::PreloaderLost(step, fault) => say(
+            if fault.errno == 0 { Category::Internal } else { Category::Io },
+            *step,
+            format!("The preloader of {root} crashed, and so did the one that was started in its place: {fault}."),
+            "A preloader forks the application's processes. It ended, or closed the connection, while it was asked for \
+             one."
+                .to_owned(),
+            "Look at what it wrote before it ended. Forking often fails in libraries that have started threads; \
+             spawn_method = \"direct\" does without a preloader."
+                .to_owned(),
+        ),
+        Trouble::PreloaderAnswer(why) => say(
+            Category::Internal,
+            Step::KitParseResponseFromPreloader,
+            format!("The preloader of {root} gave an answer that is none: {why}."),
+            "A preloader answers a command with one line of JSON.".to_owned(),
+            "This is an error in the preloader: correct it there.".to_owned(),
+        ),
+        Trouble::PreloaderSaid(message) => say(
+            Category::Internal,
+            Step::KitProcessResponseFromPreloader,
+            format!("The preloader of {root} could not make a process: {message}"),
+            "The preloader runs, but answered with an error.".to_owned(),
+            resources(Category::OperatingSystem),
+        ),
+        Trouble::WrongProcess(why) => say(
+            Category::Internal,
+            Step::KitProcessResponseFromPreloader,
+            format!("The preloader of {root} named a process that can't be its own: {why}."),
+            "The process that a preloader names has to run, to be its child or ours, and to belong to the application's \
+             user."
+                .to_owned(),
+            "This is an error in the preloader: correct it there.".to_owned(),
+        ),
+        Trouble::HeldBack { last } => say(
+            Category::Internal,
+            Step::KitPreparation,
+            format!("{root} failed to start a moment ago (error {last}) and is not tried again yet."),
+            "After repeated failure forkyard waits longer and longer between two tries.".to_owned(),
+            format!("See the report of error {last}."),
+        ),
+        Trouble::Cancelled => say(
+            Category::Internal,
+            guessed(),
+            format!("The start of {what} was called off."),
+            "The process was no longer needed.".to_owned(),
+            "There is nothing to be done.".to_owned(),
+        ),
+    }
+}
+
+fn exited(ended: Ended, step: Step, plan: &Plan, route: Route, response: Option<&Response>) -> Failure {
+    let what = subject(route);
+    let out_of_memory = response.is_some_and(|response| response.out_of_memory);
+    let mut problem = format!("The process {} before it was up.", ended.describe());
+    let mut solution = None;
+    if let Some((meaning, remedy)) = ended.hint(out_of_memory) {
+        problem = format!("{problem}\n{meaning}");
+        solution = Some(remedy.to_owned());
+    }
+    let check = response.and_then(|response| response.command.as_ref());
+    // What was found about the command only counts if the shell stumbled over it.
+    if let (Ended::Code(126 | 127), Some(check)) = (ended, check) {
+        if let Some(fault) = &check.fault {
+            problem = format!("{problem}\n{fault}");
+        }
+        solution = check.remedy.clone().or(solution);
+    }
+    let mut failure = say(
+        if matches!(ended, Ended::Code(126 | 127)) {
+            Category::OperatingSystem
+        } else {
+            Category::Internal
+        },
+        step,
+        format!("{what} {} during startup.", ended.describe()),
+        problem,
+        solution.unwrap_or_else(|| application(plan)),
+    );
+    let fault = check.and_then(|check| check.fault.as_deref());
+    if let (Ended::Code(126 | 127), Some(fault)) = (ended, fault) {
+        failure.summary = format!("{what} could not be executed: {fault}");
+    }
+    failure
+}
+
+fn timeout(step: Step, journey: &Journey, plan: &Plan) -> Failure {
+    let stuck = match journey.route() {
+        // Before the new process is waited for nothing of it can be late.
+        _ if step != Step::KitHandshakePerform => step,
+        _ => journey.likely_failed(),
+    };
+    let advice = match stuck {
+        Step::SubprocessOsShell => {
+            "The user's login shell did not come to an end of its start-up files: look what in them waits."
+        }
+        Step::KitConnectToPreloader
+        | Step::KitSendCommandToPreloader
+        | Step::KitReadResponseFromPreloader
+        | Step::PreloaderPreparation
+        | Step::PreloaderForkSubprocess => "The preloader is stuck or busy: look what it does.",
+        _ if plan.wants_port(journey.route()) => {
+            "The application did not listen on the port that it was given: let it listen on $PORT, on the address that \
+             is configured, and look at its output for what it waits for."
+        }
+        _ => {
+            "The application is stuck, or never said that it is up: look at its output and at the durations of the steps, \
+             and let it call listen() and write \"1\" to response/finish."
+        }
+    };
+    say(
+        Category::Timeout,
+        step,
+        format!(
+            "{} took longer than {} s to start.",
+            subject(journey.route()),
+            plan.start_timeout.as_secs_f64()
+        ),
+        format!(
+            "The time for the whole start (start_timeout) ran out in step {}. The durations show which step took it.",
+            stuck.name()
+        ),
+        format!(
+            "{advice}\nIf it only is slow, for want of CPU time, memory or a fast disk, raise start_timeout."
+        ),
+    )
+}
+
+/// The step of the new process, or of its preloader, that is reported to have failed.
+fn reported(journey: &Journey) -> Option<Step> {
+    let failed = journey
+        .records()
+        .iter()
+        .filter(|record| record.state == State::Errored);
+    let mut steps = failed.map(|record| record.step);
+    steps.find(|step| step.party() != Party::Kit)
+}
+
+fn subject(route: Route) -> &'static str {
+    match route {
+        Route::SpawnDirectly | Route::SpawnThroughPreloader => "The application",
+        Route::StartPreloader => "The preloader",
+    }
+}
+
+fn application(plan: &Plan) -> String {
+    let log = plan
+        .log_file
+        .as_deref()
+        .map(|path| format!(", and the log {}", path.display()));
+    format!(
+        "Read the application's output{} for what went wrong. Try the command by hand, as user {} in {}.",
+        log.unwrap_or_default(),
+        plan.account.user,
+        plan.app_root.display()
+    )
+}
+
+fn resources(category: Category) -> String {
+    match category {
+        Category::FileSystem => {
+            "Check that the paths exist, that their owners and modes are right, and that the file system has room."
+        }
+        Category::Internal | Category::OperatingSystem | Category::Io | Category::Timeout => {
+            "Check that the machine has CPU time, memory, swap and processes to spare, and the service's limits."
+        }
+    }
+    .to_owned()
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
+}
+
+fn say(category: Category, step: Step, summary: String, problem: String, solution: String) -> Failure {
+    Failure {
+        category,
+        step,
+        summary,
+        problem: Text::Plain(problem),
+        solution: Text::Plain(solution),
+        details: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spawn::handshake::response::{CommandCheck, Complaint};
+    use crate::spawn::plan::sample;
+
+    fn explained(trouble: Trouble, response: &Response) -> Failure {
+        let journey = Journey::new(Route::SpawnDirectly, false);
+        explain(&trouble, &journey, &sample(), Some(response))
+    }
+
+    #[test]
+    fn what_the_application_says_goes_first() {
+        let mut response = Response {
+            complaint: Complaint {
+                category: Some(b"IO_ERROR".to_vec()),
+                summary: Some(b"no database".to_vec()),
+                ..Complaint::default()
+            },
+            ..Response::default()
+        };
+        let failure = explained(Trouble::Aborted { byte: Some(b'0') }, &response);
+        assert_eq!(failure.category, Category::Io);
+        assert_eq!(failure.summary, "no database");
+        // A timeout stays one, whatever the application says.
+        let failure = explained(Trouble::Timeout(Step::KitHandshakePerform), &response);
+        assert_eq!(failure.category, Category::Timeout);
+        assert_eq!(failure.summary, "no database");
+        response.complaint.category = Some(b"ODD".to_vec());
+        let failure = explained(Trouble::BadCategory("ODD".to_owned()), &response);
+        assert!(failure.summary.contains("does not know"));
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_named() {
+        let response = Response {
+            command: Some(CommandCheck {
+                word: "puma".to_owned(),
+                path: None,
+                fault: Some("there is no puma in PATH.".to_owned()),
+                remedy: Some("Install it.".to_owned()),
+            }),
+            ..Response::default()
+        };
+        let failure = explained(Trouble::Exited(Ended::Code(127)), &response);
+        assert_eq!(failure.category, Category::OperatingSystem);
+        assert_eq!(
+            failure.summary,
+            "The application could not be executed: there is no puma in PATH."
+        );
+        assert_eq!(failure.solution, Text::Plain("Install it.".to_owned()));
+        let failure = explained(Trouble::Exited(Ended::Code(1)), &response);
+        assert_eq!(
+            failure.summary,
+            "The application exited with code 1 during startup."
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! What went wrong, as the machine finds it.
+
+use super::exit::Ended;
+use crate::spawn::step::Step;
+use std::fmt;
+
+/// A system call that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// What failed and why: `mkdtemp /run/x: No space left on device (28)`.
+    pub text: String,
+    /// The error number (errno(3)); 0 where there is none.
+    pub errno: i32,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a spawn failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// The plan lacks something.
+    BadPlan(Vec<String>),
+    /// The work directory, the port or the arguments could not be made.
+    Preparation(Fault),
+    /// No process could be made.
+    Fork(Fault),
+    /// The time is over; in which of our steps.
+    Timeout(Step),
+    /// The new process ended before it was up.
+    Exited(Ended),
+    /// It said that it failed, or closed the FIFO without a word.
+    Aborted {
+        /// The byte that it wrote instead of `1`.
+        byte: Option<u8>,
+    },
+    /// The FIFO could not be read.
+    Finish(Fault),
+    /// It named a category that there is none of.
+    BadCategory(String),
+    /// It gave a step a state that there is none of.
+    BadStep(Step, String),
+    /// What is wrong with its `properties.json`.
+    Properties(Vec<String>),
+    /// It wrote no `properties.json`.
+    NoProperties,
+    /// The preloader was lost while it was asked, and so was the one started in its place.
+    PreloaderLost(Step, Fault),
+    /// The preloader's answer is no answer.
+    PreloaderAnswer(String),
+    /// The preloader said that it could not.
+    PreloaderSaid(String),
+    /// The process that the preloader named can't be its child.
+    WrongProcess(String),
+    /// It failed before, and is not tried again yet.
+    HeldBack {
+        /// Id of the last report.
+        last: String,
+    },
+    /// Nobody wants it any more.
+    Cancelled,
+}

@@ -1,0 +1,366 @@
+//! A journey: which steps a spawn has, in which state each is, and when it began and ended.
+//!
+//! ```text
+//!   NotStarted ──▶ InProgress ──▶ Performed
+//!       │ │            │             ▲
+//!       │ └────────────┼─────────────┘
+//!       └──────────────┴──────────▶ Errored
+//! ```
+//!
+//! Our own steps only go along the arrows. What the new process says of its steps is taken as it is said.
+
+use super::step::{Party, Route, Step};
+use crate::tick::Tick;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+/// How far a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum State {
+    /// Nothing was done yet.
+    #[default]
+    NotStarted,
+    /// It is being done.
+    InProgress,
+    /// It is done.
+    Performed,
+    /// It failed.
+    Errored,
+}
+
+impl State {
+    /// The name, as in reports and in the files that an application writes.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::NotStarted => "STEP_NOT_STARTED",
+            State::InProgress => "STEP_IN_PROGRESS",
+            State::Performed => "STEP_PERFORMED",
+            State::Errored => "STEP_ERRORED",
+        }
+    }
+
+    /// The state with this name.
+    pub fn parse(name: &str) -> Option<State> {
+        let all = [
+            State::NotStarted,
+            State::InProgress,
+            State::Performed,
+            State::Errored,
+        ];
+        all.into_iter().find(|state| state.name() == name)
+    }
+
+    fn may_become(self, next: State) -> bool {
+        match (self, next) {
+            (State::NotStarted, State::InProgress | State::Performed | State::Errored)
+            | (State::InProgress, State::Performed | State::Errored) => true,
+            (State::NotStarted | State::InProgress, State::NotStarted)
+            | (State::InProgress, State::InProgress)
+            | (
+                State::Performed | State::Errored,
+                State::NotStarted | State::InProgress | State::Performed | State::Errored,
+            ) => false,
+        }
+    }
+}
+
+/// What is known of one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Which step.
+    pub step: Step,
+    /// How far it is.
+    pub state: State,
+    /// When it began.
+    pub begin: Option<Tick>,
+    /// When it ended.
+    pub end: Option<Tick>,
+}
+
+/// A change that the table above doesn't have, or a step that this journey doesn't have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("step {} can't become {} on this journey", step.name(), to.name())]
+pub struct Illegal {
+    /// The step.
+    pub step: Step,
+    /// What it was to become.
+    pub to: State,
+}
+
+/// The steps of one spawn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journey {
+    route: Route,
+    records: Vec<Record>,
+}
+
+impl Journey {
+    /// A journey of which nothing is done yet. `wrapper`: the application is loaded by a wrapper.
+    pub fn new(route: Route, wrapper: bool) -> Journey {
+        let steps = Step::ALL.iter().filter(|step| step.is_in(route, wrapper));
+        let records = steps.map(|step| Record {
+            step: *step,
+            state: State::NotStarted,
+            begin: None,
+            end: None,
+        });
+        Journey {
+            route,
+            records: records.collect(),
+        }
+    }
+
+    /// The route.
+    pub fn route(&self) -> Route {
+        self.route
+    }
+
+    /// Everything that is known, in order.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// The steps of one party, in order.
+    pub fn steps_of(&self, party: Party) -> impl Iterator<Item = Step> + '_ {
+        let records = self.records.iter();
+        records
+            .map(|record| record.step)
+            .filter(move |step| step.party() == party)
+    }
+
+    /// The steps that the new process (and the preloader that forks it) reports.
+    pub fn reported_steps(&self) -> Vec<Step> {
+        let steps = self.records.iter().map(|record| record.step);
+        steps.filter(|step| step.party() != Party::Kit).collect()
+    }
+
+    /// What is known of a step; `None`: this journey doesn't have it.
+    pub fn record(&self, step: Step) -> Option<&Record> {
+        self.records.iter().find(|record| record.step == step)
+    }
+
+    /// How far a step is; one that this journey doesn't have is not started.
+    pub fn state(&self, step: Step) -> State {
+        self.record(step).map_or(State::NotStarted, |record| record.state)
+    }
+
+    /// A step begins.
+    ///
+    /// # Errors
+    /// [`Illegal`], and nothing is changed.
+    pub fn begin(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
+        let record = self.change(step, State::InProgress)?;
+        record.begin = Some(now);
+        Ok(())
+    }
+
+    /// A step ends well.
+    ///
+    /// # Errors
+    /// [`Illegal`], and nothing is changed.
+    pub fn perform(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
+        let record = self.change(step, State::Performed)?;
+        record.begin.get_or_insert(now);
+        record.end = Some(now);
+        Ok(())
+    }
+
+    /// A step fails.
+    ///
+    /// # Errors
+    /// [`Illegal`], and nothing is changed.
+    pub fn fail(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
+        let record = self.change(step, State::Errored)?;
+        record.begin.get_or_insert(now);
+        record.end = Some(now);
+        Ok(())
+    }
+
+    /// Takes over what the new process says of one of its steps, whatever was known before. False: this journey has no
+    /// such step, or it is one of our own.
+    pub fn load(&mut self, told: Record) -> bool {
+        let ours = told.step.party() == Party::Kit;
+        let found = self.records.iter_mut().find(|record| record.step == told.step);
+        match found {
+            Some(record) if !ours => {
+                record.state = told.state;
+                record.begin = told.begin.or(record.begin);
+                record.end = told.end.or(record.end);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A step failed, whatever was known of it before. Nothing if this journey doesn't have it.
+    pub fn blame(&mut self, step: Step, now: Tick) {
+        if let Some(record) = self.records.iter_mut().find(|record| record.step == step) {
+            record.state = State::Errored;
+            record.end.get_or_insert(now);
+        }
+    }
+
+    /// Begins anew.
+    pub fn reset(&mut self) {
+        for record in &mut self.records {
+            (record.state, record.begin, record.end) = (State::NotStarted, None, None);
+        }
+    }
+
+    /// The first step that failed.
+    pub fn first_failed(&self) -> Option<Step> {
+        let mut failed = self
+            .records
+            .iter()
+            .filter(|record| record.state == State::Errored);
+        failed.next().map(|record| record.step)
+    }
+
+    /// In which of its steps the new process most likely failed, if it said nothing: the one in progress; the last if
+    /// all are performed; the first if none is; or else the one after the last that is performed.
+    pub fn likely_failed(&self) -> Step {
+        let own: Vec<&Record> = self
+            .records
+            .iter()
+            .filter(|record| record.step.party() == Party::Subprocess)
+            .collect();
+        let running = own.iter().find(|record| record.state == State::InProgress);
+        let performed = own.iter().rposition(|record| record.state == State::Performed);
+        let chosen = match (running, performed) {
+            (Some(record), _) => Some(*record),
+            (None, None) => own.first().copied(),
+            (None, Some(place)) => own.get(place + 1).or(own.last()).copied(),
+        };
+        chosen.map_or(Step::SubprocessFinish, |record| record.step)
+    }
+
+    /// How long a step took: until the next one of the same party began, or else until it ended.
+    pub fn duration(&self, step: Step) -> Option<Duration> {
+        let place = self.records.iter().position(|record| record.step == step)?;
+        let record = self.records.get(place)?;
+        let begin = record.begin?;
+        let next = self.records[place + 1..]
+            .iter()
+            .filter(|next| next.step.party() == step.party())
+            .find_map(|next| next.begin);
+        let end = match record.end {
+            Some(end) => next.unwrap_or(end),
+            None => return None,
+        };
+        Some(end.since(begin))
+    }
+
+    /// For reports: times in seconds since `start`.
+    pub fn to_json(&self, start: Tick) -> Value {
+        let seconds = |tick: Tick| tick.since(start).as_secs_f64();
+        let mut steps = Map::new();
+        for record in &self.records {
+            let mut step = Map::new();
+            step.insert("state".to_owned(), json!(record.state.name()));
+            if let Some(begin) = record.begin {
+                step.insert("begin_time".to_owned(), json!(seconds(begin)));
+            }
+            if let Some(end) = record.end {
+                step.insert("end_time".to_owned(), json!(seconds(end)));
+            }
+            if let Some(duration) = self.duration(record.step) {
+                step.insert("duration".to_owned(), json!(duration.as_secs_f64()));
+            }
+            steps.insert(record.step.name().to_owned(), Value::Object(step));
+        }
+        json!({ "type": self.route.name(), "steps": steps })
+    }
+
+    fn change(&mut self, step: Step, to: State) -> Result<&mut Record, Illegal> {
+        let found = self.records.iter_mut().find(|record| record.step == step);
+        match found {
+            Some(record) if record.state.may_become(to) => {
+                record.state = to;
+                Ok(record)
+            }
+            _ => Err(Illegal { step, to }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tick(seconds: u64) -> Tick {
+        Tick::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn told(step: Step, state: State) -> Record {
+        Record {
+            step,
+            state,
+            begin: None,
+            end: None,
+        }
+    }
+
+    #[test]
+    fn a_step_goes_forward_only() {
+        let mut journey = Journey::new(Route::SpawnDirectly, false);
+        let step = Step::KitPreparation;
+        journey.begin(step, tick(1)).expect("begins");
+        journey.perform(step, tick(2)).expect("is performed");
+        assert!(journey.begin(step, tick(3)).is_err());
+        assert!(journey.fail(step, tick(3)).is_err());
+        assert_eq!(journey.duration(step), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_step_of_another_route_is_refused() {
+        let mut journey = Journey::new(Route::SpawnDirectly, false);
+        assert!(journey.begin(Step::KitConnectToPreloader, tick(1)).is_err());
+        assert!(!journey.load(told(Step::SubprocessExecWrapper, State::Errored)));
+        assert!(!journey.load(told(Step::KitPreparation, State::Errored)));
+    }
+
+    #[test]
+    fn the_guess_is_the_step_in_progress_or_the_one_after_the_last_performed() {
+        let mut journey = Journey::new(Route::SpawnDirectly, false);
+        assert_eq!(journey.likely_failed(), Step::SubprocessBeforeFirstExec);
+        assert!(journey.load(told(Step::SubprocessBeforeFirstExec, State::Performed)));
+        assert_eq!(journey.likely_failed(), Step::SubprocessSetupperBeforeShell);
+        assert!(journey.load(told(Step::SubprocessAppLoadOrExec, State::InProgress)));
+        assert_eq!(journey.likely_failed(), Step::SubprocessAppLoadOrExec);
+        for step in journey.reported_steps() {
+            assert!(journey.load(told(step, State::Performed)));
+        }
+        assert_eq!(journey.likely_failed(), Step::SubprocessFinish);
+        // After the setupper comes the application, not a wrapper that isn't there.
+        let mut journey = Journey::new(Route::SpawnDirectly, false);
+        assert!(journey.load(told(Step::SubprocessSetupperAfterShell, State::Performed)));
+        assert_eq!(journey.likely_failed(), Step::SubprocessAppLoadOrExec);
+    }
+
+    #[test]
+    fn a_duration_lasts_until_the_next_step_begins() {
+        let mut journey = Journey::new(Route::SpawnDirectly, false);
+        journey.begin(Step::KitPreparation, tick(1)).expect("begins");
+        assert_eq!(journey.duration(Step::KitPreparation), None);
+        journey.perform(Step::KitPreparation, tick(2)).expect("performed");
+        journey.begin(Step::KitForkSubprocess, tick(4)).expect("begins");
+        assert_eq!(
+            journey.duration(Step::KitPreparation),
+            Some(Duration::from_secs(3))
+        );
+        let json = journey.to_json(tick(1));
+        assert_eq!(json["type"], "SPAWN_DIRECTLY");
+        assert_eq!(json["steps"]["SPAWNING_KIT_PREPARATION"]["duration"], 3.0);
+        assert_eq!(json["steps"]["SUBPROCESS_LISTEN"]["state"], "STEP_NOT_STARTED");
+    }
+
+    #[test]
+    fn a_reset_journey_has_no_failed_step() {
+        let mut journey = Journey::new(Route::SpawnThroughPreloader, false);
+        journey.fail(Step::KitConnectToPreloader, tick(1)).expect("fails");
+        assert_eq!(journey.first_failed(), Some(Step::KitConnectToPreloader));
+        journey.reset();
+        assert_eq!(journey.first_failed(), None);
+        assert_eq!(journey, Journey::new(Route::SpawnThroughPreloader, false));
+    }
+}

@@ -1,0 +1,31 @@
+//! One line for the log.
+
+use super::Report;
+
+/// Longest summary in a log line, in characters.
+const MOST: usize = 512;
+
+pub(super) fn render(report: &Report) -> String {
+    format!(
+        "[spawn {}] could not start {}: {} (category {}, step {}, after {:.3} s; error {})",
+        single(&report.plan.group),
+        single(&report.plan.app_root.to_string_lossy()),
+        single(&report.failure.summary),
+        report.failure.category.name(),
+        report.failure.step.name(),
+        report.ended.since(report.started).as_secs_f64(),
+        report.id,
+    )
+}
+
+/// Text that can't pretend to be a line of its own.
+fn single(text: &str) -> String {
+    let clean = text.chars().map(|c| if is_odd(c) { ' ' } else { c });
+    let words: String = clean.take(MOST).collect();
+    words.trim_end_matches(['.', ' ']).to_owned()
+}
+
+/// Control characters and line separators.
+pub(super) fn is_odd(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}

@@ -1,0 +1,98 @@
+//! Plain text for a terminal.
+
+use super::Report;
+use super::line::is_odd;
+use crate::spawn::handshake::response::{Surroundings, Text};
+use std::fmt::Write;
+
+pub(super) fn render(report: &Report) -> String {
+    let failure = &report.failure;
+    let mut out = String::new();
+    section(&mut out, "Error", &failure.summary);
+    let facts = format!(
+        "id        {}\ncategory  {}\nstep      {}\nprocess   {}",
+        report.id,
+        failure.category.name(),
+        failure.step.name(),
+        match (report.pid, &report.exit) {
+            (None, _) => "none was made".to_owned(),
+            (Some(pid), None) => format!("{pid}"),
+            (Some(pid), Some(exit)) => format!("{pid}, {exit}"),
+        }
+    );
+    section(&mut out, "", &facts);
+    section(&mut out, "What happened", shown(&failure.problem).as_str());
+    section(&mut out, "How to solve it", shown(&failure.solution).as_str());
+    if let Some(details) = &failure.details {
+        section(&mut out, "Details", details);
+    }
+    section(&mut out, "Steps", &steps(report));
+    section(&mut out, "Output", &report.output);
+    surroundings(&mut out, "process", &report.subprocess);
+    if let Some(known) = &report.preloader {
+        surroundings(&mut out, "preloader", known);
+    }
+    if report.left > 0 {
+        section(
+            &mut out,
+            "Left behind",
+            &format!("{} processes could not be ended", report.left),
+        );
+    }
+    out
+}
+
+/// A line for each step: its state, and how long it took.
+pub(super) fn steps(report: &Report) -> String {
+    let mut lines = String::new();
+    for record in report.journey.records() {
+        let duration = report.journey.duration(record.step);
+        let duration = duration.map_or_else(String::new, |took| format!("{:.3} s", took.as_secs_f64()));
+        let state = record.state.name().trim_start_matches("STEP_");
+        let _ = writeln!(lines, "{:<48} {:<12} {duration}", record.step.name(), state);
+    }
+    lines
+}
+
+fn surroundings(out: &mut String, whose: &str, known: &Surroundings) {
+    let parts = [
+        ("Environment", &known.envvars),
+        ("User", &known.user_info),
+        ("Limits", &known.ulimits),
+    ];
+    for (title, text) in parts {
+        if let Some(text) = text {
+            section(out, &format!("{title} of the {whose}"), text);
+        }
+    }
+    for (title, text) in &known.annotations {
+        section(out, &format!("{title} (said by the {whose})"), text);
+    }
+}
+
+fn shown(text: &Text) -> String {
+    match text {
+        Text::Plain(text) => text.clone(),
+        Text::Html(html) => format!("(as HTML) {html}"),
+    }
+}
+
+fn section(out: &mut String, title: &str, text: &str) {
+    if text.trim().is_empty() {
+        return;
+    }
+    if !title.is_empty() {
+        let _ = writeln!(out, "{}:", clean(title));
+    }
+    for line in text.trim_end().lines() {
+        let _ = writeln!(out, "  {}", clean(line));
+    }
+    out.push('\n');
+}
+
+fn clean(line: &str) -> String {
+    let chars = line.chars();
+    chars
+        .map(|c| if c != '\t' && is_odd(c) { '\u{FFFD}' } else { c })
+        .collect()
+}

@@ -1,0 +1,593 @@
+//! The machine in a world of its own: time, processes, preloaders and faults are made up from a seed, which is printed.
+
+use super::action::{Action, Order, Outcome};
+use super::error::{Category, Ended, Fault};
+use super::event::{Event, JourneyId, News, Token};
+use super::handshake::response::{Complaint, Properties, Response, StepFiles};
+use super::machine::Machine;
+use super::plan::{Kind, Method, Plan, sample};
+use super::step::{Route, Step};
+use crate::tick::Tick;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The finaliser of SplitMix64, as a generator.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % sides
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.roll(100) < percent
+    }
+}
+
+/// What an application does when it is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behaviour {
+    Comes,
+    Exits,
+    Aborts,
+    Hangs,
+    WritesGarbage,
+    HasNoSocket,
+    PortIsTaken,
+}
+
+#[derive(Debug)]
+struct Thing {
+    plan: Arc<Plan>,
+    route: Route,
+    behaviour: Behaviour,
+    has_directory: bool,
+    lives: bool,
+    stray: bool,
+    settled: bool,
+    early: bool,
+}
+
+struct World {
+    dice: Dice,
+    faults: u64,
+    now: Tick,
+    machine: Machine,
+    things: BTreeMap<JourneyId, Thing>,
+    /// What will happen, in order of time and then of planning.
+    agenda: BTreeMap<(Tick, u64), (JourneyId, News)>,
+    planned: u64,
+    wanted: BTreeMap<Token, Tick>,
+    answered: BTreeMap<Token, Outcome>,
+    cancelled: BTreeSet<Token>,
+}
+
+const MOST: Duration = Duration::from_secs(5);
+
+fn millis(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+fn fault(errno: i32) -> Fault {
+    Fault {
+        text: "made up".to_owned(),
+        errno,
+    }
+}
+
+impl World {
+    fn new(seed: u64, faults: u64) -> World {
+        World {
+            dice: Dice(seed),
+            faults,
+            now: Tick::from_nanos(1_000_000_000),
+            machine: Machine::new(seed),
+            things: BTreeMap::new(),
+            agenda: BTreeMap::new(),
+            planned: 0,
+            wanted: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+        }
+    }
+
+    fn spawn(&mut self, token: Token, plan: Plan) {
+        self.wanted.insert(token, self.now);
+        let plan = Arc::new(plan);
+        self.tell(Event::Spawn { token, plan });
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.machine.handle(event, self.now, &mut actions);
+        self.perform(actions);
+    }
+
+    /// Goes on to the next thing that happens; false: nothing will.
+    fn step(&mut self) -> bool {
+        let planned = self.agenda.keys().next().copied();
+        let deadline = self.machine.next_deadline();
+        let first_is_due = match (planned, deadline) {
+            (None, None) => return false,
+            (Some((at, _)), Some(deadline)) => at <= deadline,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+        };
+        if let (true, Some(key)) = (first_is_due, planned) {
+            self.now = self.now.max(key.0);
+            if let Some((id, news)) = self.agenda.remove(&key) {
+                self.tell(Event::Happened(id, news));
+            }
+        } else if let Some(deadline) = deadline {
+            self.now = self.now.max(deadline);
+            let mut actions = Vec::new();
+            self.machine.pass(self.now, &mut actions);
+            self.perform(actions);
+            let next = self.machine.next_deadline();
+            assert!(next.is_none_or(|next| next > self.now), "the machine spins");
+        }
+        true
+    }
+
+    fn later(&mut self, id: JourneyId, after: Duration, news: News) {
+        self.planned += 1;
+        self.agenda.insert((self.now + after, self.planned), (id, news));
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Do(id, order) => self.obey(id, order),
+                Action::Say(line) => assert!(!line.contains('\n')),
+                Action::Deliver(token, outcome) => self.delivered(token, outcome),
+            }
+        }
+    }
+
+    fn delivered(&mut self, token: Token, outcome: Outcome) {
+        assert!(self.wanted.contains_key(&token), "{token:?} was never asked for");
+        match &outcome {
+            Outcome::Up(up) => {
+                let thing = &self.things[&up.id];
+                assert!(thing.settled && !thing.has_directory);
+                assert!(!up.sockets.is_empty());
+            }
+            Outcome::Failed(report) => {
+                assert!(report.journey.first_failed().is_some(), "no step failed");
+                let until = report.ended.since(report.started);
+                assert!(
+                    until <= report.plan.start_timeout * 3 + Duration::from_secs(10),
+                    "it took {until:?}"
+                );
+                assert!(!report.line().contains('\n'));
+                assert!(report.text().contains(&report.id.to_string()));
+            }
+        }
+        let before = self.answered.insert(token, outcome);
+        assert!(before.is_none(), "{token:?} was answered twice");
+    }
+
+    /// A process ends.
+    fn die(&mut self, id: JourneyId, after: Duration, ended: Ended) {
+        if let Some(thing) = self.things.get_mut(&id) {
+            if thing.lives {
+                thing.lives = false;
+                self.later(id, after, News::Exited(ended));
+                self.later(id, after + millis(1), News::OutputEnded);
+            }
+        }
+    }
+
+    fn obey(&mut self, id: JourneyId, order: Order) {
+        match order {
+            Order::Prepare { plan, route } => {
+                let behaviour = self.behaviour(&plan);
+                let thing = Thing {
+                    plan,
+                    route,
+                    behaviour,
+                    has_directory: false,
+                    lives: false,
+                    stray: false,
+                    settled: false,
+                    early: false,
+                };
+                assert!(self.things.insert(id, thing).is_none(), "a journey began twice");
+                self.prepare(id);
+            }
+            Order::PrepareAgain => {
+                let thing = self.things.get_mut(&id).expect("a journey");
+                assert!(!thing.lives && !thing.stray);
+                thing.behaviour = Behaviour::Comes;
+                self.prepare(id);
+            }
+            Order::Fork => self.fork(id),
+            Order::Ask { .. } => self.ask(id),
+            // The preloader may be gone by now: its forks live on.
+            Order::Adopt { .. } => {
+                if self.dice.chance(self.faults) {
+                    self.later(id, millis(0), News::NotAdopted("not its child".to_owned()));
+                    return;
+                }
+                self.things.get_mut(&id).expect("a journey").lives = true;
+                self.later(id, millis(0), News::Adopted);
+                self.live(id);
+            }
+            Order::Ping => self.ping(id),
+            Order::Load => {
+                let response = self.response(id);
+                self.later(id, millis(0), News::Loaded(Box::new(response)));
+            }
+            Order::CloseInput | Order::Terminate => {
+                if self.dice.chance(70) {
+                    self.die(id, millis(20), Ended::Code(0));
+                }
+            }
+            Order::Kill => {
+                let killed = Ended::Signal {
+                    number: 9,
+                    core: false,
+                };
+                self.die(id, millis(1), killed);
+            }
+            Order::Sweep => {
+                let thing = self.things.get_mut(&id).expect("a journey");
+                let left = usize::from(std::mem::take(&mut thing.stray));
+                self.later(id, millis(0), News::Swept { left });
+            }
+            Order::Settle => {
+                let thing = self.things.get_mut(&id).expect("a journey");
+                assert!(thing.has_directory);
+                (thing.settled, thing.has_directory) = (true, false);
+                // What a process that is up has started is its own affair.
+                thing.stray = false;
+            }
+            Order::Discard { .. } => {
+                let thing = self.things.remove(&id).expect("discarded once");
+                assert!(!thing.lives && !thing.stray, "{thing:?} is left behind");
+                // What still happens to it is of no interest to anybody.
+            }
+        }
+    }
+
+    fn behaviour(&mut self, plan: &Plan) -> Behaviour {
+        if plan.group.starts_with("hang") {
+            return Behaviour::Hangs;
+        }
+        if !self.dice.chance(self.faults * 3) {
+            return Behaviour::Comes;
+        }
+        match self.dice.roll(6) {
+            0 => Behaviour::Exits,
+            1 => Behaviour::Aborts,
+            2 => Behaviour::Hangs,
+            3 => Behaviour::WritesGarbage,
+            4 => Behaviour::HasNoSocket,
+            _ => Behaviour::PortIsTaken,
+        }
+    }
+
+    fn prepare(&mut self, id: JourneyId) {
+        if self.dice.chance(self.faults) {
+            self.later(id, millis(0), News::NotPrepared(fault(28)));
+            return;
+        }
+        self.things.get_mut(&id).expect("a journey").has_directory = true;
+        self.later(id, millis(0), News::Prepared);
+    }
+
+    fn fork(&mut self, id: JourneyId) {
+        if self.dice.chance(self.faults) {
+            self.later(id, millis(0), News::NotForked(fault(11)));
+            return;
+        }
+        let stray = self.dice.chance(self.faults);
+        let thing = self.things.get_mut(&id).expect("a journey");
+        (thing.lives, thing.stray) = (true, stray);
+        let pid = 1000 + id.0 as i32;
+        self.later(id, millis(0), News::Forked { pid });
+        self.live(id);
+    }
+
+    /// What a new process does by itself.
+    fn live(&mut self, id: JourneyId) {
+        let after = millis(1 + self.dice.roll(2000));
+        let thing = &self.things[&id];
+        let (talks, early) = (thing.plan.kind != Kind::Generic, thing.early);
+        match thing.behaviour {
+            Behaviour::Exits => self.die(id, after, Ended::Code(1)),
+            Behaviour::PortIsTaken if thing.plan.wants_port(thing.route) => {
+                self.die(id, after + millis(100), Ended::Code(98));
+            }
+            Behaviour::Aborts => self.later(id, after, News::Finish(Some(b'0'))),
+            Behaviour::Hangs => {}
+            Behaviour::Comes | Behaviour::WritesGarbage | Behaviour::HasNoSocket | Behaviour::PortIsTaken => {
+                if talks && !early {
+                    self.later(id, after, News::Finish(Some(b'1')));
+                }
+                if self.dice.chance(self.faults) {
+                    self.later(id, after + millis(1), News::OutputEnded);
+                }
+            }
+        }
+    }
+
+    fn ping(&mut self, id: JourneyId) {
+        let answer = match self.things[&id].behaviour {
+            Behaviour::PortIsTaken => News::Taken,
+            Behaviour::Hangs | Behaviour::Exits | Behaviour::Aborts => News::Silent,
+            Behaviour::Comes | Behaviour::WritesGarbage | Behaviour::HasNoSocket => {
+                if self.dice.chance(20) {
+                    News::Pinged
+                } else {
+                    News::Silent
+                }
+            }
+        };
+        self.later(id, millis(1), answer);
+    }
+
+    fn ask(&mut self, id: JourneyId) {
+        if self.dice.chance(self.faults) {
+            self.later(id, millis(0), News::Busy);
+            return;
+        }
+        if self.dice.chance(self.faults) {
+            // The preloader crashes, and both learn of it in some order.
+            let preloaders: Vec<JourneyId> = self
+                .things
+                .iter()
+                .filter(|(_, thing)| thing.route == Route::StartPreloader && thing.settled && thing.lives)
+                .map(|(id, _)| *id)
+                .collect();
+            for preloader in preloaders {
+                let after = millis(self.dice.roll(3));
+                self.die(preloader, after, Ended::Code(1));
+            }
+            self.later(id, millis(1), News::Lost(fault(104)));
+            return;
+        }
+        self.later(id, millis(1), News::Connected);
+        self.later(id, millis(2), News::Sent);
+        // The fork may be up before the preloader says who it is.
+        if self.things[&id].behaviour == Behaviour::Comes && self.dice.chance(30) {
+            self.things.get_mut(&id).expect("a journey").early = true;
+            self.later(id, millis(5), News::Finish(Some(b'1')));
+        }
+        let answer = match self.dice.roll(100) {
+            roll if roll < self.faults => "no JSON".to_owned(),
+            roll if roll < self.faults * 2 => r#"{"result":"error","message":"fork"}"#.to_owned(),
+            _ => format!(r#"{{"result":"ok","pid":{}}}"#, 1000 + id.0),
+        };
+        if !self.dice.chance(self.faults) {
+            self.later(id, millis(10), News::Answered(answer.into_bytes()));
+        }
+    }
+
+    fn response(&mut self, id: JourneyId) -> Response {
+        let thing = &self.things[&id];
+        let preloads = thing.route == Route::StartPreloader;
+        let protocol = if preloads { "preloader" } else { "http" };
+        let document = format!(
+            r#"{{"sockets":[{{"address":"tcp://127.0.0.1:1","protocol":"{protocol}","concurrency":1,
+                "accept_http_requests":{}}}]}}"#,
+            !preloads
+        );
+        let garbage = thing.behaviour == Behaviour::WritesGarbage;
+        let mut response = Response {
+            port: thing.plan.wants_port(thing.route).then_some(5000),
+            ..Response::default()
+        };
+        if thing.plan.kind != Kind::Generic && thing.behaviour != Behaviour::HasNoSocket {
+            response.properties = Properties::Bytes(document.into_bytes());
+        }
+        if garbage {
+            let noise: Vec<u8> = (0..self.dice.roll(40))
+                .map(|_| self.dice.roll(256) as u8)
+                .collect();
+            match self.dice.roll(3) {
+                0 => response.properties = Properties::Bytes(noise),
+                1 => {
+                    response.complaint = Complaint {
+                        category: Some(noise.clone()),
+                        summary: Some(noise),
+                        ..Complaint::default()
+                    }
+                }
+                _ => {
+                    let files = StepFiles {
+                        state: Some(noise.clone()),
+                        begin: Some(noise),
+                        ..StepFiles::default()
+                    };
+                    response.steps = vec![(Step::SubprocessListen, files)];
+                }
+            }
+        }
+        response
+    }
+
+    /// Lets everything come to its end, and looks whether anything is left.
+    fn end(&mut self) {
+        self.tell(Event::Shutdown);
+        let mut steps = 0;
+        while self.step() {
+            steps += 1;
+            assert!(steps < 100_000, "it does not come to an end");
+        }
+        assert!(self.machine.is_idle());
+        for token in self.wanted.keys() {
+            assert!(self.answered.contains_key(token), "{token:?} was never answered");
+        }
+        let up: BTreeSet<JourneyId> = self
+            .answered
+            .values()
+            .filter_map(|outcome| match outcome {
+                Outcome::Up(up) => Some(up.id),
+                Outcome::Failed(_) => None,
+            })
+            .collect();
+        for (id, thing) in &self.things {
+            assert!(up.contains(id), "{thing:?} is left behind");
+        }
+    }
+}
+
+fn plan(dice: &mut Dice) -> Plan {
+    let mut plan = sample();
+    plan.start_timeout = MOST;
+    plan.group = format!("app-{}", dice.roll(4));
+    plan.kind = if dice.chance(50) {
+        Kind::Generic
+    } else {
+        Kind::Native
+    };
+    plan.app_type = "made-up".to_owned();
+    if plan.kind == Kind::Native {
+        plan.find_free_port = dice.chance(20);
+        if dice.chance(60) {
+            plan.group = format!("smart-{}", dice.roll(3));
+            plan.method = Method::Smart;
+            plan.find_free_port = false;
+        }
+        plan.max_preloader_idle_time = millis(dice.roll(4000));
+    }
+    plan
+}
+
+#[test]
+fn every_wish_is_answered_once_and_nothing_is_left_behind() {
+    let (mut came, mut failed) = (0, 0);
+    for seed in 0..600 {
+        eprintln!("seed {seed}");
+        let mut choices = Dice(seed ^ 0xABCD);
+        let mut world = World::new(seed, choices.roll(12));
+        let wishes = 1 + choices.roll(30);
+        for number in 0..wishes {
+            let token = Token(number);
+            world.spawn(token, plan(&mut choices));
+            for _ in 0..choices.roll(20) {
+                world.step();
+            }
+            if choices.chance(5) {
+                world.cancelled.insert(token);
+                world.tell(Event::Cancel(token));
+            }
+            if choices.chance(3) {
+                world.tell(Event::Retire {
+                    group: "smart-1".to_owned(),
+                });
+            }
+        }
+        if choices.chance(70) {
+            let mut steps = 0;
+            while world.answered.len() < world.wanted.len() {
+                assert!(world.step(), "somebody waits for nothing");
+                steps += 1;
+                assert!(steps < 100_000, "somebody is never answered");
+            }
+        }
+        world.end();
+        for outcome in world.answered.values() {
+            match outcome {
+                Outcome::Up(_) => came += 1,
+                Outcome::Failed(_) => failed += 1,
+            }
+        }
+    }
+    // Both were tried, and often.
+    assert!(came > 1000 && failed > 1000, "{came} came, {failed} failed");
+}
+
+#[test]
+fn without_faults_nothing_fails() {
+    for seed in 0..50 {
+        eprintln!("seed {seed}");
+        let mut choices = Dice(seed);
+        let mut world = World::new(seed, 0);
+        for number in 0..100 {
+            let mut plan = plan(&mut choices);
+            plan.start_timeout = Duration::from_secs(60);
+            world.spawn(Token(number), plan);
+        }
+        while world.answered.len() < 100 {
+            assert!(world.step());
+        }
+        let up = world
+            .answered
+            .values()
+            .filter(|outcome| matches!(outcome, Outcome::Up(_)));
+        assert_eq!(up.count(), 100);
+        world.end();
+    }
+}
+
+#[test]
+fn one_that_hangs_delays_no_one() {
+    let mut world = World::new(1, 0);
+    let mut hanging = sample();
+    hanging.group = "hang".to_owned();
+    hanging.start_timeout = Duration::from_secs(90);
+    let began = world.now;
+    world.spawn(Token(0), hanging);
+    for number in 1..100 {
+        let mut plan = sample();
+        plan.group = format!("quick-{number}");
+        world.spawn(Token(number), plan);
+    }
+    while world.answered.len() < 99 {
+        assert!(world.step());
+    }
+    assert!(world.now.since(began) < Duration::from_secs(10));
+    assert!(!world.answered.contains_key(&Token(0)));
+    while world.answered.len() < 100 {
+        assert!(world.step());
+    }
+    let took = world.now.since(began);
+    assert!(
+        took >= Duration::from_secs(90) && took < Duration::from_secs(91),
+        "{took:?}"
+    );
+    let Outcome::Failed(report) = &world.answered[&Token(0)] else {
+        panic!("it came");
+    };
+    assert_eq!(report.failure.category, Category::Timeout);
+    world.end();
+}
+
+#[test]
+fn an_application_that_keeps_failing_is_held_back_with_the_last_error() {
+    let mut world = World::new(2, 0);
+    let mut last = String::new();
+    let mut held = 0;
+    for number in 0..20 {
+        let mut plan = sample();
+        plan.group = "hang".to_owned();
+        plan.start_timeout = millis(10);
+        world.spawn(Token(number), plan);
+        while !world.answered.contains_key(&Token(number)) {
+            assert!(world.step());
+        }
+        let Outcome::Failed(report) = &world.answered[&Token(number)] else {
+            panic!("it came");
+        };
+        if report.pid.is_none() {
+            held += 1;
+            assert!(
+                report.failure.summary.contains(&last),
+                "{}",
+                report.failure.summary
+            );
+        } else {
+            last = report.id.to_string();
+        }
+    }
+    // The first two are tried; the clock of this world then only moves when something is tried.
+    assert_eq!(held, 18);
+    world.end();
+}

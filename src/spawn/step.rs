@@ -1,0 +1,212 @@
+//! The steps of a spawn, and which route has which.
+//!
+//! The names are those of Passenger's SpawningKit: applications write them (in lower case) as names of directories.
+
+use serde::{Deserialize, Serialize};
+
+/// How a process comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Route {
+    /// The application is started by itself.
+    SpawnDirectly,
+    /// A preloader is started.
+    StartPreloader,
+    /// A preloader that is up forks the application.
+    SpawnThroughPreloader,
+}
+
+impl Route {
+    /// The name as in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Route::SpawnDirectly => "SPAWN_DIRECTLY",
+            Route::StartPreloader => "START_PRELOADER",
+            Route::SpawnThroughPreloader => "SPAWN_THROUGH_PRELOADER",
+        }
+    }
+}
+
+/// Whose step it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Party {
+    /// Ours: the process that runs the spawning kit.
+    Kit,
+    /// The preloader's.
+    Preloader,
+    /// The new process'.
+    Subprocess,
+}
+
+macro_rules! steps {
+    ($($(#[$doc:meta])* $variant:ident $party:ident $upper:literal $lower:literal,)*) => {
+        /// One step of a journey. The order is the order in time.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Step { $($(#[$doc])* $variant,)* }
+
+        impl Step {
+            /// Every step, in order.
+            pub const ALL: &'static [Step] = &[$(Step::$variant,)*];
+
+            /// The name as in reports.
+            pub const fn name(self) -> &'static str {
+                match self { $(Step::$variant => $upper,)* }
+            }
+
+            /// The name of its directory below `response/steps`.
+            pub const fn directory(self) -> &'static str {
+                match self { $(Step::$variant => $lower,)* }
+            }
+
+            /// Whose step it is.
+            pub const fn party(self) -> Party {
+                match self { $(Step::$variant => Party::$party,)* }
+            }
+        }
+    };
+}
+
+steps! {
+    /// User, port, work directory and arguments are made ready.
+    KitPreparation Kit "SPAWNING_KIT_PREPARATION" "spawning_kit_preparation",
+    /// The process is forked.
+    KitForkSubprocess Kit "SPAWNING_KIT_FORK_SUBPROCESS" "spawning_kit_fork_subprocess",
+    /// The preloader is connected to.
+    KitConnectToPreloader Kit "SPAWNING_KIT_CONNECT_TO_PRELOADER" "spawning_kit_connect_to_preloader",
+    /// The command is sent to it.
+    KitSendCommandToPreloader Kit "SPAWNING_KIT_SEND_COMMAND_TO_PRELOADER" "spawning_kit_send_command_to_preloader",
+    /// Its answer is read.
+    KitReadResponseFromPreloader Kit "SPAWNING_KIT_READ_RESPONSE_FROM_PRELOADER" "spawning_kit_read_response_from_preloader",
+    /// The answer is parsed.
+    KitParseResponseFromPreloader Kit "SPAWNING_KIT_PARSE_RESPONSE_FROM_PRELOADER" "spawning_kit_parse_response_from_preloader",
+    /// What it says is checked.
+    KitProcessResponseFromPreloader Kit "SPAWNING_KIT_PROCESS_RESPONSE_FROM_PRELOADER" "spawning_kit_process_response_from_preloader",
+    /// The new process is waited for.
+    KitHandshakePerform Kit "SPAWNING_KIT_HANDSHAKE_PERFORM" "spawning_kit_handshake_perform",
+    /// The result is put together.
+    KitFinish Kit "SPAWNING_KIT_FINISH" "spawning_kit_finish",
+    /// The preloader readies itself to fork.
+    PreloaderPreparation Preloader "PRELOADER_PREPARATION" "preloader_preparation",
+    /// The preloader forks.
+    PreloaderForkSubprocess Preloader "PRELOADER_FORK_SUBPROCESS" "preloader_fork_subprocess",
+    /// The fork's pid is answered.
+    PreloaderSendResponse Preloader "PRELOADER_SEND_RESPONSE" "preloader_send_response",
+    /// The preloader's part is over.
+    PreloaderFinish Preloader "PRELOADER_FINISH" "preloader_finish",
+    /// From fork to the first exec.
+    SubprocessBeforeFirstExec Subprocess "SUBPROCESS_BEFORE_FIRST_EXEC" "subprocess_before_first_exec",
+    /// The env setupper's first pass: user, limits, directory, environment.
+    SubprocessSetupperBeforeShell Subprocess "SUBPROCESS_SPAWN_ENV_SETUPPER_BEFORE_SHELL" "subprocess_spawn_env_setupper_before_shell",
+    /// The user's shell reads its start-up files.
+    SubprocessOsShell Subprocess "SUBPROCESS_OS_SHELL" "subprocess_os_shell",
+    /// The env setupper's second pass.
+    SubprocessSetupperAfterShell Subprocess "SUBPROCESS_SPAWN_ENV_SETUPPER_AFTER_SHELL" "subprocess_spawn_env_setupper_after_shell",
+    /// The language's wrapper is executed.
+    SubprocessExecWrapper Subprocess "SUBPROCESS_EXEC_WRAPPER" "subprocess_exec_wrapper",
+    /// The wrapper readies itself.
+    SubprocessWrapperPreparation Subprocess "SUBPROCESS_WRAPPER_PREPARATION" "subprocess_wrapper_preparation",
+    /// The application is executed, or loaded by its wrapper.
+    SubprocessAppLoadOrExec Subprocess "SUBPROCESS_APP_LOAD_OR_EXEC" "subprocess_app_load_or_exec",
+    /// A fork of a preloader readies itself.
+    SubprocessPrepareAfterForking Subprocess "SUBPROCESS_PREPARE_AFTER_FORKING_FROM_PRELOADER" "subprocess_prepare_after_forking_from_preloader",
+    /// The application makes its sockets.
+    SubprocessListen Subprocess "SUBPROCESS_LISTEN" "subprocess_listen",
+    /// The application says that it is up.
+    SubprocessFinish Subprocess "SUBPROCESS_FINISH" "subprocess_finish",
+}
+
+impl Step {
+    /// Whether a journey by this route has this step; the two of a wrapper are only there with one.
+    pub fn is_in(self, route: Route, wrapper: bool) -> bool {
+        use Step as S;
+        let through = route == Route::SpawnThroughPreloader;
+        match self {
+            S::KitPreparation | S::KitHandshakePerform | S::KitFinish => true,
+            S::SubprocessListen | S::SubprocessFinish => true,
+            S::KitConnectToPreloader
+            | S::KitSendCommandToPreloader
+            | S::KitReadResponseFromPreloader
+            | S::KitParseResponseFromPreloader
+            | S::KitProcessResponseFromPreloader
+            | S::PreloaderPreparation
+            | S::PreloaderForkSubprocess
+            | S::PreloaderSendResponse
+            | S::PreloaderFinish
+            | S::SubprocessPrepareAfterForking => through,
+            S::KitForkSubprocess
+            | S::SubprocessBeforeFirstExec
+            | S::SubprocessSetupperBeforeShell
+            | S::SubprocessOsShell
+            | S::SubprocessSetupperAfterShell
+            | S::SubprocessAppLoadOrExec => !through,
+            S::SubprocessExecWrapper | S::SubprocessWrapperPreparation => !through && wrapper,
+        }
+    }
+
+    /// The step of a journey without a wrapper in which its application is to blame for what it wrote.
+    pub fn of_application(route: Route, wrapper: bool) -> Step {
+        match (route, wrapper) {
+            (Route::SpawnThroughPreloader, _) => Step::SubprocessPrepareAfterForking,
+            (Route::SpawnDirectly | Route::StartPreloader, true) => Step::SubprocessWrapperPreparation,
+            (Route::SpawnDirectly | Route::StartPreloader, false) => Step::SubprocessAppLoadOrExec,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(route: Route, wrapper: bool, party: Party) -> Vec<&'static str> {
+        let steps = Step::ALL.iter().filter(|step| step.party() == party);
+        let steps = steps.filter(|step| step.is_in(route, wrapper));
+        steps.map(|step| step.name()).collect()
+    }
+
+    #[test]
+    fn direct_and_preloader_start_have_the_same_steps() {
+        for route in [Route::SpawnDirectly, Route::StartPreloader] {
+            let kit = [
+                "SPAWNING_KIT_PREPARATION",
+                "SPAWNING_KIT_FORK_SUBPROCESS",
+                "SPAWNING_KIT_HANDSHAKE_PERFORM",
+                "SPAWNING_KIT_FINISH",
+            ];
+            assert_eq!(names(route, true, Party::Kit), kit);
+            assert!(names(route, true, Party::Preloader).is_empty());
+            let subprocess = [
+                "SUBPROCESS_BEFORE_FIRST_EXEC",
+                "SUBPROCESS_SPAWN_ENV_SETUPPER_BEFORE_SHELL",
+                "SUBPROCESS_OS_SHELL",
+                "SUBPROCESS_SPAWN_ENV_SETUPPER_AFTER_SHELL",
+                "SUBPROCESS_EXEC_WRAPPER",
+                "SUBPROCESS_WRAPPER_PREPARATION",
+                "SUBPROCESS_APP_LOAD_OR_EXEC",
+                "SUBPROCESS_LISTEN",
+                "SUBPROCESS_FINISH",
+            ];
+            assert_eq!(names(route, true, Party::Subprocess), subprocess);
+            assert_eq!(names(route, false, Party::Subprocess).len(), 7);
+        }
+    }
+
+    #[test]
+    fn a_spawn_through_a_preloader_has_steps_of_three_parties() {
+        let route = Route::SpawnThroughPreloader;
+        assert_eq!(names(route, true, Party::Kit).len(), 8);
+        assert_eq!(names(route, true, Party::Preloader).len(), 4);
+        let subprocess = [
+            "SUBPROCESS_PREPARE_AFTER_FORKING_FROM_PRELOADER",
+            "SUBPROCESS_LISTEN",
+            "SUBPROCESS_FINISH",
+        ];
+        assert_eq!(names(route, true, Party::Subprocess), subprocess);
+    }
+
+    #[test]
+    fn directories_are_the_names_in_lower_case() {
+        for step in Step::ALL {
+            assert_eq!(step.name().to_lowercase(), step.directory());
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The work directory of a journey: where arguments are found and the response is written.
+//!
+//! Its top is opened while nobody else can write to it; whatever is read later is looked up from there, name by name, and
+//! no symbolic link is followed. What is read is bounded.
+
+mod effects;
+
+pub(super) use effects::WorkDirectory;

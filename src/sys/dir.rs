@@ -1,0 +1,291 @@
+//! Files below a directory that somebody else may write to: every name is looked up in an open directory, and no
+//! symbolic link is followed.
+
+use super::error::{Error, Named, Result};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, mkfifo, unlinkat};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Makes a directory with a name that nobody has, mode 0700 (mkdtemp(3)), and opens it.
+pub fn make_temporary(parent: &Path, prefix: &str) -> Result<(PathBuf, OwnedFd)> {
+    let template = parent.join(format!("{prefix}XXXXXX"));
+    let path = nix::unistd::mkdtemp(&template).named("mkdtemp", &template.display().to_string())?;
+    let directory = open(&path)?;
+    Ok((path, directory))
+}
+
+/// Opens a directory; its last component is not a link.
+pub fn open(path: &Path) -> Result<OwnedFd> {
+    nix::fcntl::open(path, directory_flags(), Mode::empty()).named("open", &path.display().to_string())
+}
+
+/// Opens a directory in another.
+pub fn open_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
+    openat(parent, name, directory_flags(), Mode::empty()).named("openat", name)
+}
+
+fn directory_flags() -> OFlag {
+    OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY
+}
+
+/// Makes a directory in another and opens it. Mode 0700.
+pub fn make_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
+    mkdirat(parent, name, Mode::S_IRWXU).named("mkdirat", name)?;
+    let made = open_in(parent, name)?;
+    // Whatever the umask took away.
+    fchmod(&made, Mode::S_IRWXU).named("fchmod", name)?;
+    Ok(made)
+}
+
+/// Makes a FIFO, mode 0600, in a directory that nobody else writes to yet, and opens it, non-blocking.
+/// `both`: to read and to write, so that the open does not need a peer; otherwise to read.
+pub fn make_fifo(directory: &Path, name: &str, both: bool) -> Result<OwnedFd> {
+    let path = directory.join(name);
+    mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).named("mkfifo", name)?;
+    let access = if both { OFlag::O_RDWR } else { OFlag::O_RDONLY };
+    let flags = access | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    nix::fcntl::open(&path, flags, Mode::empty()).named("open", name)
+}
+
+/// What was read of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// The first bytes.
+    pub bytes: Vec<u8>,
+    /// There are more.
+    pub more: bool,
+}
+
+/// Reads at most `most` bytes of a regular file with one name; `None`: there is none, or it is something else (a link, a
+/// FIFO).
+pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option<Content>> {
+    // Non-blocking, or opening a FIFO would wait for its other end.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    let file = match openat(directory, name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::ENOENT | Errno::ELOOP | Errno::ENXIO | Errno::ENOTDIR | Errno::EACCES) => return Ok(None),
+        Err(errno) => return Err(Error::new("openat", name, errno)),
+    };
+    let stat = fstat(&file).named("fstat", name)?;
+    // A second name may be that of a file which its maker may not read.
+    if kind(&stat) != SFlag::S_IFREG || stat.st_nlink != 1 {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; most + 1];
+    let mut length = 0;
+    while length < bytes.len() {
+        match nix::unistd::read(&file, &mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("read", name, errno)),
+        }
+    }
+    let more = length > most;
+    bytes.truncate(length.min(most));
+    Ok(Some(Content { bytes, more }))
+}
+
+/// Writes a file, mode 0600. An old one is replaced only if it is a regular file with one name.
+pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let file = openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR).named("openat", name)?;
+    let stat = fstat(&file).named("fstat", name)?;
+    if kind(&stat) != SFlag::S_IFREG || stat.st_nlink != 1 {
+        return Err(Error::new("openat", name, Errno::EEXIST));
+    }
+    nix::unistd::ftruncate(&file, 0).named("ftruncate", name)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match nix::unistd::write(&file, rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("write", name, errno)),
+        }
+    }
+    Ok(())
+}
+
+/// The names in a directory, at most `most` of them, in no order.
+pub fn names(directory: BorrowedFd<'_>, most: usize) -> Result<Vec<OsString>> {
+    let mut stream =
+        nix::dir::Dir::openat(directory, ".", directory_flags(), Mode::empty()).named("opendir", "")?;
+    let names = stream
+        .iter()
+        .map_while(std::result::Result::ok)
+        .map(|entry| entry.file_name().to_bytes().to_vec())
+        .filter(|name| name != b"." && name != b"..")
+        .take(most);
+    Ok(names.map(OsString::from_vec).collect())
+}
+
+/// What is at a path, links not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// User id.
+    pub uid: u32,
+    /// Whether it is a unix socket.
+    pub is_socket: bool,
+}
+
+/// Whose a file is (lstat(2)).
+pub fn owner(path: &Path) -> Result<Owner> {
+    let stat = nix::sys::stat::lstat(path).named("lstat", &path.display().to_string())?;
+    Ok(owner_of(&stat))
+}
+
+/// Removes a unix socket of this user; anything else stays.
+pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
+    let parent = open(directory)?;
+    let stat = fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW).named("fstatat", name)?;
+    let owner = owner_of(&stat);
+    if owner.is_socket && owner.uid == uid {
+        unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir).named("unlinkat", name)?;
+    }
+    Ok(())
+}
+
+fn owner_of(stat: &FileStat) -> Owner {
+    Owner {
+        uid: stat.st_uid,
+        is_socket: kind(stat) == SFlag::S_IFSOCK,
+    }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+}
+
+/// Most entries that are given away or removed at once.
+const MOST_ENTRIES: usize = 4096;
+
+/// Gives a directory and all below it to a user and group, the directory itself last. For one that nobody else writes
+/// to yet.
+pub fn give_away(directory: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<()> {
+    let (user, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    for name in names(directory, MOST_ENTRIES)? {
+        let shown = name.to_string_lossy().into_owned();
+        let stat =
+            fstatat(directory, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW).named("fstatat", &shown)?;
+        if kind(&stat) == SFlag::S_IFDIR {
+            let below = openat(directory, name.as_os_str(), directory_flags(), Mode::empty())
+                .named("openat", &shown)?;
+            give_away(below.as_fd(), uid, gid)?;
+        } else {
+            fchownat(
+                directory,
+                name.as_os_str(),
+                user,
+                group,
+                AtFlags::AT_SYMLINK_NOFOLLOW,
+            )
+            .named("fchownat", &shown)?;
+        }
+    }
+    nix::unistd::fchown(directory, user, group).named("fchown", "")
+}
+
+/// Removes what is below a directory, at most so much as to take no noticeable time. Says whether it is empty now.
+pub fn clear(directory: BorrowedFd<'_>) -> Result<bool> {
+    let mut budget = MOST_ENTRIES;
+    clear_within(directory, &mut budget, 0)
+}
+
+/// Deepest directory that is looked into.
+const DEEPEST: u32 = 64;
+
+fn clear_within(directory: BorrowedFd<'_>, budget: &mut usize, depth: u32) -> Result<bool> {
+    let found = names(directory, *budget + 1)?;
+    for name in found {
+        if *budget == 0 || depth > DEEPEST {
+            return Ok(false);
+        }
+        *budget -= 1;
+        let shown = name.to_string_lossy().into_owned();
+        match unlinkat(directory, name.as_os_str(), UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => continue,
+            Err(Errno::EISDIR | Errno::EPERM) => {}
+            Err(errno) => return Err(Error::new("unlinkat", shown, errno)),
+        }
+        let below = match openat(directory, name.as_os_str(), directory_flags(), Mode::empty()) {
+            Ok(below) => below,
+            // A directory of ours whose mode was changed.
+            Err(Errno::EACCES) => {
+                let mode = Mode::S_IRWXU;
+                let flag = nix::sys::stat::FchmodatFlags::FollowSymlink;
+                nix::sys::stat::fchmodat(directory, name.as_os_str(), mode, flag)
+                    .named("fchmodat", &shown)?;
+                openat(directory, name.as_os_str(), directory_flags(), Mode::empty())
+                    .named("openat", &shown)?
+            }
+            Err(errno) => return Err(Error::new("openat", shown, errno)),
+        };
+        if !clear_within(below.as_fd(), budget, depth + 1)? {
+            return Ok(false);
+        }
+        match unlinkat(directory, name.as_os_str(), UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => {}
+            Err(Errno::ENOTEMPTY) => return Ok(false),
+            Err(errno) => return Err(Error::new("unlinkat", shown, errno)),
+        }
+    }
+    Ok(names(directory, 1)?.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch() -> (tempfile::TempDir, OwnedFd) {
+        let directory = tempfile::tempdir().unwrap();
+        let fd = open(directory.path()).unwrap();
+        (directory, fd)
+    }
+
+    #[test]
+    fn links_and_fifos_are_not_read_and_long_files_are_cut() {
+        let (directory, fd) = scratch();
+        std::fs::write(directory.path().join("long"), "abcdef").unwrap();
+        std::os::unix::fs::symlink("long", directory.path().join("link")).unwrap();
+        drop(make_fifo(directory.path(), "fifo", false).unwrap());
+        std::fs::write(directory.path().join("twice"), "x").unwrap();
+        std::fs::hard_link(directory.path().join("twice"), directory.path().join("again")).unwrap();
+        let long = read(fd.as_fd(), "long", 3).unwrap().unwrap();
+        assert_eq!((long.bytes.as_slice(), long.more), (b"abc".as_slice(), true));
+        for name in ["link", "fifo", "missing", "twice"] {
+            assert_eq!(read(fd.as_fd(), name, 3), Ok(None), "{name}");
+        }
+        assert!(write(fd.as_fd(), "link", b"x").is_err());
+        assert_eq!(std::fs::read(directory.path().join("long")).unwrap(), b"abcdef");
+    }
+
+    #[test]
+    fn everything_below_is_removed_and_nothing_else() {
+        let (directory, fd) = scratch();
+        let (outside, _) = scratch();
+        std::fs::write(outside.path().join("kept"), "x").unwrap();
+        std::fs::create_dir_all(directory.path().join("a/b/c")).unwrap();
+        std::fs::write(directory.path().join("a/b/file"), "x").unwrap();
+        std::os::unix::fs::symlink(outside.path(), directory.path().join("a/link")).unwrap();
+        assert_eq!(clear(fd.as_fd()), Ok(true));
+        assert!(outside.path().join("kept").exists());
+    }
+
+    #[test]
+    fn only_a_socket_of_the_user_is_removed() {
+        let (directory, _fd) = scratch();
+        let uid = nix::unistd::geteuid().as_raw();
+        std::fs::write(directory.path().join("file"), "x").unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(directory.path().join("socket")).unwrap();
+        remove_socket(directory.path(), "file", uid).unwrap();
+        remove_socket(directory.path(), "socket", uid + 1).unwrap();
+        assert!(directory.path().join("file").exists() && directory.path().join("socket").exists());
+        remove_socket(directory.path(), "socket", uid).unwrap();
+        assert!(!directory.path().join("socket").exists());
+    }
+}

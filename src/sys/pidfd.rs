@@ -1,0 +1,95 @@
+//! Processes by descriptor (pidfd_open(2)): it means the same process however often its number is used again.
+
+use super::error::{Error, Named, Result};
+use super::process::Ended;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Opens a process; it becomes readable when the process has ended. Close-on-exec.
+pub fn open(pid: i32) -> Result<OwnedFd> {
+    // SAFETY: a system call with two numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = Errno::result(fd).named("pidfd_open", &pid.to_string())?;
+    // SAFETY: the kernel has just made this descriptor for us; it fits, as every descriptor does.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Sends a signal; a process that has ended already is no error.
+pub fn send_signal(process: BorrowedFd<'_>, signal: Signal) -> Result<()> {
+    let none: *const libc::siginfo_t = std::ptr::null();
+    // SAFETY: a system call with numbers and no pointer to anything.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            signal as i32,
+            none,
+            0,
+        )
+    };
+    match Errno::result(done) {
+        Ok(_) | Err(Errno::ESRCH) => Ok(()),
+        Err(errno) => Err(Error::new("pidfd_send_signal", signal.as_str(), errno)),
+    }
+}
+
+/// How a child ended, if it has; it stays to be reaped.
+///
+/// # Errors
+/// ECHILD for a process that is no child of this one.
+pub fn peek(process: BorrowedFd<'_>) -> Result<Option<Ended>> {
+    wait(process, WaitPidFlag::WNOWAIT)
+}
+
+/// Reaps a child if it has ended.
+///
+/// # Errors
+/// ECHILD for a process that is no child of this one.
+pub fn reap(process: BorrowedFd<'_>) -> Result<Option<Ended>> {
+    wait(process, WaitPidFlag::empty())
+}
+
+fn wait(process: BorrowedFd<'_>, more: WaitPidFlag) -> Result<Option<Ended>> {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | more;
+    match waitid(Id::PIDFd(process), flags).named("waitid", "")? {
+        WaitStatus::Exited(_, code) => Ok(Some(Ended::Code(code))),
+        WaitStatus::Signaled(_, signal, core) => Ok(Some(Ended::Signal(signal as i32, core))),
+        _ => Ok(None),
+    }
+}
+
+/// Whether a process has ended (poll(2)); works for processes of others, too.
+pub fn has_ended(process: BorrowedFd<'_>) -> bool {
+    let now = std::time::Duration::ZERO;
+    super::socket::wait(process, super::socket::Readiness::Readable, now).unwrap_or(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    #[test]
+    fn a_child_is_seen_to_end_before_it_is_reaped() {
+        let mut command = std::process::Command::new("/bin/cat");
+        let command = command.stdin(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let process = open(child.id() as i32).unwrap();
+        assert_eq!(peek(process.as_fd()), Ok(None));
+        assert!(!has_ended(process.as_fd()));
+        send_signal(process.as_fd(), Signal::SIGKILL).unwrap();
+        let readable = super::super::socket::Readiness::Readable;
+        assert_eq!(
+            super::super::socket::wait(process.as_fd(), readable, Duration::from_secs(30)),
+            Ok(true)
+        );
+        assert_eq!(peek(process.as_fd()), Ok(Some(Ended::Signal(9, false))));
+        assert_eq!(reap(process.as_fd()), Ok(Some(Ended::Signal(9, false))));
+        assert_eq!(peek(process.as_fd()).map_err(|e| e.errno), Err(Errno::ECHILD));
+        send_signal(process.as_fd(), Signal::SIGKILL).unwrap();
+        assert!(child.wait().is_err(), "it was reaped");
+    }
+}

@@ -1,0 +1,317 @@
+//! The keeper: a master that is killed is missed by nobody.
+
+use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
+
+/// A daemon under a keeper.
+struct Kept {
+    daemon: Daemon,
+    _dir: tempfile::TempDir,
+}
+
+impl Kept {
+    fn start(settings: &str) -> Kept {
+        let dir = directory();
+        let path = dir.path().to_owned();
+        fs::write(path.join("forkyard.toml"), php_pool(&path, settings, "")).expect("configuration");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        command
+            .args(["run", "--keeper", "-c"])
+            .arg(path.join("forkyard.toml"));
+        let daemon = Daemon::launch(&path, command);
+        daemon.wait_for("ready to handle connections");
+        daemon.write("pid.php", "<?php echo getmypid();");
+        daemon.write(
+            "hold.php",
+            "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';",
+        );
+        Kept { daemon, _dir: dir }
+    }
+
+    fn keeper(&self) -> u32 {
+        self.daemon.pid()
+    }
+
+    /// The master, as soon as there is one.
+    fn master(&self) -> u32 {
+        until("a master", || {
+            let children = process::children(self.keeper());
+            children
+                .into_iter()
+                .find(|pid| process::title(*pid).starts_with("forkyard: master process"))
+        })
+    }
+
+    /// All workers, whoever their parent is.
+    fn workers(&self) -> Vec<u32> {
+        let own = process::children(self.keeper());
+        let others = own.iter().flat_map(|pid| process::children(*pid));
+        let all = own.iter().copied().chain(others);
+        all.filter(|pid| process::title(*pid) == "forkyard: pool www" && process::runs(*pid))
+            .collect()
+    }
+
+    fn wait_for_workers(&self, count: usize) -> Vec<u32> {
+        until("workers", || Some(self.workers()).filter(|it| it.len() == count))
+    }
+
+    /// Waits until the document that the master keeps up to date names this many workers.
+    fn wait_until_known(&self, count: usize) -> Vec<u32> {
+        until("the document", || {
+            let copies = ["estate-a", "estate-b"].map(|name| descriptor(self.keeper(), name));
+            copies.iter().flatten().find(|path| {
+                let bytes = fs::read(path).unwrap_or_default();
+                String::from_utf8_lossy(&bytes).matches("\"pid\":").count() >= count
+            })?;
+            Some(())
+        });
+        self.wait_for_workers(count)
+    }
+
+    fn hold(&self) -> Client {
+        let query = format!("until={}", self.daemon.dir.join("go").display());
+        let params = Params::get(&self.daemon.dir, "hold.php", &query);
+        let mut client = self.daemon.client("www");
+        client.send(&params, b"").expect("send");
+        client
+    }
+
+    fn release(&self, mut held: Client) {
+        fs::write(self.daemon.dir.join("go"), "").expect("go");
+        assert_eq!(held.answer().expect("answer").body(), "held");
+    }
+
+    /// Waits until only new workers are left, all of them the master's own.
+    fn wait_for_new_workers(&self, before: &[u32]) {
+        until("new workers only", || {
+            let now = process::children(self.master());
+            let now: Vec<u32> = now
+                .into_iter()
+                .filter(|pid| process::title(*pid) == "forkyard: pool www")
+                .collect();
+            let all = self.workers();
+            (now.len() == 3 && all.len() == 3 && all.iter().all(|pid| !before.contains(pid))).then_some(())
+        });
+    }
+}
+
+fn open_descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// Where a process has a descriptor open whose link has this text.
+fn descriptor(pid: u32, text: &str) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths
+        .filter(|path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains(text)))
+        .collect()
+}
+
+#[test]
+fn a_killed_master_is_followed_by_another_that_knows_the_workers() {
+    let kept = Kept::start(STATIC);
+    let before = kept.wait_until_known(3);
+    let held = kept.hold();
+    let params = Params::get(&kept.daemon.dir, "pid.php", "");
+    let mut client = kept.daemon.client("www").kept();
+    assert!(client.request(&params, b"").expect("answer").ended);
+    let master = kept.master();
+    process::signal(master, Signal::SIGKILL);
+    assert!(client.request(&params, b"").expect("answer").ended);
+    kept.daemon.wait_for("1 pools and 3 workers go on");
+    kept.daemon.wait_for("the new workers serve");
+    assert!(client.request(&params, b"").expect("answer").ended);
+    assert_ne!(kept.master(), master);
+    kept.release(held);
+    kept.wait_for_new_workers(&before);
+    assert!(client.request(&params, b"").expect("answer").ended);
+}
+
+#[test]
+fn workers_serve_while_there_is_no_master_at_all() {
+    let kept = Kept::start(STATIC);
+    kept.wait_until_known(3);
+    // The keeper is stopped, too: nobody is there to start another.
+    process::signal(kept.keeper(), Signal::SIGSTOP);
+    process::signal(kept.master(), Signal::SIGKILL);
+    for _ in 0..20 {
+        assert!(kept.daemon.get("www", "pid.php").ended);
+    }
+    let dead = kept.workers()[0];
+    process::signal(dead, Signal::SIGKILL);
+    // A dying worker may be woken for a connection, of which the others know nothing then.
+    until("its end", || (!process::runs(dead)).then_some(()));
+    for _ in 0..20 {
+        assert!(kept.daemon.get("www", "pid.php").ended);
+    }
+    process::signal(kept.keeper(), Signal::SIGCONT);
+    kept.daemon.wait_for("ended while there was no master");
+    kept.daemon.wait_for("1 pools and 2 workers go on");
+    kept.wait_for_workers(3);
+    assert!(kept.daemon.get("www", "pid.php").ended);
+}
+
+#[test]
+fn the_end_is_the_end() {
+    for signal in [Signal::SIGTERM, Signal::SIGQUIT] {
+        let mut kept = Kept::start(STATIC);
+        let workers = kept.wait_for_workers(3);
+        kept.daemon.signal(signal);
+        assert!(kept.daemon.wait().success());
+        assert!(!kept.daemon.socket("www").exists());
+        assert!(!workers.iter().any(|pid| process::runs(*pid)));
+    }
+}
+
+#[test]
+fn a_wrong_configuration_at_the_start_is_an_error() {
+    let dir = directory();
+    fs::write(dir.path().join("forkyard.toml"), "[pool.www]\n").expect("configuration");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command
+        .args(["run", "--keeper", "-c"])
+        .arg(dir.path().join("forkyard.toml"));
+    let mut daemon = Daemon::launch(dir.path(), command);
+    assert_eq!(daemon.wait().code(), Some(78));
+}
+
+#[test]
+fn a_configuration_that_was_spoilt_meanwhile_does_not_end_the_service() {
+    let kept = Kept::start(STATIC);
+    kept.wait_for_workers(3);
+    fs::write(
+        kept.daemon.dir.join("forkyard.toml"),
+        "[pool.www]\nmax_childern = 1\n",
+    )
+    .expect("write");
+    process::signal(kept.master(), Signal::SIGKILL);
+    kept.daemon.wait_for("the one before it stays in force");
+    kept.daemon.wait_for("the new workers serve");
+    assert!(kept.daemon.get("www", "pid.php").ended);
+}
+
+#[test]
+fn a_reload_after_a_kill_and_a_kill_during_a_reload() {
+    let kept = Kept::start(STATIC);
+    let before = kept.wait_for_workers(3);
+    let held = kept.hold();
+    let master = kept.master();
+    process::signal(master, Signal::SIGUSR2);
+    kept.daemon.wait_for("Reloading in progress");
+    process::signal(master, Signal::SIGKILL);
+    kept.daemon.wait_for_count("the new workers serve", 1);
+    kept.daemon.signal(Signal::SIGUSR2);
+    kept.daemon.wait_for_count("the new workers serve", 2);
+    assert!(kept.daemon.get("www", "pid.php").ended);
+    kept.release(held);
+    kept.wait_for_new_workers(&before);
+}
+
+/// Each of these masters is killed while it makes workers: some are not in its books yet, some are nowhere at all.
+#[test]
+fn masters_killed_while_they_make_workers_leave_none_behind() {
+    let kept = Kept::start("pm = \"static\"\nmax_children = 12\n");
+    for round in 2..=10 {
+        until("a worker of this master", || {
+            let now = process::children(kept.master());
+            now.iter()
+                .any(|pid| process::title(*pid) == "forkyard: pool www")
+                .then_some(())
+        });
+        process::signal(kept.master(), Signal::SIGKILL);
+        kept.daemon.wait_for_count("ready to handle connections", round);
+        assert!(kept.daemon.get("www", "pid.php").ended);
+    }
+    kept.wait_until_known(12);
+    until("twelve workers, all of them the master's own", || {
+        let now = process::children(kept.master());
+        let own = now
+            .iter()
+            .filter(|pid| process::title(**pid) == "forkyard: pool www")
+            .count();
+        (own == 12 && kept.workers().len() == 12).then_some(())
+    });
+    for _ in 0..20 {
+        assert!(kept.daemon.get("www", "pid.php").ended);
+    }
+}
+
+#[test]
+fn a_spoilt_document_costs_the_workers_and_no_request() {
+    let kept = Kept::start(STATIC);
+    let before = kept.wait_for_workers(3);
+    let held = kept.hold();
+    let master = kept.master();
+    process::signal(master, Signal::SIGSTOP);
+    for copy in descriptor(kept.keeper(), "estate-a")
+        .into_iter()
+        .chain(descriptor(kept.keeper(), "estate-b"))
+    {
+        let file = fs::File::options().write(true).open(copy).expect("copy");
+        file.write_all_at(b"nonsense", 20).expect("write");
+    }
+    process::signal(master, Signal::SIGKILL);
+    kept.daemon.wait_for("only its sockets can");
+    kept.daemon.wait_for_count("ready to handle connections", 2);
+    assert!(kept.daemon.get("www", "pid.php").ended);
+    kept.release(held);
+    kept.wait_for_new_workers(&before);
+}
+
+#[test]
+fn without_the_keeper_the_master_goes_on() {
+    let mut kept = Kept::start(STATIC);
+    let workers = kept.wait_for_workers(3);
+    let master = kept.master();
+    kept.daemon.signal(Signal::SIGKILL);
+    let _ = kept.daemon.wait();
+    assert!(process::runs(master));
+    assert!(kept.daemon.get("www", "pid.php").ended);
+    assert!(workers.iter().all(|pid| process::runs(*pid)));
+    // Whoever kills it now ends the service, as without a keeper.
+    process::signal(master, Signal::SIGKILL);
+    until("the workers to leave", || {
+        (!workers.iter().any(|pid| process::runs(*pid))).then_some(())
+    });
+}
+
+#[test]
+fn nothing_piles_up_in_keeper_and_master() {
+    let kept = Kept::start(&format!("{STATIC}catch_workers_output = true\n"));
+    let settle = || {
+        kept.wait_for_workers(3);
+        until("one preloader", || {
+            let children = process::children(kept.master());
+            let count = |title: &str| {
+                children
+                    .iter()
+                    .filter(|pid| process::title(**pid) == title)
+                    .count()
+            };
+            (count("forkyard: preloader www") == 1 && count("forkyard: pool www") == 3).then_some(())
+        });
+    };
+    settle();
+    let counts = || (open_descriptors(kept.keeper()), open_descriptors(kept.master()));
+    let before = counts();
+    for round in 1..=4 {
+        process::signal(kept.master(), Signal::SIGKILL);
+        kept.daemon.wait_for_count("the new workers serve", 2 * round - 1);
+        process::signal(kept.master(), Signal::SIGUSR2);
+        kept.daemon.wait_for_count("the new workers serve", 2 * round);
+        settle();
+    }
+    until("as many descriptors as before", || {
+        let now = counts();
+        (now.0 <= before.0 && now.1 <= before.1).then_some(())
+    });
+    assert!(kept.daemon.get("www", "pid.php").ended);
+}

@@ -1,0 +1,75 @@
+//! The examples of docs/spawning.md do what the document says.
+
+use super::Kit;
+use forkyard::spawn::error::Category;
+use forkyard::spawn::handshake::properties::Address;
+use forkyard::spawn::plan::Method;
+use std::net::TcpStream;
+
+fn example(name: &str) -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/spawning.md");
+    let document = super::text(path);
+    let mark = format!("<!-- example: {name} -->");
+    let (_, rest) = document.split_once(&mark).expect("the example");
+    let (_, rest) = rest.split_once("```").expect("its beginning");
+    let (_, rest) = rest.split_once('\n').expect("its first line");
+    let (code, _) = rest.split_once("\n```").expect("its end");
+    code.to_owned()
+}
+
+fn plan(kit: &Kit, interpreter: &str, name: &str) -> forkyard::spawn::plan::Plan {
+    let mut plan = kit.native("");
+    std::fs::write(kit.root().join(name), example(name)).expect("a file");
+    plan.start_command = format!("{interpreter} {name}");
+    plan
+}
+
+#[test]
+fn each_example_comes_up_and_answers() {
+    for (interpreter, name, serves) in [
+        ("/bin/sh", "app.sh", false),
+        ("/usr/bin/python3", "app.py", true),
+        ("/usr/bin/ruby", "app.rb", true),
+        ("/usr/bin/node", "app.js", true),
+    ] {
+        let mut kit = Kit::new();
+        let up = kit.up(plan(&kit, interpreter, name));
+        let Address::Tcp(host, port) = &up.sockets[0].address else {
+            panic!("{name}: no port");
+        };
+        if serves {
+            TcpStream::connect((host.as_str(), *port)).expect("a connection");
+        }
+        // It goes when its standard input ends.
+        kit.stop();
+        kit.assert_clean();
+    }
+}
+
+#[test]
+fn the_failing_example_is_explained() {
+    let mut kit = Kit::new();
+    let report = kit.failure(plan(&kit, "/bin/sh", "failing.sh"));
+    assert_eq!(report.failure.category, Category::Io);
+    assert_eq!(report.failure.summary, "The database does not answer");
+    assert!(report.failure.solution.as_str().contains("database.yml"));
+}
+
+#[test]
+fn the_preloader_forks() {
+    let mut kit = Kit::new();
+    let mut smart = plan(&kit, "/usr/bin/python3", "preloader.py");
+    smart.method = Method::Smart;
+    for _ in 0..20 {
+        kit.driver.spawn(smart.clone());
+    }
+    for _ in 0..20 {
+        let up = kit.answer().unwrap_or_else(|report| panic!("{}", report.text()));
+        let Address::Tcp(host, port) = &up.sockets[0].address else {
+            panic!("no port");
+        };
+        TcpStream::connect((host.as_str(), *port)).expect("a connection");
+    }
+    kit.stop();
+    kit.assert_clean();
+}

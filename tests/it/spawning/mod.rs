@@ -1,0 +1,180 @@
+//! The spawning kit with real processes.
+
+mod cases;
+mod command;
+mod documentation;
+mod faults;
+mod preloaders;
+mod setupper;
+
+use forkyard::spawn::action::{Outcome, Up};
+use forkyard::spawn::effects::{self, Process};
+use forkyard::spawn::event::Event;
+use forkyard::spawn::plan::{Account, Kind, Plan};
+use forkyard::spawn::report::Report;
+use forkyard::spawn::run::{self, Driver};
+use std::cell::RefCell;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a shell script says when it is up; it goes on until its standard input is closed.
+const UP: &str = r#"
+work=$FORKYARD_SPAWN_WORK_DIR
+printf '{"sockets":[{"address":"tcp://127.0.0.1:9","protocol":"http","concurrency":1,"accept_http_requests":true}]}' \
+    > "$work/response/properties.json"
+printf 1 > "$work/response/finish"
+cat > /dev/null
+"#;
+
+/// A kit with a directory of its own.
+struct Kit {
+    driver: Driver,
+    scratch: tempfile::TempDir,
+    logged: Rc<RefCell<Vec<u8>>>,
+    processes: Vec<Process>,
+}
+
+impl Kit {
+    fn new() -> Kit {
+        let scratch = tempfile::Builder::new()
+            .prefix("forkyard-it-spawn")
+            .tempdir()
+            .expect("a directory");
+        for directory in ["", "work", "app", "sockets"] {
+            let path = scratch.path().join(directory);
+            fs::create_dir_all(&path).expect("a directory");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a mode");
+        }
+        let mut context = run::context(PathBuf::from(env!("CARGO_BIN_EXE_forkyard")));
+        context.spawn_dir = scratch.path().join("work");
+        let logged = Rc::new(RefCell::new(Vec::new()));
+        let sink = Rc::clone(&logged);
+        let sink = Box::new(move |_, bytes: &[u8]| sink.borrow_mut().extend_from_slice(bytes));
+        Kit {
+            driver: Driver::new(context, sink).expect("a kit"),
+            scratch,
+            logged,
+            processes: Vec::new(),
+        }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.scratch.path().join("app")
+    }
+
+    /// A native application, a shell script.
+    fn native(&self, script: &str) -> Plan {
+        let path = self.root().join("app.sh");
+        fs::write(&path, script).expect("a script");
+        let mut plan = Plan::new("app", self.root(), "/bin/sh ./app.sh", effects::own_account());
+        (plan.kind, plan.app_type) = (Kind::Native, "sh".to_owned());
+        plan.start_timeout = super::support::PATIENCE;
+        plan
+    }
+
+    /// A generic application.
+    fn generic(&self, command: &str) -> Plan {
+        let mut plan = Plan::new("app", self.root(), command, effects::own_account());
+        plan.start_timeout = super::support::PATIENCE;
+        plan
+    }
+
+    fn spawn(&mut self, plan: Plan) -> Result<Box<Up>, Arc<Report>> {
+        self.driver.spawn(plan);
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<Box<Up>, Arc<Report>> {
+        match self.driver.wait().expect("an answer").1 {
+            Outcome::Up(up) => {
+                self.processes.extend(self.driver.take(up.id));
+                Ok(up)
+            }
+            Outcome::Failed(report) => Err(report),
+        }
+    }
+
+    /// It comes up.
+    fn up(&mut self, plan: Plan) -> Box<Up> {
+        match self.spawn(plan) {
+            Ok(up) => up,
+            Err(report) => panic!("{}", report.text()),
+        }
+    }
+
+    /// It fails, and nothing is left of it.
+    fn failure(&mut self, plan: Plan) -> Arc<Report> {
+        let Err(report) = self.spawn(plan) else {
+            panic!("it came up");
+        };
+        assert_eq!(report.left, 0, "{}", report.text());
+        self.assert_clean();
+        report
+    }
+
+    /// Asks all processes that are up to go, and waits until they have.
+    fn stop(&mut self) {
+        for mut process in std::mem::take(&mut self.processes) {
+            process.input = None;
+            let ended = forkyard::sys::socket::wait(
+                std::os::fd::AsFd::as_fd(&process.handle),
+                forkyard::sys::socket::Readiness::Readable,
+                super::support::PATIENCE,
+            );
+            assert_eq!(ended, Ok(true), "process {} does not go", process.pid);
+            let _ = forkyard::sys::pidfd::reap(std::os::fd::AsFd::as_fd(&process.handle));
+        }
+        self.driver.tell(Event::Shutdown);
+        self.driver.finish().expect("an end");
+    }
+
+    /// No process, directory or descriptor of a journey is left.
+    fn assert_clean(&self) {
+        let left: Vec<PathBuf> = fs::read_dir(self.scratch.path().join("work"))
+            .expect("the directory")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        assert!(left.is_empty(), "{left:?} is left");
+        let mark = self.scratch.path().to_string_lossy().into_owned();
+        let processes = all_processes().filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            String::from_utf8_lossy(&environment).contains(&mark)
+        });
+        let processes: Vec<u32> = processes.collect();
+        assert!(processes.is_empty(), "processes {processes:?} are left");
+        let descriptors = fs::read_dir("/proc/self/fd").expect("our descriptors");
+        for entry in descriptors.map_while(Result::ok) {
+            let link = fs::read_link(entry.path()).unwrap_or_default();
+            assert!(!link.starts_with(&mark), "{} is open", link.display());
+        }
+    }
+}
+
+impl Drop for Kit {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}
+
+fn all_processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").expect("/proc").map_while(Result::ok);
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// A user that is not root, if we are.
+fn other_user() -> Option<Account> {
+    super::support::is_root().then(|| effects::account("www-data", None).expect("a user"))
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+const SHORT: Duration = Duration::from_millis(1500);

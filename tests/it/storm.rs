@@ -1,0 +1,259 @@
+//! Reloads, upgrades and killed masters in any order, under load: no request fails, and nothing is left behind.
+//!
+//! `FORKYARD_STORM=N` has N of them instead of a few, `FORKYARD_SEED=N` repeats an order.
+
+use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const EVENTS: u64 = 24;
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+
+/// splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+struct Storm {
+    daemon: Daemon,
+    address: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Storm {
+    fn start() -> Storm {
+        let dir = directory();
+        let path = dir.path().to_owned();
+        let address = free_address();
+        let dynamic = "pm = \"dynamic\"\nmax_children = 6\nstart_servers = 2\nmin_spare_servers = 1\nmax_spare_servers = 3\nreload = \"always\"\n";
+        let ondemand =
+            format!("listen = \"{address}\"\npm = \"ondemand\"\nmax_children = 4\nreload = \"always\"\n");
+        let text = format!(
+            "[global]\nprocess_control_timeout = \"20s\"\n{}{}",
+            pool(&path, "www", dynamic, PHP),
+            pool(&path, "tcp", &ondemand, PHP)
+        );
+        fs::write(path.join("forkyard.toml"), text).expect("configuration");
+        fs::create_dir(path.join("bin")).expect("mkdir");
+        for name in ["forkyard", "forkyard-php"] {
+            install(&path, name);
+        }
+        let mut command = Command::new(path.join("bin/forkyard"));
+        command
+            .args(["run", "--keeper", "-c"])
+            .arg(path.join("forkyard.toml"));
+        let daemon = Daemon::launch(&path, command);
+        daemon.wait_for("ready to handle connections");
+        daemon.write(
+            "work.php",
+            "<?php usleep(mt_rand(0, 3000)); echo 'done ' . $_GET['n'];",
+        );
+        Storm {
+            daemon,
+            address,
+            _dir: dir,
+        }
+    }
+
+    fn client(&self, pool: &str) -> Client {
+        let client = match pool {
+            "tcp" => Client::connect_tcp(&self.address),
+            pool => Client::connect(&self.daemon.socket(pool)),
+        };
+        client.expect("connect")
+    }
+
+    /// Asks until told to stop.
+    fn ask(&self, pool: &str, keeps: bool, stop: &AtomicBool, served: &AtomicU64) {
+        let mut kept = None;
+        let mut number = 0;
+        while !stop.load(Ordering::Relaxed) {
+            number += 1;
+            let mut client = kept.take().unwrap_or_else(|| self.client(pool));
+            client.keep = keeps;
+            let params = Params::get(&self.daemon.dir, "work.php", &format!("n={number}"));
+            let answer = client.request(&params, b"").expect("answer");
+            assert!(
+                answer.ended && answer.body() == format!("done {number}"),
+                "{pool}, kept: {keeps}: {answer:?}"
+            );
+            served.fetch_add(1, Ordering::Relaxed);
+            kept = Some(client).filter(|_| keeps);
+        }
+    }
+
+    fn master(&self) -> u32 {
+        until("a master", || {
+            let children = process::children(self.daemon.pid());
+            children
+                .into_iter()
+                .find(|pid| process::title(*pid).starts_with("forkyard: master process"))
+        })
+    }
+
+    /// The titles of all processes below the keeper, and how many there are of each.
+    fn processes(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        let mut todo = vec![self.daemon.pid()];
+        while let Some(pid) = todo.pop() {
+            todo.extend(process::children(pid));
+            *counts.entry(process::title(pid)).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What keeper and master have open, by kind; numbers of inodes do not matter.
+    fn descriptors(&self) -> [BTreeMap<String, usize>; 2] {
+        [self.daemon.pid(), self.master()].map(|pid| {
+            let mut kinds = BTreeMap::new();
+            let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+            for path in entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()) {
+                let text = path.display().to_string();
+                let kind = text.split(['[', ' ']).next().unwrap_or_default().to_owned();
+                *kinds.entry(kind).or_default() += 1;
+            }
+            kinds
+        })
+    }
+
+    /// Waits for the end of everything that is going on: one generation of each pool, and nobody who leaves.
+    fn settle(&self) -> ([BTreeMap<String, usize>; 2], BTreeMap<String, usize>) {
+        // A dynamic pool shrinks and an ondemand one ends its workers on their own time; a reload is quicker.
+        let mut last = None;
+        let mut same = 0;
+        until("quiet", || {
+            let now = (self.descriptors(), self.processes());
+            same = if last.as_ref() == Some(&now) { same + 1 } else { 0 };
+            last = Some(now);
+            (same >= 60).then(|| last.take().expect("just put there"))
+        })
+    }
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    listener.local_addr().expect("address").to_string()
+}
+
+fn install(dir: &Path, name: &str) {
+    let source = Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name(name);
+    let target: PathBuf = dir.join("bin").join(name);
+    let new = target.with_extension("new");
+    fs::copy(source, &new).expect("copy");
+    fs::rename(&new, &target).expect("rename");
+}
+
+#[test]
+fn no_request_is_lost_and_nothing_is_left_behind() {
+    let events = number("FORKYARD_STORM").unwrap_or(EVENTS);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    let seed = number("FORKYARD_SEED").unwrap_or(now.subsec_nanos().into());
+    eprintln!("FORKYARD_SEED={seed} FORKYARD_STORM={events}");
+    let mut random = Random(seed);
+    let storm = Storm::start();
+    let daemon = &storm.daemon;
+    let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut kills, mut upgrades) = (0, 0);
+    let before = std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        for (pool, keeps) in [
+            ("www", false),
+            ("www", true),
+            ("www", true),
+            ("tcp", false),
+            ("tcp", true),
+        ] {
+            let (storm, stop, served) = (&storm, &stop, &served);
+            scope.spawn(move || storm.ask(pool, keeps, stop, served));
+        }
+        let wait_for_requests = |count: u64| {
+            let so_far = served.load(Ordering::Relaxed);
+            until("some requests", || {
+                (served.load(Ordering::Relaxed) > so_far + count).then_some(())
+            });
+        };
+        wait_for_requests(50);
+        let before = storm.descriptors();
+        for _ in 0..events {
+            match random.below(5) {
+                0 | 1 => {
+                    process::signal(storm.master(), Signal::SIGKILL);
+                    kills += 1;
+                }
+                2 => {
+                    install(&daemon.dir, "forkyard");
+                    daemon.signal(Signal::SIGUSR2);
+                    upgrades += 1;
+                }
+                _ => daemon.signal(Signal::SIGUSR2),
+            }
+            // Sometimes the next comes in the middle of this one.
+            wait_for_requests([0, 5, 40, 200, 400][random.below(5) as usize]);
+        }
+        wait_for_requests(200);
+        before
+    });
+    eprintln!(
+        "{} requests, {kills} kills, {upgrades} upgrades: {} times taken over",
+        served.load(Ordering::Relaxed),
+        daemon.log().matches("taking over from process").count()
+    );
+    let (after, processes) = storm.settle();
+    let masters = processes
+        .iter()
+        .filter(|(title, _)| title.contains("master process"));
+    assert_eq!(masters.map(|(_, count)| count).sum::<usize>(), 1, "{processes:?}");
+    let of = |title: &str| processes.get(title).copied().unwrap_or(0);
+    assert!(
+        of("forkyard: pool www") <= 6 && of("forkyard: pool tcp") <= 4,
+        "{processes:?}"
+    );
+    assert!(
+        of("forkyard: preloader www") <= 1 && of("forkyard: preloader tcp") <= 1,
+        "{processes:?}"
+    );
+    // What belongs to a worker comes and goes with it.
+    let workers = of("forkyard: pool www") + of("forkyard: pool tcp");
+    for (before, after) in before.iter().zip(&after) {
+        for (kind, count) in after {
+            let slack = if kind.starts_with("pipe:") || kind.starts_with("anon_inode:") {
+                workers
+            } else {
+                0
+            };
+            let had = before.get(kind).copied().unwrap_or(0);
+            assert!(
+                *count <= had + slack,
+                "{kind}: {count}, {had} before\n{before:?}\n{after:?}"
+            );
+        }
+    }
+}
+
+struct StopAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

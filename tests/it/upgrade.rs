@@ -1,0 +1,335 @@
+//! Upgrade in place: another program takes over and nobody notices; one that can't is told of and changes nothing.
+
+use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::fcgi::Params;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
+
+/// A daemon whose programs are copies in a directory of its own.
+struct Installed {
+    daemon: Daemon,
+    _dir: tempfile::TempDir,
+}
+
+impl Installed {
+    fn start(settings: &str) -> Installed {
+        let dir = directory();
+        let path = dir.path().to_owned();
+        let global = format!("[global]\ncontrol = \"{}/control.sock\"\n", path.display());
+        let text = global + &php_pool(&path, settings, "");
+        fs::write(path.join("forkyard.toml"), text).expect("configuration");
+        crate::support::daemon::make_writable(&path);
+        install(&path);
+        let mut command = Command::new(program(&path));
+        command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+        let daemon = Daemon::launch(&path, command);
+        daemon.wait_for("ready to handle connections");
+        daemon.write("pid.php", "<?php echo getmypid();");
+        daemon.write(
+            "hold.php",
+            "<?php touch(__DIR__ . '/begun'); while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';",
+        );
+        Installed { daemon, _dir: dir }
+    }
+
+    /// Sends a request that lasts until the file `go` is there.
+    fn hold(&self) -> crate::support::fcgi::Client {
+        let daemon = &self.daemon;
+        let query = format!("until={}", daemon.dir.join("go").display());
+        let mut client = daemon.client("www");
+        client
+            .send(&Params::get(&daemon.dir, "hold.php", &query), b"")
+            .expect("send");
+        client
+    }
+
+    fn assert_refused(&self, text: &str) {
+        let before = self.daemon.wait_for_workers("www", 3);
+        let mut held = self.hold();
+        self.daemon.signal(Signal::SIGUSR2);
+        let line = self
+            .daemon
+            .wait_for("the new program can't take over, this one goes on");
+        assert!(line.contains(text), "{line}");
+        self.daemon.wait_for("the new workers serve");
+        assert_eq!(process::title(self.daemon.pid()), self.title());
+        fs::write(self.daemon.dir.join("go"), "").expect("go");
+        assert_eq!(held.answer().expect("answer").body(), "held");
+        assert!(self.daemon.get("www", "pid.php").ended);
+        until("the old workers to leave", || {
+            let now = self.daemon.workers("www");
+            now.iter().all(|pid| !before.contains(pid)).then_some(())
+        });
+    }
+
+    fn title(&self) -> String {
+        let path = self.daemon.dir.join("forkyard.toml");
+        format!("forkyard: master process ({})", path.display())
+    }
+}
+
+fn program(dir: &Path) -> PathBuf {
+    dir.join("bin/forkyard")
+}
+
+/// Puts the programs in place, as a package manager does: beside the old ones, then over them.
+fn install(dir: &Path) {
+    fs::create_dir_all(dir.join("bin")).expect("mkdir");
+    for path in [env!("CARGO_BIN_EXE_forkyard"), env!("CARGO_BIN_EXE_forkyard-php")] {
+        let name = Path::new(path).file_name().expect("a name");
+        let bytes = fs::read(path).expect("read");
+        replace(&dir.join("bin").join(name), &bytes);
+    }
+}
+
+fn replace(path: &Path, bytes: &[u8]) {
+    let new = path.with_extension("new");
+    fs::write(&new, bytes).expect("write");
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("chmod");
+    fs::rename(&new, path).expect("rename");
+}
+
+#[test]
+fn another_program_takes_over_with_workers_and_requests() {
+    // Nothing of the pool has changed, and yet it is replaced.
+    let installed = Installed::start("pm = \"static\"\nmax_children = 3\n");
+    let daemon = &installed.daemon;
+    let before = daemon.wait_for_workers("www", 3);
+    let mut held = installed.hold();
+    let mut kept = daemon.client("www").kept();
+    let params = Params::get(&daemon.dir, "pid.php", "");
+    assert!(kept.request(&params, b"").expect("answer").ended);
+    let inode = |pid: u32| {
+        use std::os::unix::fs::MetadataExt;
+        fs::metadata(format!("/proc/{pid}/exe"))
+            .expect("executable")
+            .ino()
+    };
+    let old_inode = inode(daemon.pid());
+    install(&daemon.dir);
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("1 pools and 3 workers go on");
+    daemon.wait_for("the new workers serve");
+    assert_ne!(
+        inode(daemon.pid()),
+        old_inode,
+        "the same process runs another program"
+    );
+    assert_eq!(process::title(daemon.pid()), installed.title());
+    assert!(kept.request(&params, b"").expect("answer").ended);
+    until("the idle old workers to leave", || {
+        let left = daemon
+            .workers("www")
+            .iter()
+            .filter(|pid| before.contains(pid))
+            .count();
+        (left == 1).then_some(())
+    });
+    fs::write(daemon.dir.join("go"), "").expect("go");
+    assert_eq!(held.answer().expect("answer").body(), "held");
+    until("new workers only", || {
+        let now = daemon.workers("www");
+        (now.len() == 3 && now.iter().all(|pid| !before.contains(pid))).then_some(())
+    });
+    // And again, from a program that has taken over itself.
+    install(&daemon.dir);
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for_count("the new workers serve", 2);
+    assert!(kept.request(&params, b"").expect("answer").ended);
+}
+
+/// A worker of the old program writes to the log that the new one has opened.
+#[test]
+fn logs_are_opened_anew_for_workers_that_were_taken_over() {
+    let dir = directory();
+    let log = dir.path().join("access");
+    let settings = format!("{STATIC}access.log = \"{}\"\n", log.display());
+    let installed = Installed::start(&settings);
+    let daemon = &installed.daemon;
+    daemon.wait_for_workers("www", 3);
+    let mut held = installed.hold();
+    until("the request to begin", || {
+        fs::metadata(daemon.dir.join("begun")).is_ok().then_some(())
+    });
+    install(&daemon.dir);
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("the new workers serve");
+    let moved = dir.path().join("access.1");
+    fs::rename(&log, &moved).expect("rename");
+    daemon.signal(Signal::SIGUSR1);
+    daemon.wait_for("access log file re-opened");
+    fs::write(daemon.dir.join("go"), "").expect("go");
+    assert_eq!(held.answer().expect("answer").body(), "held");
+    until("the line in the new log", || {
+        fs::read_to_string(&log).ok()?.contains("hold.php").then_some(())
+    });
+    assert!(!fs::read_to_string(&moved).expect("old log").contains("hold.php"));
+}
+
+#[test]
+fn signals_reach_the_program_that_took_over() {
+    let mut installed = Installed::start(STATIC);
+    install(&installed.daemon.dir);
+    installed.daemon.signal(Signal::SIGUSR2);
+    installed.daemon.wait_for("the new workers serve");
+    installed.daemon.signal(Signal::SIGQUIT);
+    assert!(installed.daemon.wait().success());
+    assert!(
+        !installed.daemon.socket("www").exists(),
+        "it knows which socket it is to remove"
+    );
+}
+
+#[test]
+fn a_program_that_fails_changes_nothing() {
+    let installed = Installed::start(STATIC);
+    replace(
+        &program(&installed.daemon.dir),
+        b"#!/bin/sh\necho broken >&2\nexit 1\n",
+    );
+    installed.assert_refused("ended with code 1, having said \"broken\"");
+}
+
+#[test]
+fn a_program_that_says_nothing_changes_nothing() {
+    let installed = Installed::start(STATIC);
+    replace(&program(&installed.daemon.dir), b"#!/bin/sh\nexit 0\n");
+    installed.assert_refused("did not say that it can take over");
+}
+
+#[test]
+fn a_program_that_hangs_changes_nothing() {
+    let installed = Installed::start(STATIC);
+    replace(&program(&installed.daemon.dir), b"#!/bin/sh\nexec sleep 1000\n");
+    installed.assert_refused("did not answer within");
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_changes_nothing() {
+    let installed = Installed::start(STATIC);
+    let path = program(&installed.daemon.dir);
+    replace(&path, b"no program");
+    installed.assert_refused("execve");
+}
+
+/// Descriptors of a process that would survive exec.
+fn surviving(pid: u32) -> BTreeSet<u32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("descriptors");
+    let numbers = entries.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let text = fs::read_to_string(&path).ok()?;
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
+        let number = path.file_name()?.to_str()?.parse().ok()?;
+        (flags & nix::libc::O_CLOEXEC as u32 == 0).then_some(number)
+    });
+    numbers.collect()
+}
+
+/// It could, and then it is gone.
+#[test]
+fn a_program_that_is_removed_meanwhile_changes_nothing() {
+    let installed = Installed::start(STATIC);
+    let real = installed.daemon.dir.join("bin/real");
+    fs::rename(program(&installed.daemon.dir), &real).expect("rename");
+    let script = format!("#!/bin/sh\nrm \"$0\"\nexec {} \"$@\"\n", real.display());
+    replace(&program(&installed.daemon.dir), script.as_bytes());
+    let before = surviving(installed.daemon.pid());
+    installed.assert_refused("execve");
+    installed.daemon.wait_for("the new program takes over");
+    assert_eq!(
+        surviving(installed.daemon.pid()),
+        before,
+        "nothing is passed on by accident"
+    );
+}
+
+#[test]
+fn a_wrong_configuration_is_found_before_the_old_program_is_gone() {
+    let installed = Installed::start(STATIC);
+    let daemon = &installed.daemon;
+    let before = daemon.wait_for_workers("www", 3);
+    install(&daemon.dir);
+    fs::write(daemon.dir.join("forkyard.toml"), "[pool.www]\nmax_childern = 1\n").expect("configuration");
+    daemon.signal(Signal::SIGUSR2);
+    let line = daemon.wait_for("the new program can't take over, this one goes on");
+    assert!(line.contains("max_childern"), "{line}");
+    daemon.wait_for("the old one stays in force");
+    assert_eq!(daemon.workers("www"), before);
+}
+
+/// The new program gets something else than it was promised.
+#[test]
+fn without_the_document_the_sockets_are_taken_over() {
+    let installed = Installed::start(STATIC);
+    let daemon = &installed.daemon;
+    let mut held = installed.hold();
+    let real = daemon.dir.join("bin/real");
+    fs::rename(program(&daemon.dir), &real).expect("rename");
+    let script = format!(
+        "#!/bin/bash\ncase \"$1\" in --can-take-over*) ;; *) eval \"exec $FORKYARD_ESTATE</dev/null\";; esac\nexec {} \"$@\"\n",
+        real.display()
+    );
+    replace(&program(&daemon.dir), script.as_bytes());
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("only its sockets can");
+    daemon.wait_for_count("ready to handle connections", 2);
+    assert!(daemon.get("www", "pid.php").ended);
+    fs::write(daemon.dir.join("go"), "").expect("go");
+    assert_eq!(held.answer().expect("answer").body(), "held");
+    daemon.wait_for_workers("www", 3);
+}
+
+/// What `forkyard upgrade` prints on its standard output and error, and its exit code.
+fn ordered(installed: &Installed) -> (String, String, Option<i32>) {
+    let socket = installed.daemon.dir.join("control.sock");
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["upgrade", "--socket"])
+        .arg(socket)
+        .output()
+        .expect("forkyard");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(output.stdout), text(output.stderr), output.status.code())
+}
+
+#[test]
+fn an_order_upgrades_and_is_answered_by_the_new_program() {
+    let installed = Installed::start(STATIC);
+    let daemon = &installed.daemon;
+    daemon.wait_for_workers("www", 3);
+    let mut held = installed.hold();
+    let said = format!(
+        "forkyard {} has taken over, pid {}\n",
+        env!("CARGO_PKG_VERSION"),
+        daemon.pid()
+    );
+    // With the same program, too: the order is the operator's.
+    for round in 1..=2 {
+        assert_eq!(ordered(&installed), (said.clone(), String::new(), Some(0)));
+        daemon.wait_for_count("the new workers serve", round);
+        install(&daemon.dir);
+    }
+    fs::write(daemon.dir.join("go"), "").expect("go");
+    assert_eq!(held.answer().expect("answer").body(), "held");
+}
+
+#[test]
+fn an_order_to_upgrade_to_a_program_that_fails_is_answered_so() {
+    let installed = Installed::start(STATIC);
+    let daemon = &installed.daemon;
+    replace(&program(&daemon.dir), b"#!/bin/sh\nexit 1\n");
+    let (output, errors, code) = ordered(&installed);
+    assert_eq!((output.as_str(), code), ("", Some(70)), "{errors}");
+    assert!(
+        errors.contains("the new program can't take over, the old one goes on"),
+        "{errors}"
+    );
+    assert!(daemon.get("www", "pid.php").ended);
+}
