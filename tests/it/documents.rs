@@ -32,9 +32,12 @@ fn forkyard(arguments: &[&str]) -> Output {
         .expect("forkyard")
 }
 
-/// What `forkyard check` says of a text.
+/// What `forkyard check` says of a text. The applications that the documents speak of are put somewhere.
 fn check(text: &str) -> Result<(), String> {
     let dir = directory();
+    let application = dir.path().join("app");
+    fs::create_dir(&application).expect("mkdir");
+    let text = text.replace("/srv/app", &application.display().to_string());
     let file = dir.path().join("forkyard.toml");
     fs::write(&file, text).expect("configuration");
     let output = forkyard(&["check", "-c", &file.display().to_string()]);
