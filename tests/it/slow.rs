@@ -342,8 +342,15 @@ fn usr1_opens_the_log_again() {
 /// Workers go on when their preloader is gone, and the next one has its calls elsewhere.
 #[test]
 fn workers_of_an_earlier_preloader_are_seen() {
-    let daemon = daemon("");
-    let old = daemon.workers("www");
+    let daemon = Daemon::start(|dir| {
+        write_scripts(dir);
+        format!("[global]\nlog_level = \"debug\"\n{}", slow_pool(dir, ""))
+    });
+    let old = daemon.wait_for_workers("www", 2);
+    // A worker that the preloader has made and not yet told of would go with it.
+    for pid in &old {
+        daemon.wait_for(&format!("[pool www] child {pid} started"));
+    }
     let preloader = daemon.preloaders("www")[0];
     process::signal(preloader, Signal::SIGKILL);
     daemon.wait_for("[pool www] the preloader exited on signal 9");

@@ -18,6 +18,8 @@ use std::time::Duration;
 /// Bytes of a line of standard error that are logged.
 const LOGGED_BYTES: usize = 1024;
 
+/// Bytes of standard error that are kept until the header has been written.
+const MOST_HELD_BYTES: usize = 64 * 1024;
 /// How long to wait for a program that is being written to (ETXTBSY), each time.
 const BUSY_PAUSES_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
@@ -130,6 +132,7 @@ impl Running {
             wrong: None,
             script: &target.script,
             errors: Vec::new(),
+            held: Vec::new(),
         };
         let relayed = relay(request, peer, &mut answer);
         answer.log_errors(request, true);
@@ -140,6 +143,7 @@ impl Running {
                 answer.give_up(request, stop)
             }
         };
+        answer.let_go_of_errors(request);
         // The answer is on its way; what the program still does concerns the worker only.
         if outcome.is_ok() {
             let _ = request.finish();
@@ -170,6 +174,8 @@ struct Answer<'t> {
     script: &'t Path,
     /// A line of standard error whose end has yet to come.
     errors: Vec<u8>,
+    /// Standard error that waits for the header: nginx has little room for it before, and would answer 502.
+    held: Vec<u8>,
 }
 
 impl Sink for Answer<'_> {
@@ -181,8 +187,9 @@ impl Sink for Answer<'_> {
             Ok(None) => Ok(()),
             Ok(Some((header, rest))) => {
                 request.write(&header)?;
-                request.write(rest)?;
                 self.head = None;
+                self.let_go_of_errors(request);
+                request.write(rest)?;
                 Ok(())
             }
             Err(malformed) => {
@@ -193,14 +200,25 @@ impl Sink for Answer<'_> {
     }
 
     fn errors(&mut self, request: &mut Request<'_>, bytes: &[u8]) {
-        // A client that is gone is noticed by whoever writes output.
-        let _ = request.write_error(bytes);
+        let room = MOST_HELD_BYTES.saturating_sub(self.held.len());
+        self.held.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if self.head.is_none() {
+            self.let_go_of_errors(request);
+        }
         self.errors.extend_from_slice(bytes);
         self.log_errors(request, false);
     }
 }
 
 impl Answer<'_> {
+    fn let_go_of_errors(&mut self, request: &mut Request<'_>) {
+        if !self.held.is_empty() {
+            // A client that is gone is noticed by whoever writes output.
+            let _ = request.write_error(&self.held);
+            self.held.clear();
+        }
+    }
+
     /// Logs the whole lines, and at the end what is left.
     fn log_errors(&mut self, request: &Request<'_>, all: bool) {
         if !request.catches_output() {

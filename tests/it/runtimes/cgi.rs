@@ -2,6 +2,7 @@
 
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
+use crate::support::nginx::{Nginx, curl};
 use crate::support::{process, until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -161,6 +162,23 @@ fn standard_error_reaches_the_web_server_and_the_log() {
     assert_eq!(status(&answer), "204");
     assert_eq!(answer.error_text(), "oh dear\n");
     daemon.wait_for("moan.cgi said into stderr: \"oh dear\"");
+}
+
+/// nginx has room for a few KiB of errors before the header.
+#[test]
+fn many_words_on_standard_error_do_not_hide_the_answer() {
+    let daemon = start("");
+    let text = "#!/bin/sh\nhead -c 30000 /dev/zero | tr '\\0' x >&2; echo >&2\nprintf 'Content-Type: text/plain\\n\\nwell'\n";
+    program(&daemon, "moan.cgi", text);
+    let socket = daemon.socket("www");
+    let server = format!(
+        "root {}; location / {{ include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME \
+         $document_root$fastcgi_script_name; fastcgi_pass unix:{}; }}",
+        daemon.dir.display(),
+        socket.display()
+    );
+    let nginx = Nginx::start(&server, "");
+    assert_eq!(curl(&[&nginx.url("/moan.cgi")]), "well");
 }
 
 #[test]

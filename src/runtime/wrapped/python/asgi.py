@@ -195,14 +195,15 @@ class Exchange:
             self._requests.finish(self._request)
 
     def fail(self, report):
+        has_begun, self.is_sent = self.is_sent, True
+        if not has_begun:
+            # Before the errors: nginx has little room for them ahead of the head.
+            self._requests.write(self._request, INTERNAL_ERROR)
         sys.stderr.write(report)
         sys.stderr.flush()
         self._requests.write_error(self._request, report)
-        if self.is_sent:
+        if has_begun:
             self._requests.break_off(self._request)
-        else:
-            self.is_sent = True
-            self._requests.write(self._request, INTERNAL_ERROR)
 
 
 class Lifespan:

@@ -147,14 +147,15 @@ class Exchange:
 
     def fail(self, report):
         """Whatever was sent, the web server is to know that this is no answer."""
+        has_begun, self.is_sent = self.is_sent, True
+        if not has_begun:
+            # nginx has little room for errors before the head, and would answer 502 without having seen it.
+            self.requests.write(self.request, INTERNAL_ERROR)
         errors = Errors(self)
         errors.write(report)
         errors.flush()
-        if self.is_sent:
+        if has_begun:
             self.requests.break_off(self.request)
-        else:
-            self.is_sent = True
-            self.requests.write(self.request, INTERNAL_ERROR)
 
 
 def split_path(environ, prefix):
