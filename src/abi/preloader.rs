@@ -37,7 +37,7 @@ const REQUESTS_A_LOOK: u64 = 16;
 
 impl Runtime for Foreign {
     fn answer(&mut self, request: &mut Request<'_>) {
-        if !Foreign::begin(request) {
+        if request.is_for_application() {
             // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
             // outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
@@ -47,19 +47,6 @@ impl Runtime for Foreign {
             self.served += 1;
             request.set_memory(self.peak_memory_bytes);
         }
-    }
-}
-
-impl Foreign {
-    /// Tells the scoreboard what the request is; true: it was for the pool's status or ping path, and is answered.
-    pub(super) fn begin(request: &mut Request<'_>) -> bool {
-        request.describe_from_params();
-        let uri = request.param(b"SCRIPT_NAME").to_vec();
-        let is_answered = request.answer_builtin(&uri, b"");
-        if !is_answered {
-            request.set_stage(crate::scoreboard::Stage::Executing);
-        }
-        is_answered
     }
 }
 

@@ -1,6 +1,6 @@
 //! A worker by the C ABI that asks for its requests, for languages that would rather not be called.
 
-use super::preloader::{CPreloader, Foreign};
+use super::preloader::CPreloader;
 use super::{Handle, Text};
 use crate::fastcgi::Params;
 use crate::worker::{Request, Worker};
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Hand
             return std::ptr::null_mut();
         }
         let mut request = worker.request();
-        if !Foreign::begin(&mut request) {
+        if request.is_for_application() {
             return super::handle(this.request.insert(Box::new(request)));
         }
         request.release();

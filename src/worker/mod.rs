@@ -27,8 +27,6 @@ pub use request::{ClientGone, Request};
 pub use run::{Worker, run};
 pub use settle::{SettleError, environment, settle, settle_environment, settle_output, settle_own};
 
-use crate::scoreboard::Stage;
-
 /// How requests are answered.
 pub trait Runtime {
     /// Answers one request: reads its body, writes headers and body as a CGI response (RFC 3875 section 6). When it
@@ -39,10 +37,7 @@ pub trait Runtime {
 /// A function is a runtime: it answers what is not the pool's status or ping path.
 impl<F: FnMut(&mut Request<'_>)> Runtime for F {
     fn answer(&mut self, request: &mut Request<'_>) {
-        request.describe_from_params();
-        let uri = request.param(b"SCRIPT_NAME").to_vec();
-        if !request.answer_builtin(&uri, b"") {
-            request.set_stage(Stage::Executing);
+        if request.is_for_application() {
             self(request);
         }
     }

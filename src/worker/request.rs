@@ -100,6 +100,18 @@ impl<'w> Request<'w> {
         builtin::answer(self, uri, extra_headers)
     }
 
+    /// Begins the request of an application that has no more to say of it than its parameters: tells the scoreboard what it
+    /// is, and answers it if it is for the pool's status or ping path. True: it is the application's to answer.
+    pub fn is_for_application(&mut self) -> bool {
+        self.describe_from_params();
+        let uri = self.param(b"SCRIPT_NAME").to_vec();
+        let is_ours = !self.answer_builtin(&uri, b"");
+        if is_ours {
+            self.set_stage(Stage::Executing);
+        }
+        is_ours
+    }
+
     /// The pool as its scoreboard shows it now.
     pub fn pool_status(&self) -> crate::status::Snapshot {
         builtin::snapshot(self.service)

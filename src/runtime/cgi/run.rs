@@ -4,7 +4,6 @@ use super::head::Head;
 use super::meta;
 use super::target::{self, Target};
 use crate::config;
-use crate::scoreboard::Stage;
 use crate::sys::foreign::{self, Foreign};
 use crate::sys::process::{self, Ended};
 use crate::sys::{Error, fd};
@@ -105,10 +104,7 @@ fn start(program: &Foreign) -> Result<i32, Error> {
 
 impl Runtime for Cgi {
     fn answer(&mut self, request: &mut Request<'_>) {
-        request.describe_from_params();
-        let uri = request.param(b"SCRIPT_NAME").to_vec();
-        if !request.answer_builtin(&uri, b"") {
-            request.set_stage(Stage::Executing);
+        if request.is_for_application() {
             // Whoever is gone needs no answer.
             let _ = self.serve(request);
         }

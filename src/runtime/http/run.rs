@@ -3,7 +3,6 @@
 use super::answer::{Answer, Malformed, Part};
 use super::head::{self, Framing};
 use crate::config::{self, Address};
-use crate::scoreboard::Stage;
 use crate::sys::{Error, fd, socket};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -145,10 +144,7 @@ impl Http {
 
 impl Runtime for Http {
     fn answer(&mut self, request: &mut Request<'_>) {
-        request.describe_from_params();
-        let uri = request.param(b"SCRIPT_NAME").to_vec();
-        if !request.answer_builtin(&uri, b"") {
-            request.set_stage(Stage::Executing);
+        if request.is_for_application() {
             // Whoever is gone needs no answer.
             let _ = self.serve(request);
         }
