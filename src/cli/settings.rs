@@ -15,6 +15,7 @@ pub(super) enum Shown {
     Php,
     Cgi,
     Wrapped,
+    Applications,
     /// What php-fpm has and forkyard has not.
     Absent,
     /// php-fpm's directives in docs/forkyard-fpm.md.
@@ -59,6 +60,7 @@ fn text(shown: Shown) -> String {
         Shown::Pool => settings::render(Section::Pool),
         Shown::Php => settings::render(Section::Php),
         Shown::Cgi => settings::render_runtime(Section::Cgi),
+        Shown::Applications => settings::render_runtime(Section::Applications),
         Shown::Wrapped => settings::render_runtime(Section::Wrapped),
         Shown::Absent => settings::render_absent(),
         Shown::Fpm => settings::render_fpm(),

@@ -17,6 +17,7 @@ mod inspection;
 mod invariants;
 mod leave;
 mod manager;
+mod ordered;
 mod overdue;
 mod phase;
 mod policy;

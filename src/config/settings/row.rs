@@ -17,6 +17,8 @@ pub enum Section {
     Http,
     /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
     Wrapped,
+    /// `[pool.NAME.applications]`
+    Applications,
 }
 
 impl Section {
@@ -25,13 +27,14 @@ impl Section {
         match self {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
+            Section::Applications => "[pool.NAME.applications]",
             Section::Php | Section::Cgi | Section::Http | Section::Wrapped => "[pool.NAME.application]",
         }
     }
 
     /// Is it that of one runtime?
     pub fn is_application(self) -> bool {
-        !matches!(self, Section::Global | Section::Pool)
+        !matches!(self, Section::Global | Section::Pool | Section::Applications)
     }
 }
 

@@ -1,7 +1,9 @@
 //! The table of keys against everything that knows keys, too.
 
 use super::*;
-use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
+use crate::config::draft::{
+    ApplicationsDraft, CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+};
 use crate::config::settings::{self, Section, of};
 use std::collections::BTreeSet;
 
@@ -36,6 +38,8 @@ fn what_is_read_is_what_is_in_the_table() {
     assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
     assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
     assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
+    let applications = listed(Section::Applications, "applications.");
+    assert_eq!(applications, read(ApplicationsDraft::KEYS));
 }
 
 #[test]

@@ -193,6 +193,7 @@ impl Edge {
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
+            Action::Fill(..) | Action::Fail(_) => {}
             Action::Nudge(pool) => self.nudge(pool),
             Action::TimeUp(worker) => self.time_up(worker),
             Action::Kill(worker, force) => self.kill(worker, force),

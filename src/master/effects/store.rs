@@ -136,6 +136,8 @@ impl Edge {
             Action::Watch(_)
             | Action::Unwatch(_)
             | Action::SetNotify(..)
+            | Action::Fill(..)
+            | Action::Fail(_)
             | Action::TakeCensus(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
