@@ -58,6 +58,8 @@ pub struct Seat {
     pub retire: OwnedFd,
     /// Standard output and error; `None`: /dev/null.
     pub output: Option<(OwnedFd, OwnedFd)>,
+    /// Where a router gives the worker its connections ([`crate::router::channel`]); `None`: it accepts them itself.
+    pub channel: Option<OwnedFd>,
 }
 
 /// Why a kit or a seat can't be made from a message.
@@ -146,6 +148,7 @@ impl Seat {
         if let Some((output, error)) = &self.output {
             all.extend([output.as_raw_fd(), error.as_raw_fd()]);
         }
+        all.extend(self.channel.as_ref().map(AsRawFd::as_raw_fd));
         all
     }
 
@@ -156,22 +159,52 @@ impl Seat {
             self.slot,
             std::iter::once(self.retire)
                 .chain(output.into_iter().flatten())
+                .chain(self.channel)
                 .collect(),
         )
     }
 
-    /// A seat from its slot and descriptors: the retire channel, or that and two for standard output and error.
+    /// A seat from its slot and descriptors: the retire channel, then perhaps two for standard output and error, then
+    /// perhaps the router's channel.
     pub fn assemble(slot: u32, descriptors: Vec<OwnedFd>) -> Result<Seat, KitError> {
         let count = descriptors.len();
         let mut descriptors = descriptors.into_iter();
-        let output = |a: Option<OwnedFd>, b: Option<OwnedFd>| a.zip(b);
         match (count, descriptors.next()) {
-            (1 | 3, Some(retire)) => Ok(Seat {
+            (1..=4, Some(retire)) => Ok(Seat {
                 slot,
                 retire,
-                output: output(descriptors.next(), descriptors.next()),
+                output: match count {
+                    3 | 4 => descriptors.next().zip(descriptors.next()),
+                    _ => None,
+                },
+                channel: descriptors.next(),
             }),
-            _ => Err(KitError::Descriptors(count, 3)),
+            _ => Err(KitError::Descriptors(count, 4)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_survives_being_taken_apart() {
+        let fd = || crate::sys::fd::null().expect("/dev/null");
+        for (output, channel) in [(false, false), (false, true), (true, false), (true, true)] {
+            let seat = Seat {
+                slot: 7,
+                retire: fd(),
+                output: output.then(|| (fd(), fd())),
+                channel: channel.then(fd),
+            };
+            let before = seat.descriptors();
+            let (slot, descriptors) = seat.take_apart();
+            let seat = Seat::assemble(slot, descriptors).expect("a seat");
+            assert_eq!((seat.slot, seat.descriptors()), (7, before));
+            assert_eq!((seat.output.is_some(), seat.channel.is_some()), (output, channel));
+        }
+        assert!(Seat::assemble(0, Vec::new()).is_err());
+        assert!(Seat::assemble(0, (0..5).map(|_| fd()).collect()).is_err());
     }
 }

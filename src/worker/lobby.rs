@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::held;
+use super::routed;
 use super::service::Service;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
@@ -36,6 +37,8 @@ const FEW: usize = 4;
 pub(super) enum Work {
     /// A connection with, probably, a request on it.
     Connection(Box<Connection>),
+    /// The same, from a router; it is the current one already.
+    Attached,
     /// Finish: told so, or the master is gone.
     Retire,
     /// The worker can't go on.
@@ -72,8 +75,13 @@ impl Lobby {
     ) -> nix::Result<Lobby> {
         let exclusive = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
         let epoll = service.minder.epoll();
-        epoll.add(&service.listener, EpollEvent::new(exclusive, LISTENER))?;
-        epoll.add(&queue_out, EpollEvent::new(exclusive, QUEUE))?;
+        match routed::watched(service) {
+            Some(channel) => epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?,
+            None => {
+                epoll.add(&service.listener, EpollEvent::new(exclusive, LISTENER))?;
+                epoll.add(&queue_out, EpollEvent::new(exclusive, QUEUE))?;
+            }
+        }
         epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
         Ok(Lobby {
             slot: slot as usize,
@@ -98,6 +106,9 @@ impl Lobby {
         }
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
+        }
+        if service.channel.is_some() {
+            return self.next_routed(service);
         }
         let holds = service.minder.held().idle() > 0;
         if self.eager && !holds && idle_since.since(self.looked) < LOOK_INTERVAL {
@@ -175,6 +186,16 @@ impl Lobby {
         })
     }
 
+    /// Waits until the router has sent something; `true`: the worker is to retire.
+    pub(super) fn wait_for_router(&mut self, service: &Service) -> nix::Result<bool> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match service.minder.epoll().wait(&mut events, EpollTimeout::NONE) {
+            Err(Errno::EINTR) => 0,
+            other => other?,
+        };
+        Ok(events[..count].iter().any(|event| event.data() == RETIRE))
+    }
+
     fn timeout(&self, service: &Service) -> EpollTimeout {
         match service.minder.held().next_expiry() {
             None => EpollTimeout::NONE,
@@ -232,7 +253,7 @@ impl Lobby {
         }
     }
 
-    fn tell_first(&mut self) {
+    pub(super) fn tell_first(&mut self) {
         if !self.told_first {
             self.told_first = true;
             self.tell(1 << 31);
@@ -309,6 +330,9 @@ impl Lobby {
 
     /// Sends every held connection to the siblings; for a worker that is about to leave.
     pub(super) fn hand_over_all(&self, service: &mut Service) {
+        if service.channel.is_some() {
+            return service.hand_back_all();
+        }
         let places = service.minder.held().idle_places();
         service.minder.send_away(&places);
     }

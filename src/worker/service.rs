@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::kit::Settings;
 use super::minder::Minder;
 use super::request::ClientGone;
+use super::routed::Channel;
 use super::time_up;
 use super::transfer::{drain_input, send_pieces};
 use crate::fastcgi::{Input, MAX_CONTENT, Output, Params, ProtocolStatus, RecordType, Violation, header};
@@ -61,9 +62,9 @@ pub(super) struct Service {
     pub(super) board: Reader,
     pub(super) minder: Minder,
     slot: Slot,
-    input: Box<[u8]>,
-    start: usize,
-    end: usize,
+    pub(super) input: Box<[u8]>,
+    pub(super) start: usize,
+    pub(super) end: usize,
     output: Output,
     /// The connection whose request is being served; gone once it was closed or kept.
     current: Option<Box<Connection>>,
@@ -87,6 +88,8 @@ pub(super) struct Service {
     recorder: Option<Box<Recorder>>,
     /// The request that the answer at the end of its time was made for.
     last_word_for: u16,
+    /// Where a router gives the worker its connections.
+    pub(super) channel: Option<Channel>,
 }
 
 impl Service {
@@ -120,6 +123,7 @@ impl Service {
             cpu_micros: clock::process_cpu_micros(),
             recorder,
             last_word_for: 0,
+            channel: None,
         }
     }
 
@@ -527,7 +531,7 @@ impl Service {
     }
 
     /// Skips what was read of the body and not wanted.
-    fn skip_body(&mut self) {
+    pub(super) fn skip_body(&mut self) {
         self.body = (0, 0);
         while self.has_input() && self.current().is_some_and(|c| !c.responder.is_between_requests()) {
             if !self.look_at_body() {

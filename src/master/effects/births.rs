@@ -84,6 +84,7 @@ impl Edge {
             slot,
             retire: retire_out,
             output,
+            channel: None,
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
