@@ -41,6 +41,11 @@ pub enum Answer {
     Status(Status),
     /// The new program takes over now, and replaces every pool.
     Upgrading {},
+    /// It was carried out.
+    Done {
+        /// What came of it.
+        value: serde_json::Value,
+    },
     /// The configuration was read and applied.
     Reloaded(Reloaded),
     /// The request was not carried out.
@@ -133,7 +138,7 @@ impl From<&Finding> for Complaint {
 }
 
 /// What there is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The master's process id.
     pub pid: u32,
@@ -146,7 +151,7 @@ pub struct Status {
 }
 
 /// A pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// Its name.
     pub name: String,
@@ -154,8 +159,50 @@ pub struct Pool {
     pub listen: String,
     /// Connections that wait; nothing where that can't be told.
     pub queue: Option<u32>,
+    /// What it has of applications, if it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applications: Option<Applications>,
     /// The one that serves, and those that come or leave, oldest first.
     pub generations: Vec<Generation>,
+}
+
+/// What a pool of many applications has beside its generations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Applications {
+    /// The process id of its router; nothing while there is none.
+    pub router: Option<i32>,
+    /// Of its scout.
+    pub scout: Option<i32>,
+    /// Most instances.
+    pub max: u32,
+    /// Instances that the master makes and the router can't be asked about.
+    pub starting: Vec<Starting>,
+    /// Why applications could not be started when that was last tried.
+    pub errors: Vec<StartError>,
+    /// The router's book, in its own words; nothing if it has not said.
+    pub book: Option<serde_json::Value>,
+}
+
+/// An instance that is being started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starting {
+    /// Its number.
+    pub instance: u64,
+    /// Its application's root.
+    pub application: String,
+    /// What is being done: `looked at`, `ordered`, `loading`.
+    pub step: String,
+}
+
+/// Why an application could not be started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartError {
+    /// Its root.
+    pub application: String,
+    /// The error's name, which visitors and the log have been told, too.
+    pub id: String,
+    /// What happened.
+    pub message: String,
 }
 
 /// One configuration of a pool.

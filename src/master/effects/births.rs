@@ -6,7 +6,7 @@ use super::preloader::{Command, Preloader};
 use super::shared::Mould;
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
-use crate::config::{Application, sharing};
+use crate::config::{Application, ProcessManager, sharing};
 use crate::logs::Log;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime;
@@ -47,6 +47,7 @@ impl Edge {
             }
             self.unkeep_worker(worker, &edge);
         }
+        self.instance_not_made(worker);
         self.happened.push_back(Event::ForkFailed(worker));
     }
 
@@ -57,6 +58,12 @@ impl Edge {
         };
         generation.seat(slot, worker);
         let (retire_out, retire) = pipe(false)?;
+        let (ours, channel) = match generation.settings.pool.pm {
+            ProcessManager::Ordered { .. } => Some(socket_pair(SockType::SeqPacket)?).unzip(),
+            ProcessManager::Static { .. }
+            | ProcessManager::Dynamic { .. }
+            | ProcessManager::Ondemand { .. } => (None, None),
+        };
         let edge = WorkerEdge {
             generation: id,
             slot,
@@ -70,6 +77,7 @@ impl Edge {
             start_time: std::cell::Cell::default(),
             unfinished: false,
             traceable: None,
+            channel: ours,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -84,7 +92,7 @@ impl Edge {
             slot,
             retire: retire_out,
             output,
-            channel: None,
+            channel,
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
@@ -179,6 +187,9 @@ impl Edge {
                 self.generation_name(generation)
             });
             self.happened.push_back(Event::Forked(worker));
+            if self.workers.get(&worker).is_some_and(|edge| edge.up) {
+                self.instance_up(worker);
+            }
         }
     }
 
@@ -207,7 +218,11 @@ impl Edge {
         let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
         let pool = self.pools.get(&generation.pool).ok_or_else(nothing)?;
         let queue = pool.queue.as_ref().ok_or_else(nothing)?;
-        generation.kit(&pool.listener.socket, queue)
+        match &pool.listener {
+            Some(listener) => generation.kit(&listener.socket, queue),
+            // Its workers are given their connections.
+            None => generation.kit(&null()?, queue),
+        }
     }
 
     /// Starts a generation's preloader, or attaches it to one that its pool shares.

@@ -157,17 +157,19 @@ impl Edge {
     }
 
     /// What there is.
-    pub(in crate::master) fn status(&self) -> Status {
+    pub(super) fn status(&self, views: &[(String, serde_json::Value)]) -> Status {
         let mut pools: Vec<protocol::Pool> = self
             .pools
             .iter()
-            .map(|(id, pool)| {
+            .filter_map(|(id, pool)| Some((id, pool, pool.listener.as_ref()?)))
+            .map(|(id, pool, listener)| {
                 let own = self.generations.iter().filter(|(_, g)| g.pool == *id);
                 let own: BTreeMap<GenerationId, &Generation> = own.map(|(id, g)| (*id, g)).collect();
                 protocol::Pool {
                     name: pool.name.clone(),
-                    listen: address(&pool.listener.address),
+                    listen: address(&listener.address),
                     queue: pool.queued(),
+                    applications: self.applications_status(*id, views),
                     generations: own
                         .iter()
                         .map(|(id, generation)| self.generation_status(*id, generation, pool))
