@@ -50,6 +50,8 @@ fn become_it(interpreter: &OsString, arguments: &[OsString]) -> Result<(), Strin
     // loaded them.
     if settings.pool.chroot.is_none() {
         worker::settle(&settings).map_err(|error| error.to_string())?;
+        // Only now: it may say what the dynamic linker loads.
+        program.envs(settings.pool.own_env.iter().map(|(name, value)| (name, value)));
         program.env(SETTLED, "1");
     }
     let error = program.exec();
