@@ -52,6 +52,7 @@
 mod checks;
 mod edge;
 mod kernel;
+mod ordered;
 mod random;
 mod scenario;
 mod succession;

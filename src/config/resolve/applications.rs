@@ -158,12 +158,13 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
 fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     let draft = &text.draft;
     let remedy = "leave it out: how many instances there are is said by the keys of [pool.NAME.applications]";
+    let remedy = remedy.replace("NAME", &text.name);
     let problem = "it is not for routing = \"application\"";
     if let Some(written) = draft.pm.written() {
-        report.rule(written, problem, remedy);
+        report.rule(written, problem, remedy.as_str());
     }
     if let Some(written) = draft.process_idle_timeout.written() {
-        report.rule(written, problem, remedy);
+        report.rule(written, problem, remedy.as_str());
     }
     for field in [
         &draft.max_children,
@@ -174,7 +175,7 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
         &draft.max_requests,
     ] {
         if let Some(written) = field.written() {
-            report.rule(written, problem, remedy);
+            report.rule(written, problem, remedy.as_str());
         }
     }
     for field in [&draft.chroot, &draft.status_listen] {

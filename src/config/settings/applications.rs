@@ -8,7 +8,7 @@ use super::row::{Setting, key};
 pub(super) const ROWS: &[Setting] = &[
     key(Applications, "directories", "list of paths", "required",
         "applications' roots are below these directories, links resolved")
-        .sample(Off(r#"["/srv"]"#)),
+        .sample(Off(r#"["/srv/www"]"#)),
     key(Applications, "root_parameter", "string", r#"`"FORKYARD_APP_ROOT"`"#,
         "the FastCGI parameter that names a request's application by its root; where it is absent `PASSENGER_APP_ROOT` does, and else the parent of `DOCUMENT_ROOT`"),
     key(Applications, "max", "number, 1 or more", "`6`",
@@ -54,5 +54,5 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""www-data""#)),
     key(Applications, "router_user", "string", "`user`, or else `nobody`",
         "whom the router runs as; ignored without root, which the log says")
-        .sample(Off(r#""nobody""#)),
+        .sample(Off(r#""www-data""#)),
 ];

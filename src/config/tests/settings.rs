@@ -75,6 +75,12 @@ fn with(setting: &settings::Setting, value: &str) -> String {
             ""
         }
     };
+    if setting.section == Section::Applications {
+        return format!(
+            "[pool.www]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n[pool.www.applications]\n\
+             directories = [\"/srv/www\"]\n{line}"
+        );
+    }
     // The manager for which the key is meant.
     let (pm, spare) = match setting.key {
         "process_idle_timeout" => ("ondemand", ""),

@@ -333,7 +333,7 @@ impl Edge {
 
 /// The pool of an application's own.
 pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, String> {
-    let database = crate::scout::users::System;
+    let database = crate::scout::users::Machine;
     let pool = crate::scout::pool_of(template, found, &database, identity::is_root());
     let mut pool = pool.map_err(|refused| refused.to_string())?;
     pool.pm = ProcessManager::Ordered {
