@@ -19,6 +19,7 @@ use crate::config::value::quoted;
 const DEFAULT_MAX: NonZeroU32 = NonZeroU32::new(6).expect("it is not zero");
 const DEFAULT_SPAWNING: NonZeroU32 = NonZeroU32::new(4).expect("it is not zero");
 const DEFAULT_ROOT_PARAMETER: &str = "FORKYARD_APP_ROOT";
+const DEFAULT_RESTART_DIR: &str = "tmp";
 const DEFAULT_STAT_THROTTLE: Duration = Duration::from_secs(10);
 const DEFAULT_FORGET_AFTER: Duration = Duration::from_secs(3600);
 /// Debian's first user that is somebody.
@@ -104,7 +105,7 @@ fn applications(
                 );
                 return None;
             }
-            Some(path.to_owned())
+            (path != Path::new(DEFAULT_RESTART_DIR)).then(|| path.to_owned())
         }),
         stat_throttle_rate: duration(&draft.stat_throttle_rate, DEFAULT_STAT_THROTTLE),
         max_request_queue_time: some(&draft.max_request_queue_time),

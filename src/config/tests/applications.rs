@@ -121,7 +121,7 @@ fn rules_of_applications() {
     one(
         &pool("applications.max = 3"),
         &ROOT,
-        "7:1: error: [pool www] routing: missing; write routing = \"application\", for which these keys are; or leave \
+        "7:14: error: [pool www] routing: missing; write routing = \"application\", for which these keys are; or leave \
          them out",
     );
     one(
