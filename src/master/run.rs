@@ -110,7 +110,8 @@ pub(crate) fn run_with(
     let control = config.global.control.clone();
     let interval = config.global.systemd_interval;
     let title = format!("{}: master process ({})", persona.title, config.path.display());
-    let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
+    let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
+        .map_err(system("dup"))?;
     // What was said to this process is not said to those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);
@@ -368,6 +369,7 @@ impl Master {
             self.edge
                 .tend_reporters(clock::now(), |pool| manager.serving(pool));
             self.edge.tend_routers(clock::now());
+            self.edge.tend_spawner(clock::now());
             self.settle();
             self.finish_when_routers_have();
             self.feed_watchdog();
@@ -443,6 +445,7 @@ impl Master {
             bulletin,
             self.edge.reporters_deadline(),
             self.edge.routers_deadline(),
+            self.edge.spawner_deadline(),
             self.edge.upgrade_deadline(),
         ]
         .into_iter()

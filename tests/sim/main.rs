@@ -53,6 +53,7 @@ mod checks;
 mod edge;
 mod kernel;
 mod ordered;
+#[path = "../random/mod.rs"]
 mod random;
 mod scenario;
 mod succession;
