@@ -88,7 +88,7 @@ pub(super) struct Reload(pub(super) ReloadWhen);
 pub(super) struct PreloaderChoice(pub(super) Preloading);
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = number_and_unit(text)?;
     let milliseconds: u64 = match unit {
         "ms" => 1,

@@ -2,6 +2,7 @@
 
 use crate::config::{Errors, Finding};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// The longest line that the daemon reads, bytes.
 pub const LONGEST_REQUEST: usize = 64 * 1024;
@@ -23,6 +24,70 @@ pub enum Request {
         /// Replace every pool, whether anything changed or not.
         #[serde(default)]
         all: bool,
+    },
+    /// Give an application new instances with new code. Answered with [`Answer::Done`] when that has begun.
+    Restart {
+        /// Its root, links resolved.
+        application: PathBuf,
+        /// One instance after the other; nothing: as its settings say.
+        #[serde(default)]
+        rolling: Option<bool>,
+    },
+    /// Take an instance out of service: it ends after its request.
+    Detach {
+        /// Its process id.
+        pid: i32,
+    },
+    /// Give an instance no more requests, and let it live.
+    Disable {
+        /// Its process id.
+        pid: i32,
+    },
+    /// Give it requests again.
+    Enable {
+        /// Its process id.
+        pid: i32,
+    },
+    /// Change the most instances of a pool, until the configuration says another number.
+    Resize {
+        /// The pool's name.
+        pool: String,
+        /// At least 1.
+        max: u32,
+    },
+    /// Have an instance for oneself. Answered with its process id and a lease, which ends with the conversation.
+    Take {
+        /// An application's root, or the name of a group.
+        of: String,
+        /// How long to wait for one; nothing: not at all.
+        #[serde(default)]
+        wait_ms: Option<u64>,
+    },
+    /// Give it back.
+    Return {
+        /// The lease.
+        lease: u64,
+        /// It is not well: it is replaced.
+        #[serde(default)]
+        failed: bool,
+    },
+    /// Begin the pools of a file, until the daemon reads its own configuration again. Answered with [`Answer::Reloaded`].
+    #[serde(rename = "pool-add")]
+    PoolAdd {
+        /// The file, absolute.
+        file: PathBuf,
+    },
+    /// Close a pool, until the daemon reads its configuration again. Answered with [`Answer::Reloaded`].
+    #[serde(rename = "pool-remove")]
+    PoolRemove {
+        /// Its name.
+        name: String,
+        /// End its requests now.
+        #[serde(default)]
+        immediate: bool,
+        /// End them after this time.
+        #[serde(default)]
+        deadline_ms: Option<u64>,
     },
 }
 

@@ -58,6 +58,8 @@ pub enum Event {
     Cancel(OrderId, bool),
     /// Nobody orders workers of this pool any more: those that it has finish.
     Disband(PoolId),
+    /// What is left of a pool that is closed, or is to be disbanded, ends now.
+    Expel(PoolId),
     /// The pool's source of work (listening socket or hand-over queue of kept connections) is ready. Only told while
     /// it is watched, once per [`super::action::Action::Watch`].
     SourceReady(PoolId),

@@ -102,6 +102,7 @@ impl Manager {
             Event::Order(ordered) => self.take_order(ordered, step),
             Event::Cancel(order, kill) => self.cancel(order, kill, step),
             Event::Disband(pool) => self.disband(pool, step),
+            Event::Expel(pool) => self.expel(pool, step),
             Event::SourceReady(pool) => self.source_changed(pool, source::Cause::Ready, step),
             Event::ChildAccept(generation) => self.accepted(generation, step),
             Event::Census(generation, rows, queued) => self.counted(generation, &rows, queued, step),

@@ -9,6 +9,7 @@ mod adoption;
 mod backoff;
 mod census;
 mod children;
+mod commands;
 mod companions;
 mod departure;
 mod emergency;

@@ -201,6 +201,17 @@ impl Manager {
         }
     }
 
+    /// Ends what is left of a pool that nobody wants.
+    pub(super) fn expel(&mut self, id: PoolId, step: &mut Step<'_>) {
+        if self
+            .pools
+            .get(&id)
+            .is_some_and(|pool| pool.by_order || pool.closed)
+        {
+            self.close(id, leave::Cause::Stop, step);
+        }
+    }
+
     /// Closes a pool of which nothing is left but its name.
     pub(super) fn close_if_unused(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {

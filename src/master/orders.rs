@@ -133,7 +133,24 @@ impl Master {
 
     /// Does what somebody asked for over the control socket.
     pub(super) fn obey(&mut self, asker: u64, request: &Request) {
+        let rights = self.edge.rights(asker);
+        if !Master::is_for_owners(request, rights) {
+            let message = "permission denied: root and the daemon's own user may ask for that";
+            return self.edge.answer(asker, &Answer::refusal(message.to_owned()));
+        }
         let answer = match request {
+            Request::Restart { .. }
+            | Request::Detach { .. }
+            | Request::Disable { .. }
+            | Request::Enable { .. }
+            | Request::Resize { .. }
+            | Request::Take { .. }
+            | Request::Return { .. }
+            | Request::PoolAdd { .. }
+            | Request::PoolRemove { .. } => match self.command(asker, request) {
+                Some(answer) => answer,
+                None => return,
+            },
             Request::Ping {} => Answer::Pong {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -165,6 +165,7 @@ pub(crate) fn run_with(
         actions: Vec::new(),
         stopping,
         upgraded_for: None,
+        expulsions: super::commands::Expulsions::default(),
         waits_for_routers: false,
         upgrades_after_routers: false,
     };
@@ -297,6 +298,7 @@ pub(super) struct Master {
     waits_for_routers: bool,
     /// The new program takes over once the routers have finished.
     pub(super) upgrades_after_routers: bool,
+    pub(super) expulsions: super::commands::Expulsions,
     /// Who asked for the upgrade that is under way.
     pub(super) upgraded_for: Option<u64>,
 }
@@ -372,6 +374,7 @@ impl Master {
             self.edge.tend_spawner(clock::now());
             self.settle();
             self.finish_when_routers_have();
+            self.expel();
             self.feed_watchdog();
             self.publish_bulletin();
             if self
@@ -445,6 +448,7 @@ impl Master {
             bulletin,
             self.edge.reporters_deadline(),
             self.edge.routers_deadline(),
+            self.expulsions.deadline(),
             self.edge.spawner_deadline(),
             self.edge.upgrade_deadline(),
         ]

@@ -220,6 +220,9 @@ impl Edge {
             },
             None => Exit::Code(EXIT_SOFTWARE),
         };
+        let members = self.starting(token).and_then(|pid| self.preloaders.get(&pid));
+        let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
+        self.note_failure(&members, report);
         match self.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
             None => self.happened.push_back(Event::PreloaderGone(id, exit)),

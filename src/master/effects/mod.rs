@@ -46,6 +46,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+pub(super) use control::Rights;
 pub use failure::RunError;
 pub use pools::ApplyError;
 pub(super) use renewal::Extent;

@@ -105,6 +105,7 @@ impl RouterEdge {
             asked: BTreeMap::new(),
             last_asked: 0,
             last_errors: super::instances::LastErrors::default(),
+            leases: BTreeMap::new(),
         })
     }
 

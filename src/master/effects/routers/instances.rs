@@ -7,10 +7,11 @@ use crate::config::{Pool, ProcessManager};
 use crate::confine;
 use crate::control::protocol::StartError;
 use crate::logs::open_file;
-use crate::master::event::{Event, OrderId, Ordered, PoolId, WorkerId};
+use crate::master::event::{Event, GenerationId, OrderId, Ordered, PoolId, WorkerId};
 use crate::master::ledger::At;
 use crate::router::orders::{Instance, ToMaster, ToRouter};
 use crate::scout::look::{Found, Seen};
+use crate::spawn::report::Report;
 use crate::sys::identity;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -159,7 +160,7 @@ impl Edge {
         settings: Pool,
         found: Found,
         restarts: u32,
-    ) -> Result<(PoolId, crate::master::event::GenerationId), String> {
+    ) -> Result<(PoolId, GenerationId), String> {
         let group = confine::check(&settings).map_err(|error| error.to_string())?;
         let access = settings.access.as_ref().map(|access| open_file(&access.path));
         let access = access
@@ -187,6 +188,7 @@ impl Edge {
                 restarts,
                 settings,
                 found: found.clone(),
+                failure: None,
             };
             edge.applications.insert(found.root, application);
         }
@@ -242,6 +244,9 @@ impl Edge {
             return;
         };
         instance.at = At::Up(order, worker);
+        if let Some(application) = edge.applications.get_mut(&instance.application) {
+            application.failure = None;
+        }
         if instance.is_known {
             let up = Instance {
                 instance: number,
@@ -278,13 +283,15 @@ impl Edge {
         let message = if was_up || instance.is_stopping {
             ToRouter::Gone { instance: number }
         } else {
-            let error = error_id();
+            let known = edge.applications.get(&instance.application);
+            let failure = known.and_then(|application| application.failure.clone());
+            let (error, why) = failure.unwrap_or_else(|| (error_id(), why.to_owned()));
             log::error!(
                 "[pool {}] an instance of {} can't be started (error {error}): {why}",
                 edge.template.name,
                 instance.application.display()
             );
-            edge.last_errors.note(&instance.application, &error, why);
+            edge.last_errors.note(&instance.application, &error, &why);
             ToRouter::Failed {
                 instance: number,
                 error,
@@ -293,6 +300,17 @@ impl Edge {
         };
         if instance.is_known {
             edge.say(&message, Vec::new());
+        }
+    }
+
+    /// The preloader of generations could not be started.
+    pub(in crate::master::effects) fn note_failure(&mut self, ids: &[GenerationId], report: &Report) {
+        let failure = (report.id.to_string(), report.line());
+        for edge in self.routers.values_mut() {
+            let applications = edge.applications.values_mut();
+            for application in applications.filter(|application| ids.contains(&application.generation)) {
+                application.failure = Some(failure.clone());
+            }
         }
     }
 

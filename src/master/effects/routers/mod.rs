@@ -52,6 +52,8 @@ pub(super) struct RouterEdge {
     pub(super) asked: BTreeMap<u64, Asked>,
     last_asked: u64,
     last_errors: instances::LastErrors,
+    /// Leases, and the conversations that hold them.
+    leases: BTreeMap<u64, u64>,
 }
 
 #[derive(Debug)]
@@ -73,9 +75,49 @@ pub(super) struct ApplicationEdge {
     /// What it was made from.
     settings: Pool,
     found: Found,
+    /// Why its preloader could not be started: the report's id, and a line.
+    failure: Option<(String, String)>,
+}
+
+impl ApplicationEdge {
+    /// Whether it is this user's: whose files it is made of, or whom it runs as.
+    pub(super) fn is_owned_by(&self, uid: u32) -> bool {
+        let runs_as = self
+            .settings
+            .user
+            .as_deref()
+            .and_then(|user| user.parse::<u32>().ok());
+        uid != 0 && (self.found.owner.0 == uid || runs_as == Some(uid))
+    }
 }
 
 impl Edge {
+    /// The configuration in force.
+    pub(in crate::master) fn config(&self) -> &crate::config::Config {
+        &self.config
+    }
+
+    /// The pools of this name.
+    pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
+        let named = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| pool.name == name && pool.listener.is_some());
+        named.map(|(id, _)| *id).collect()
+    }
+
+    /// The time of a pool that was removed is over: its router ends now. Says which pools the core has of it.
+    pub(in crate::master) fn expel(&mut self, id: PoolId) -> Vec<PoolId> {
+        let Some(edge) = self.routers.get(&id) else {
+            return vec![id];
+        };
+        let of_applications = edge.applications.values().map(|application| application.pool);
+        let pools = of_applications.chain([id]).collect();
+        edge.router.kill();
+        self.dismiss_router(id, Duration::ZERO);
+        pools
+    }
+
     /// Takes up what a configuration says of a pool that may be one of applications.
     pub(super) fn set_router(&mut self, id: PoolId, wanted: &Pool, extent: Extent) {
         let Some(applications) = &wanted.applications else {
