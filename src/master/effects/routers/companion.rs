@@ -298,9 +298,11 @@ impl Edge {
                 edge.look_at(*number, &instance.application);
             }
         }
-        // What the router had asked may be lost, too: it asks again when it is told its settings.
+        // What the router had asked may be lost, too: it asks again when it is given a socket to a scout.
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let settings = ToRouter::Settings(Box::new(edge.template.clone()));
-        edge.say(&settings, Vec::new());
+        let sockets = vec![copy(&edge.sockets.router)?, copy(&edge.sockets.router)?];
+        edge.say(&settings, sockets);
         Ok(())
     }
 
@@ -395,7 +397,11 @@ impl Edge {
         };
         let look = process.messages.read(|line| {
             let (level, text) = parse_message(line);
-            log.write(level, &format!("[pool {name}] {text}"));
+            let text = match text.starts_with("[pool ") {
+                true => text,
+                false => format!("[pool {name}] {text}"),
+            };
+            log.write(level, &text);
         });
         if look == Look::Ended {
             self.sources.forget(&self.registry, process.messages.pipe());
