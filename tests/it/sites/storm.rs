@@ -1,0 +1,1 @@
+//! Many applications at random.
