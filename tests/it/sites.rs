@@ -73,7 +73,10 @@ impl Sites {
             "SCRIPT_NAME /$app",
             "PATH_INFO $rest",
         ];
-        let params: String = names.iter().map(|name| format!("fastcgi_param {name};\n")).collect();
+        let params: String = names
+            .iter()
+            .map(|name| format!("fastcgi_param {name};\n"))
+            .collect();
         format!(
             "location ~ ^/(?<app>[a-z0-9_-]+)(?<rest>/.*)?$ {{\n{params}fastcgi_param FORKYARD_APP_ROOT {apps}/$app;\n\
              fastcgi_param SCRIPT_FILENAME {apps}/$app/index.php;\nfastcgi_param DOCUMENT_ROOT {apps}/$app/public;\n\
@@ -197,7 +200,11 @@ fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let text = String::from_utf8_lossy(&answer).into_owned();
-    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or(0);
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     Ok((status, body.to_owned()))
 }
@@ -226,7 +233,11 @@ impl Load {
             })
         });
         let clients = clients.collect();
-        Load { stop, clients, answers }
+        Load {
+            stop,
+            clients,
+            answers,
+        }
     }
 
     /// How many answers there are so far.

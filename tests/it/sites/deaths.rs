@@ -11,7 +11,10 @@ fn php(sites: &Sites) {
 
 /// How many answers were not good.
 fn bad(answers: &[(u16, String)]) -> usize {
-    answers.iter().filter(|answer| **answer != (200, "fine".to_owned())).count()
+    answers
+        .iter()
+        .filter(|answer| **answer != (200, "fine".to_owned()))
+        .count()
 }
 
 #[test]
@@ -28,7 +31,13 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_instances() {
     load.wait_for(60);
     let answers = load.end();
     // What the router had in its hands is lost with it, and no more.
-    assert!(bad(&answers) <= 3, "{} of {}\n{}", bad(&answers), answers.len(), sites.daemon.log());
+    assert!(
+        bad(&answers) <= 3,
+        "{} of {}\n{}",
+        bad(&answers),
+        answers.len(),
+        sites.daemon.log()
+    );
     assert!(before.is_subset(&sites.instances()), "the instances go on");
     assert_eq!(sites.body("/app/"), "fine");
     sites.end();
@@ -68,7 +77,13 @@ fn an_instance_that_is_killed_takes_its_own_request_with_it_and_no_other() {
         load.wait_for(20);
     }
     let answers = load.end();
-    assert!(bad(&answers) <= killed, "{} of {}\n{}", bad(&answers), answers.len(), sites.daemon.log());
+    assert!(
+        bad(&answers) <= killed,
+        "{} of {}\n{}",
+        bad(&answers),
+        answers.len(),
+        sites.daemon.log()
+    );
     sites.end();
 }
 

@@ -2,12 +2,17 @@
 
 use super::{Load, Sites};
 use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
 /// Puts new code in the place of the old, whole, and asks for a restart.
 fn deploy(root: &Path, file: &str, code: &str) {
     let made = root.join(".new");
     fs::write(&made, code).expect("write");
+    let owner = fs::metadata(root).expect("owner");
+    if crate::support::is_root() {
+        chown(&made, Some(owner.uid()), Some(owner.gid())).expect("chown");
+    }
     fs::rename(made, root.join(file)).expect("rename");
     fs::write(root.join("tmp/restart.txt"), "").expect("touch");
 }

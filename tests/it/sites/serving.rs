@@ -9,7 +9,11 @@ use std::fs;
 fn applications_of_several_languages_and_users_share_a_socket() {
     let sites = Sites::start("max = 6");
     sites.php("shop", 0, "echo 'php ', posix_geteuid(), ' ', basename(__DIR__);");
-    sites.wsgi("blog", 1, "f'python {os.geteuid()} {os.path.basename(os.getcwd())}'");
+    sites.wsgi(
+        "blog",
+        1,
+        "f'python {os.geteuid()} {os.path.basename(os.getcwd())}'",
+    );
     sites.cgi("old", 1, "echo \"cgi $(id -u) $(basename $(pwd))\"");
     let own = nix::unistd::geteuid().as_raw();
     let user = |number: usize| if is_root() { USERS[number].1 } else { own };
@@ -64,14 +68,20 @@ fn an_application_that_is_taken_away_is_no_longer_there() {
         (answer.0 != 200).then_some(answer)
     });
     assert_eq!(status, 404);
-    until("its instances to end", || sites.instances().is_empty().then_some(()));
+    until("its instances to end", || {
+        sites.instances().is_empty().then_some(())
+    });
     sites.end();
 }
 
 #[test]
 fn what_cannot_be_started_is_said_with_a_name_for_the_error() {
     let sites = Sites::start("max = 4");
-    sites.add("broken", 0, &[("passenger_wsgi.py", "import nothing_of_that_name\n")]);
+    sites.add(
+        "broken",
+        0,
+        &[("passenger_wsgi.py", "import nothing_of_that_name\n")],
+    );
     let (status, body) = sites.get("/broken/");
     assert_eq!(status, 500, "{body}");
     let id = body.trim().rsplit(' ').next().expect("an id").to_owned();
