@@ -8,7 +8,7 @@ use crate::sys::process::{Side, forget_variables, fork_sibling, peak_memory_byte
 use crate::sys::{fd, signal, title};
 use crate::worker::{self, Kit, Request, Runtime, Seat};
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// `forkyard_preloader`.
 #[derive(Debug)]
@@ -51,6 +51,11 @@ impl Runtime for Foreign {
 }
 
 impl CPreloader {
+    /// In a worker: the socket over which it is asked what it is busy with.
+    pub(super) fn take_questions(&mut self) -> Option<OwnedFd> {
+        self.wanted.as_mut()?.seat.questions.take()
+    }
+
     /// In a worker: what it takes along. `None`: the log says why it can't.
     pub(super) fn seated(self) -> Option<(Kit, Seat)> {
         let wanted = self.wanted?;
