@@ -154,6 +154,10 @@ pub struct Pool {
     pub clear_env: bool,
     /// The workers' environment, in the order written; a value `$NAME` is already replaced.
     pub env: Vec<(String, String)>,
+    /// What an application of an application pool adds to that in its own file. It is set only in a process that has become
+    /// the application's user: before, a variable such as `LD_PRELOAD` would be followed with the master's rights.
+    #[serde(default)]
+    pub own_env: Vec<(String, String)>,
     /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the workers.

@@ -69,6 +69,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         chroot: all.chroot.clone(),
         confine: all.confine.clone(),
         env: all.env.clone(),
+        own_env: Vec::new(),
         rlimit_core: all.rlimit_core,
         process_priority: all.process_priority,
         application: all.application.clone(),

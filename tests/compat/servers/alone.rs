@@ -236,6 +236,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         chroot: None,
         clear_env: true,
         env: setup.env.clone(),
+        own_env: Vec::new(),
         rlimit_files: None,
         rlimit_core: None,
         process_priority: None,
