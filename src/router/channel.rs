@@ -28,6 +28,11 @@ pub enum ToRouter {
     Kept,
     /// The connection is shut down.
     Closed,
+    /// The answer is complete and the connection may have another request, as with [`ToRouter::Kept`], but the application
+    /// is still busy with this one. Ends in [`ToRouter::Done`].
+    Released,
+    /// The session of a released connection is over.
+    Done,
     /// The connection was not looked at: the worker leaves.
     NotBegun,
     /// The answer to [`ToWorker::Where`].
@@ -49,9 +54,11 @@ impl ToWorker {
 }
 
 impl ToRouter {
-    const ALL: [(u8, ToRouter); 7] = [
+    const ALL: [(u8, ToRouter); 9] = [
         (b'K', ToRouter::Kept),
         (b'C', ToRouter::Closed),
+        (b'R', ToRouter::Released),
+        (b'D', ToRouter::Done),
         (b'N', ToRouter::NotBegun),
         (b'!', ToRouter::Here),
         (b'o', ToRouter::WorkWanted),

@@ -20,3 +20,5 @@
 
 pub mod channel;
 pub mod orders;
+mod reading;
+mod request;
