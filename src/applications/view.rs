@@ -87,6 +87,21 @@ impl Book {
         }
     }
 
+    /// An application's settings. `None`: it is unknown.
+    pub fn options(&self, name: &str) -> Option<&super::Options> {
+        let app = self.names.get(name).and_then(|app| self.apps.get(app))?;
+        Some(&app.options)
+    }
+
+    /// The applications that have an instance, or somebody who waits for one.
+    pub fn names_with_instances(&self) -> impl Iterator<Item = Arc<str>> {
+        let live = self
+            .apps
+            .values()
+            .filter(|app| !app.instances.is_empty() || !app.waiters.is_empty());
+        live.map(|app| Arc::clone(&app.name))
+    }
+
     fn instance(&self, id: InstanceId) -> InstanceView {
         let one = &self.instances[&id];
         InstanceView {

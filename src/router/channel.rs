@@ -15,6 +15,8 @@ pub const HEAD_BYTES: usize = 9;
 pub enum ToWorker {
     /// Serve the connection that comes along. The bytes are what was read of it already.
     Serve,
+    /// As [`ToWorker::Serve`], and shut the connection down after its answer, whatever its client asked for.
+    ServeLast,
     /// Tell [`ToRouter::Here`] when all that was sent before is done.
     Where,
     /// Do out-of-band work; answered with [`ToRouter::Worked`].
@@ -46,8 +48,9 @@ pub enum ToRouter {
 }
 
 impl ToWorker {
-    const ALL: [(u8, ToWorker); 3] = [
+    const ALL: [(u8, ToWorker); 4] = [
         (b'S', ToWorker::Serve),
+        (b'L', ToWorker::ServeLast),
         (b'?', ToWorker::Where),
         (b'O', ToWorker::Work),
     ];

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 /// What the input meant.
 #[derive(Debug)]
-pub enum Step {
+pub(super) enum Step {
     /// More is needed.
     More,
     /// To be written to the client.
@@ -27,7 +27,7 @@ pub enum Step {
 
 /// Input that has been read.
 #[derive(Debug)]
-pub struct Reading {
+pub(super) struct Reading {
     responder: Responder,
     input: Vec<u8>,
     at: usize,
@@ -37,7 +37,7 @@ pub struct Reading {
 
 impl Reading {
     /// Begins with bytes that were read before.
-    pub fn new(limits: Limits, input: Vec<u8>) -> Reading {
+    pub(super) fn new(limits: Limits, input: Vec<u8>) -> Reading {
         let limits = Limits {
             params_bytes: limits.params_bytes.min(MOST_BYTES),
             ..limits
@@ -51,19 +51,19 @@ impl Reading {
     }
 
     /// Takes in what was read.
-    pub fn receive(&mut self, bytes: &[u8]) {
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.input.drain(..self.at);
         self.at = 0;
         self.input.extend_from_slice(bytes);
     }
 
     /// Nothing of a request is there.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.at == self.input.len() && self.responder.is_between_requests()
     }
 
     /// Understands the next thing.
-    pub fn step(&mut self, root_parameter: &[u8]) -> Step {
+    pub(super) fn step(&mut self, root_parameter: &[u8]) -> Step {
         loop {
             if self.is_known {
                 self.at += skip_padding(&mut self.responder, &self.input[self.at..]);
@@ -132,7 +132,7 @@ impl Reading {
 
 /// A request that the router answers itself: its body is read and dropped.
 #[derive(Debug)]
-pub struct Rest {
+pub(super) struct Rest {
     responder: Responder,
     /// What came behind the request.
     after: Vec<u8>,
@@ -141,7 +141,7 @@ pub struct Rest {
 
 impl Rest {
     /// Begins with what was read of the request.
-    pub fn new(limits: Limits, read: &[u8]) -> Rest {
+    pub(super) fn new(limits: Limits, read: &[u8]) -> Rest {
         let mut rest = Rest {
             responder: Responder::new(limits),
             after: Vec::new(),
@@ -152,17 +152,17 @@ impl Rest {
     }
 
     /// The whole request has come.
-    pub fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// What came behind it.
-    pub fn into_after(self) -> Vec<u8> {
+    pub(super) fn into_after(self) -> Vec<u8> {
         self.after
     }
 
     /// Takes in what was read.
-    pub fn receive(&mut self, mut bytes: &[u8]) {
+    pub(super) fn receive(&mut self, mut bytes: &[u8]) {
         while !self.ended {
             if self.responder.body_ended() {
                 bytes = &bytes[skip_padding(&mut self.responder, bytes)..];

@@ -17,7 +17,7 @@ const KEEP: u8 = 1;
 
 /// What a look at a connection's input came to.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Look<'w> {
+pub(super) enum Look<'w> {
     /// The request's parameters are not complete.
     Partial,
     /// They are.
@@ -29,7 +29,7 @@ pub enum Look<'w> {
 
 /// What the router has to know of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head<'w> {
+pub(super) struct Head<'w> {
     /// Its number.
     pub id: u16,
     /// The connection is to be kept after it.
@@ -40,7 +40,7 @@ pub struct Head<'w> {
 
 /// Looks at the beginning of a request. Of a parameter that comes twice the last one counts, as it does for the worker, so
 /// this needs all parameters.
-pub fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Look<'w> {
+pub(super) fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Look<'w> {
     let Some(begin) = Begin::parse(wire) else {
         return if could_begin(wire) {
             Look::Partial
@@ -74,7 +74,7 @@ pub fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Look<'w> {
 
 /// Looks at the beginning of a request that is larger than anybody wants to look at: if the pool's own parameter is
 /// there, it is taken to be the last of its name.
-pub fn look_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<Head<'w>> {
+pub(super) fn look_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<Head<'w>> {
     let begin = Begin::parse(wire)?;
     let (content, end) = gather(wire, begin.id);
     if end == End::Strange {
@@ -90,7 +90,7 @@ pub fn look_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<Head<'w>>
 }
 
 /// The application's root, of a request whose parameters are known by name.
-pub fn root_of<'p>(
+pub(super) fn root_of<'p>(
     param: impl Fn(&[u8]) -> Option<&'p [u8]>,
     root_parameter: &[u8],
 ) -> Option<Cow<'p, [u8]>> {

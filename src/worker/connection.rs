@@ -22,6 +22,8 @@ pub(super) struct Connection {
     pub(super) spoken: bool,
     /// A router has a copy of the socket.
     pub(super) shared: bool,
+    /// The request is its last, whatever the client asked for.
+    pub(super) last: bool,
     /// The client's address, once somebody has asked for it.
     peer: Option<Option<IpAddr>>,
 }
@@ -40,6 +42,7 @@ impl Connection {
             expires: Tick::ZERO,
             spoken: false,
             shared: false,
+            last: false,
             peer: None,
         }
     }
@@ -67,6 +70,7 @@ impl Connection {
         self.place = None;
         self.spoken = false;
         self.shared = false;
+        self.last = false;
         self.peer = None;
     }
 
@@ -76,6 +80,11 @@ impl Connection {
             self.peer = Some(peer_address(self.socket()).ok().flatten());
         }
         self.peer.flatten()
+    }
+
+    /// It is kept after the request.
+    pub(super) fn keeps(&self) -> bool {
+        self.responder.keep() && !self.last
     }
 
     /// Whether another process could go on with it: nothing of it is known here only.

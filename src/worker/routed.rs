@@ -41,6 +41,8 @@ pub(super) struct Channel {
     /// The session's.
     ticket: u64,
     session: Session,
+    /// The connection is to be closed after the answer.
+    is_last: bool,
     /// When memory was last measured; `None`: it isn't.
     measured: Option<Tick>,
 }
@@ -96,6 +98,7 @@ impl Service {
             fd: channel,
             ticket: 0,
             session: Session::Vacant,
+            is_last: false,
             measured: is_limited.then(clock::now),
         });
     }
@@ -118,10 +121,11 @@ impl Service {
             return Came::Other;
         };
         match word {
-            ToWorker::Serve => match received.descriptors.into_iter().next() {
+            ToWorker::Serve | ToWorker::ServeLast => match received.descriptors.into_iter().next() {
                 Some(socket) => {
                     (self.start, self.end) = (HEAD_BYTES, HEAD_BYTES + bytes.len());
                     (channel.ticket, channel.session) = (ticket, Session::Serving);
+                    channel.is_last = word == ToWorker::ServeLast;
                     return Came::Connection(socket);
                 }
                 // The process has no descriptor left for it.
@@ -138,6 +142,7 @@ impl Service {
         let (start, end) = (self.start, self.end);
         connection.shared = true;
         connection.spoken = true;
+        connection.last = self.channel.as_ref().is_some_and(|channel| channel.is_last);
         self.attach(connection);
         (self.start, self.end) = (start, end);
     }

@@ -525,7 +525,7 @@ impl Service {
         let Some(connection) = self.current.as_deref_mut() else {
             return Ok(());
         };
-        let keep = connection.responder.keep() && !self.client_gone;
+        let keep = connection.keeps() && !self.client_gone;
         connection.responder.finish();
         self.skip_body();
         if !keep {
