@@ -14,6 +14,7 @@ pub(super) enum Shown {
     Pool,
     Php,
     Cgi,
+    Fastcgi,
     Wrapped,
     /// What php-fpm has and forkyard has not.
     Absent,
@@ -59,6 +60,7 @@ fn text(shown: Shown) -> String {
         Shown::Pool => settings::render(Section::Pool),
         Shown::Php => settings::render(Section::Php),
         Shown::Cgi => settings::render_runtime(Section::Cgi),
+        Shown::Fastcgi => settings::render_runtime(Section::FastCgi),
         Shown::Wrapped => settings::render_runtime(Section::Wrapped),
         Shown::Absent => settings::render_absent(),
         Shown::Fpm => settings::render_fpm(),

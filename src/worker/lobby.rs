@@ -7,14 +7,16 @@ use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 const LISTENER: u64 = 0;
 const QUEUE: u64 = 1;
 const RETIRE: u64 = 2;
-pub(super) const FIRST_HELD: u64 = 3;
+const COMPANION: u64 = 3;
+pub(super) const FIRST_HELD: u64 = 4;
 
 /// Events taken at once.
 const EVENTS: usize = 32;
@@ -36,6 +38,8 @@ const FEW: usize = 4;
 pub(super) enum Work {
     /// A connection with, probably, a request on it.
     Connection(Box<Connection>),
+    /// The companion has to be looked after.
+    Companion,
     /// Finish: told so, or the master is gone.
     Retire,
     /// The worker can't go on.
@@ -47,7 +51,7 @@ pub(super) enum Work {
 pub(super) struct Lobby {
     slot: usize,
     /// Watched; kept open as long as the worker lives.
-    _retire: OwnedFd,
+    retire: OwnedFd,
     queue_out: OwnedFd,
     child_accept: OwnedFd,
     /// Work had been waiting the last time.
@@ -77,7 +81,7 @@ impl Lobby {
         epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
         Ok(Lobby {
             slot: slot as usize,
-            _retire: retire,
+            retire,
             queue_out,
             child_accept,
             eager: true,
@@ -89,8 +93,26 @@ impl Lobby {
         })
     }
 
-    /// Waits for work. The worker is idle from here until work is returned.
-    pub(super) fn next(&mut self, service: &mut Service) -> Work {
+    /// Watches what the runtime keeps beside the worker, too.
+    pub(super) fn accompany(&self, service: &Service, watch: BorrowedFd<'_>) -> nix::Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, COMPANION);
+        service.minder.epoll().add(watch, event)
+    }
+
+    /// Waits until `watch` is readable or `limit` is over; `true`: the worker has to finish.
+    pub(super) fn is_told_to_finish(&self, watch: BorrowedFd<'_>, limit: Option<Duration>) -> bool {
+        let mut both = [
+            PollFd::new(self.retire.as_fd(), PollFlags::POLLIN),
+            PollFd::new(watch, PollFlags::POLLIN),
+        ];
+        // Whatever the wait came to, the companion is looked after next.
+        let _ = poll(&mut both, limit.map_or(PollTimeout::NONE, poll_timeout));
+        both[0].any().unwrap_or(true)
+    }
+
+    /// Waits for work, or until `companion` has to be looked after in any case. The worker is idle from here until work is
+    /// returned.
+    pub(super) fn next(&mut self, service: &mut Service, companion: Option<Tick>) -> Work {
         let idle_since = clock::now();
         service.stamp().idle(idle_since);
         if self.must_retire(service) {
@@ -108,7 +130,7 @@ impl Lobby {
             }
         }
         loop {
-            let work = self.wait(service, idle_since);
+            let work = self.wait(service, idle_since, companion);
             if let Some(work) = work {
                 return work;
             }
@@ -119,9 +141,9 @@ impl Lobby {
         header::retire(service.board.header(), self.slot)
     }
 
-    fn wait(&mut self, service: &mut Service, idle_since: Tick) -> Option<Work> {
+    fn wait(&mut self, service: &mut Service, idle_since: Tick, companion: Option<Tick>) -> Option<Work> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        let timeout = self.timeout(service);
+        let timeout = timeout(service, companion);
         let count = match service.minder.epoll().wait(&mut events, timeout) {
             Ok(count) => count,
             Err(Errno::EINTR) => return None,
@@ -169,20 +191,12 @@ impl Lobby {
             .held
             .iter()
             .find_map(|place| service.minder.held().take(*place));
-        taken.map(|connection| {
+        if let Some(connection) = taken {
             self.take_up(service);
-            Work::Connection(connection)
-        })
-    }
-
-    fn timeout(&self, service: &Service) -> EpollTimeout {
-        match service.minder.held().next_expiry() {
-            None => EpollTimeout::NONE,
-            Some(expiry) => {
-                let millis = expiry.since(clock::now()).as_micros().div_ceil(1000);
-                EpollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(EpollTimeout::MAX)
-            }
+            return Some(Work::Connection(connection));
         }
+        // Work comes first: nobody else was woken for it.
+        (ready.companion || companion.is_some_and(|due| due <= now)).then_some(Work::Companion)
     }
 
     /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
@@ -320,6 +334,7 @@ struct Ready {
     listener: bool,
     queue: bool,
     retire: bool,
+    companion: bool,
     held: Vec<usize>,
 }
 
@@ -329,9 +344,28 @@ impl Ready {
             LISTENER => self.listener = true,
             QUEUE => self.queue = true,
             RETIRE => self.retire = true,
+            COMPANION => self.companion = true,
             held => self.held.push((held - FIRST_HELD) as usize),
         }
     }
+}
+
+/// How long to wait at most: until a held connection expires, or the companion is due.
+fn timeout(service: &Service, companion: Option<Tick>) -> EpollTimeout {
+    let expiry = service.minder.held().next_expiry();
+    match expiry.into_iter().chain(companion).min() {
+        None => EpollTimeout::NONE,
+        Some(due) => EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX),
+    }
+}
+
+fn poll_timeout(limit: Duration) -> PollTimeout {
+    PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
+}
+
+/// Whole milliseconds, rounded up.
+fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
 }
 
 /// How many workers of the generation are idle and how many busy, by their stages.

@@ -13,6 +13,8 @@ pub enum Section {
     Php,
     /// `[pool.NAME.application]` with `runtime = "cgi"`
     Cgi,
+    /// `[pool.NAME.application]` with `runtime = "fastcgi"`
+    FastCgi,
     /// `[pool.NAME.application]` with `runtime = "http"`
     Http,
     /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
@@ -25,7 +27,9 @@ impl Section {
         match self {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
-            Section::Php | Section::Cgi | Section::Http | Section::Wrapped => "[pool.NAME.application]",
+            Section::Php | Section::Cgi | Section::FastCgi | Section::Http | Section::Wrapped => {
+                "[pool.NAME.application]"
+            }
         }
     }
 

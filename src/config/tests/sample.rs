@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::*;
-use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
+use crate::config::draft::{
+    CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+};
 
 const SAMPLE: &str = include_str!("../../../conf/forkyard.toml");
 
@@ -122,7 +124,12 @@ fn every_key_is_in_the_sample() {
             }
         }
     }
-    let others = [CgiDraft::KEYS, HttpDraft::KEYS, WrappedDraft::KEYS];
+    let others = [
+        CgiDraft::KEYS,
+        FastCgiDraft::KEYS,
+        HttpDraft::KEYS,
+        WrappedDraft::KEYS,
+    ];
     let others = others.into_iter().flatten().map(|key| format!("pool.{key}"));
     assert_eq!(shown, all_keys().into_iter().chain(others).collect());
 }

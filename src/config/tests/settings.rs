@@ -1,7 +1,9 @@
 //! The table of keys against everything that knows keys, too.
 
 use super::*;
-use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
+use crate::config::draft::{
+    CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+};
 use crate::config::settings::{self, Section, of};
 use std::collections::BTreeSet;
 
@@ -34,6 +36,7 @@ fn what_is_read_is_what_is_in_the_table() {
     php.remove("application.runtime");
     assert_eq!(php, read(PhpDraft::KEYS));
     assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
+    assert_eq!(listed(Section::FastCgi, "application."), read(FastCgiDraft::KEYS));
     assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
     assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
 }

@@ -81,7 +81,7 @@ impl Edge {
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust | Application::Cgi(_) | Application::Http(_) => {
+            Application::Rust | Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) => {
                 self.fork_directly(worker, id, seat)
             }
         }
@@ -128,7 +128,8 @@ impl Edge {
     fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
-        let mut own = runtime::within_worker(&kit.settings.pool.application);
+        let mut own = runtime::within_worker(&kit.settings.pool);
+        let has_elder = self.has_elder(id);
         if own.is_none() && !self.handlers.contains_key(&name) {
             return Err(Error::new(
                 "fork",
@@ -146,11 +147,18 @@ impl Edge {
             Side::Child => {
                 signal::reset_in_child();
                 match own.as_mut().or_else(|| self.handlers.get_mut(&name)) {
-                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut())),
+                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut(), has_elder)),
                     None => exit_now(EXIT_SOFTWARE),
                 }
             }
         }
+    }
+
+    /// Whether the generation before it is still there.
+    fn has_elder(&self, id: GenerationId) -> bool {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let mut all = self.generations.iter();
+        all.any(|(other, generation)| *other < id && Some(generation.pool) == pool)
     }
 
     /// A worker exists.
@@ -205,7 +213,7 @@ impl Edge {
 }
 
 /// In the child: becomes what the pool says and serves. Says the exit code.
-fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
+fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -> i32 {
     let mut keep: Vec<RawFd> = kit.descriptors();
     keep.extend(seat.descriptors());
     keep.sort_unstable();
@@ -222,6 +230,7 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     let result = null().map_err(worker::SettleError::from).and_then(|null| {
         let messages = kit.messages.try_clone();
         Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
+        runtime.prepare(has_elder)?;
         worker::settle(&kit.settings)?;
         Ok(worker::settle_output(&seat, null.as_fd())?)
     });
