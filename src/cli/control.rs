@@ -34,10 +34,10 @@ pub(super) struct Daemon {
 }
 
 /// What came of an order: what to print, and how to exit.
-struct Outcome {
-    output: String,
-    errors: String,
-    code: u8,
+pub(super) struct Outcome {
+    pub(super) output: String,
+    pub(super) errors: String,
+    pub(super) code: u8,
 }
 
 /// Reloads and says what was done.
@@ -99,25 +99,34 @@ pub(super) fn status(daemon: &Daemon, json: bool) -> ExitCode {
     })
 }
 
-fn tell(outcome: Outcome) -> ExitCode {
+pub(super) fn tell(outcome: Outcome) -> ExitCode {
     print!("{}", outcome.output);
     eprint!("{}", outcome.errors);
     ExitCode::from(outcome.code)
 }
 
-fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, Outcome> {
-    let path = match &daemon.socket {
-        Some(path) => path.clone(),
-        None => named_in(daemon)?,
-    };
-    ask(&path, request).map_err(|error| Outcome {
+pub(super) fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, Outcome> {
+    ask(&socket(daemon)?, request).map_err(|error| lost(&error))
+}
+
+/// The daemon's control socket.
+pub(super) fn socket(daemon: &Daemon) -> Result<PathBuf, Outcome> {
+    match &daemon.socket {
+        Some(path) => Ok(path.clone()),
+        None => named_in(daemon),
+    }
+}
+
+/// What is said of a daemon that can't be asked.
+pub(super) fn lost(error: &AskError) -> Outcome {
+    Outcome {
         output: String::new(),
         code: match error {
             AskError::Connect(..) => EXIT_UNAVAILABLE,
             AskError::Lost(..) | AskError::Nonsense(..) => EXIT_SOFTWARE,
         },
         errors: format!("forkyard: {error}\n"),
-    })
+    }
 }
 
 /// The control socket that a configuration names.
@@ -137,7 +146,7 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, Outcome> {
     })
 }
 
-fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {
+pub(super) fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {
     let (message, errors) = match answer {
         Err(outcome) => return outcome,
         Ok(Answer::Error { message, errors }) => (message, errors),
@@ -152,7 +161,7 @@ fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {
     }
 }
 
-fn done(report: &Reloaded) -> String {
+pub(super) fn done(report: &Reloaded) -> String {
     let mut text = String::new();
     for cause in &report.replaced {
         let _ = writeln!(text, "replaced {}: {}", cause.pool, cause.reason);
@@ -169,7 +178,7 @@ fn done(report: &Reloaded) -> String {
     text
 }
 
-fn failures(report: &Reloaded) -> String {
+pub(super) fn failures(report: &Reloaded) -> String {
     let lines = report
         .failed
         .iter()

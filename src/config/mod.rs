@@ -38,6 +38,7 @@ pub use effects::{Host, load};
 pub use error::{Errors, Finding, Kind, Place, Severity};
 pub use model::*;
 pub use resolve::parse;
+pub use units::duration;
 pub use world::{UserIds, World};
 
 /// A valid configuration and what was noticed on the way.

@@ -313,6 +313,11 @@ pub enum ProcessManager {
         /// A worker is retired after it has been idle this long.
         process_idle_timeout: Duration,
     },
+    /// Those that were ordered, until they are dismissed: of an application pool.
+    Ordered {
+        /// Most workers, at least 1.
+        max_children: u32,
+    },
 }
 
 impl ProcessManager {
@@ -321,16 +326,18 @@ impl ProcessManager {
         match *self {
             ProcessManager::Static { max_children }
             | ProcessManager::Dynamic { max_children, .. }
-            | ProcessManager::Ondemand { max_children, .. } => max_children,
+            | ProcessManager::Ondemand { max_children, .. }
+            | ProcessManager::Ordered { max_children } => max_children,
         }
     }
 
-    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`.
+    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`; or `ordered`.
     pub fn name(&self) -> &'static str {
         match self {
             ProcessManager::Static { .. } => "static",
             ProcessManager::Dynamic { .. } => "dynamic",
             ProcessManager::Ondemand { .. } => "ondemand",
+            ProcessManager::Ordered { .. } => "ordered",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::config::draft::{
-    CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
 };
 
 const SAMPLE: &str = include_str!("../../../conf/forkyard.toml");
@@ -129,6 +129,7 @@ fn every_key_is_in_the_sample() {
         FastCgiDraft::KEYS,
         HttpDraft::KEYS,
         WrappedDraft::KEYS,
+        ApplicationsDraft::KEYS,
     ];
     let others = others.into_iter().flatten().map(|key| format!("pool.{key}"));
     assert_eq!(shown, all_keys().into_iter().chain(others).collect());

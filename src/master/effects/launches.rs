@@ -220,6 +220,9 @@ impl Edge {
             },
             None => Exit::Code(EXIT_SOFTWARE),
         };
+        let members = self.starting(token).and_then(|pid| self.preloaders.get(&pid));
+        let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
+        self.note_failure(&members, report);
         match self.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
             None => self.happened.push_back(Event::PreloaderGone(id, exit)),
@@ -239,7 +242,11 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
             };
             (Some(wrapped.root.clone()), language)
         }
-        Application::Php(_) | Application::Cgi(_) | Application::Http(_) | Application::Rust => {
+        Application::Php(_)
+        | Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Rust => {
             (pool.chdir.clone(), "php")
         }
     };

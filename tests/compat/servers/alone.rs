@@ -132,11 +132,13 @@ impl Alone {
             retire: theirs,
             output: None,
             questions: None,
+            channel: None,
         };
         match self.ask(
             &Command::Spawn {
                 worker,
                 slot,
+                is_routed: false,
                 generation: None,
             },
             &seat.descriptors(),
