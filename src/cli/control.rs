@@ -1,9 +1,10 @@
 //! `forkyard reload`, `forkyard upgrade` and `forkyard status`: orders for the running daemon.
 
+use super::status::{Use, table};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config;
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, Complaint, Reloaded, Request, Status};
+use crate::control::protocol::{Answer, Complaint, Reloaded, Request};
 use clap::Args;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -83,14 +84,14 @@ fn new_daemon(daemon: &Daemon) -> Outcome {
 }
 
 /// Says what there is.
-pub(super) fn status(daemon: &Daemon, json: bool) -> ExitCode {
+pub(super) fn status(daemon: &Daemon, json: bool, metrics: bool) -> ExitCode {
     tell(match answer(daemon, &Request::Status {}) {
         Ok(Answer::Status(status)) => Outcome {
-            output: if json {
+            output: match (json, metrics) {
                 // Serialising plain values to memory can't fail.
-                serde_json::to_string_pretty(&status).unwrap_or_default() + "\n"
-            } else {
-                table(&status)
+                (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
+                (false, true) => super::status::metrics(&status),
+                (false, false) => table(&status, &uses),
             },
             errors: String::new(),
             code: 0,
@@ -186,43 +187,25 @@ pub(super) fn failures(report: &Reloaded) -> String {
     lines.collect()
 }
 
-fn table(status: &Status) -> String {
-    let mut text = format!(
-        "forkyard {}, pid {}, {}\n",
-        status.version, status.pid, status.config
-    );
-    for pool in &status.pools {
-        let _ = writeln!(text, "\npool {} on {}", pool.name, pool.listen);
-        for generation in &pool.generations {
-            let preloader = generation
-                .preloader
-                .map_or_else(String::new, |pid| format!(", preloader {pid}"));
-            let _ = writeln!(
-                text,
-                "  generation {}, {}, {}, {} workers{preloader}",
-                generation.id,
-                generation.state,
-                generation.pm,
-                generation.workers.len()
-            );
-            for worker in &generation.workers {
-                let pid = worker.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-                let _ = writeln!(
-                    text,
-                    "    {pid:>8}  {:<28} {:>10.1} s  {:>10} requests  {}",
-                    worker.stage,
-                    worker.for_ms as f64 / 1000.0,
-                    worker.requests,
-                    printable(&worker.script)
-                );
-            }
-        }
-    }
-    text
+/// What the system says of a process, as far as whoever asks may know.
+fn uses(pid: i32) -> Use {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+    let memory = read("smaps_rollup").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+        Some(kib << 10)
+    });
+    // proc(5): fields 14 and 15, in hundredths of a second; the part after the command begins with field 3.
+    let cpu = read("stat").and_then(|text| {
+        let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        Some((ticks(11)? + ticks(12)?) as f64 / 100.0)
+    });
+    Use { memory, cpu }
 }
 
 /// A worker's own words, without what a terminal would obey.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()

@@ -6,6 +6,7 @@ pub mod fpm;
 mod import;
 mod settings;
 mod spawn;
+mod status;
 mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
@@ -132,6 +133,9 @@ enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
+        /// Applications' numbers for a monitoring system (OpenMetrics)
+        #[arg(long, conflicts_with = "json")]
+        metrics: bool,
     },
 }
 
@@ -144,7 +148,11 @@ pub fn main() -> ExitCode {
     match arguments.command {
         Command::Reload { daemon, all } => control::reload(&daemon, all),
         Command::Upgrade { daemon } => control::upgrade(&daemon),
-        Command::Status { daemon, json } => control::status(&daemon, json),
+        Command::Status {
+            daemon,
+            json,
+            metrics,
+        } => control::status(&daemon, json, metrics),
         Command::Restart(arguments) => applications::restart(&arguments),
         Command::Detach(arguments) => applications::detach(&arguments),
         Command::Disable(arguments) => applications::disable(&arguments),

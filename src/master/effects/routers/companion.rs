@@ -8,6 +8,7 @@ use crate::config::Pool;
 use crate::logs::{Log, parse_message};
 use crate::master::companions::Keeper;
 use crate::master::event::PoolId;
+use crate::router::Start;
 use crate::router::orders::{Instance, ToMaster, ToRouter};
 use crate::scout::look;
 use crate::sys::fd::{close_all_but, null, receive_with, replace_standard_streams, send_with, socket_pair};
@@ -211,7 +212,7 @@ impl Edge {
             Side::Child => {
                 signal::reset_in_child();
                 theirs.push(messages_in);
-                exit_now(be_companion(which, theirs, &template, &identity))
+                exit_now(be_companion(which, theirs, &template, identity))
             }
         };
         drop((theirs, messages_in));
@@ -298,9 +299,11 @@ impl Edge {
                 edge.look_at(*number, &instance.application);
             }
         }
-        // What the router had asked may be lost, too: it asks again when it is told its settings.
+        // What the router had asked may be lost, too: it asks again when it is given a socket to a scout.
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let settings = ToRouter::Settings(Box::new(edge.template.clone()));
-        edge.say(&settings, Vec::new());
+        let sockets = vec![copy(&edge.sockets.router)?, copy(&edge.sockets.router)?];
+        edge.say(&settings, sockets);
         Ok(())
     }
 
@@ -395,7 +398,11 @@ impl Edge {
         };
         let look = process.messages.read(|line| {
             let (level, text) = parse_message(line);
-            log.write(level, &format!("[pool {name}] {text}"));
+            let text = match text.starts_with("[pool ") {
+                true => text,
+                false => format!("[pool {name}] {text}"),
+            };
+            log.write(level, &text);
         });
         if look == Look::Ended {
             self.sources.forget(&self.registry, process.messages.pipe());
@@ -424,7 +431,7 @@ fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
 }
 
 /// In the child: becomes a router or a scout. Says the exit code.
-fn be_companion(which: Which, mut own: Vec<OwnedFd>, template: &Pool, identity: &Option<Identity>) -> i32 {
+fn be_companion(which: Which, mut own: Vec<OwnedFd>, template: &Pool, identity: Option<Identity>) -> i32 {
     let mut keep: Vec<RawFd> = own.iter().map(AsRawFd::as_raw_fd).collect();
     keep.sort_unstable();
     // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
@@ -433,36 +440,26 @@ fn be_companion(which: Which, mut own: Vec<OwnedFd>, template: &Pool, identity: 
     unsafe {
         close_all_but(&keep);
     }
-    title::set(&format!("{}: {which} {}", template.title, template.name));
+    let title = format!("{}: {which} {}", template.title, template.name);
     let Some(messages) = own.pop() else {
         return EXIT_SOFTWARE;
     };
-    Log::install().send_to_master(messages);
-    let ready = null().and_then(|null| replace_standard_streams(null.as_fd(), None));
-    if let Err(error) = ready {
-        log::error!("the {which} can't begin: {error}");
-        return EXIT_SOFTWARE;
-    }
-    match which {
-        Which::Router => {
-            let settled = identity
-                .as_ref()
-                .map_or(Ok(()), identity::become_user)
-                .and_then(|()| identity::give_up_new_privileges());
-            match (settled, own.pop()) {
-                (Ok(()), Some(channel)) => crate::router::run(channel),
-                (Err(error), _) => {
-                    log::error!("the router can't begin: {error}");
-                    EXIT_SOFTWARE
-                }
-                (Ok(()), None) => EXIT_SOFTWARE,
-            }
+    let streams = null().and_then(|null| replace_standard_streams(null.as_fd(), None));
+    match (which, own.pop(), own.pop(), &template.applications) {
+        (Which::Router, Some(master), None, _) if streams.is_ok() => crate::router::run(Start {
+            title,
+            master,
+            messages,
+            // Without root there is nobody else whom they could run as.
+            one_user: identity.is_none(),
+            identity,
+            descriptor_limit: None,
+        }),
+        (Which::Scout, Some(master), Some(router), Some(applications)) if streams.is_ok() => {
+            title::set(&title);
+            Log::install().send_to_master(messages);
+            crate::scout::run(router, master, applications, identity.as_ref())
         }
-        Which::Scout => match (own.pop(), own.pop(), &template.applications) {
-            (Some(master), Some(router), Some(applications)) => {
-                crate::scout::run(router, master, applications, identity.as_ref())
-            }
-            _ => EXIT_SOFTWARE,
-        },
+        _ => EXIT_SOFTWARE,
     }
 }
