@@ -181,6 +181,21 @@ draft! {
 }
 
 draft! {
+    /// `[pool.NAME.application]` with `runtime = "fastcgi"`.
+    FastCgiDraft {
+        keys {
+            start_command: Text = "application.start_command",
+            program: Text = "application.program",
+            arguments: Texts = "application.arguments",
+            root: Text = "application.root",
+            start_timeout: Time = "application.start_timeout",
+            abort_timeout: Time = "application.abort_timeout",
+        }
+        tables {}
+    }
+}
+
+draft! {
     /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`.
     WrappedDraft {
         keys {
@@ -239,6 +254,8 @@ pub(super) enum ApplicationDraft {
     Cgi(Box<CgiDraft>),
     /// An HTTP program.
     Http(Box<HttpDraft>),
+    /// A FastCGI program.
+    FastCgi(Box<FastCgiDraft>),
     /// An application that a wrapper loads.
     Wrapped(Interface, Box<WrappedDraft>),
     /// A handler of the embedding program; has no keys.

@@ -361,6 +361,8 @@ pub enum Application {
     Cgi(Cgi),
     /// A program that speaks HTTP and is there already.
     Http(Http),
+    /// A program that speaks FastCGI, one for each worker.
+    FastCgi(FastCgi),
     /// An application in another language, loaded by a wrapper that forks workers from itself.
     Wrapped(Wrapped),
     /// A Rust handler that the embedding program registered under the pool's name.
@@ -383,6 +385,33 @@ pub struct Cgi {
 pub struct Http {
     /// Where the program listens.
     pub address: Address,
+}
+
+/// Settings of a FastCGI program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastCgi {
+    /// What is executed.
+    pub command: StartCommand,
+    /// Where it works; `None`: where the worker does.
+    pub root: Option<PathBuf>,
+    /// How long it may take until it reads what it is sent.
+    pub start_timeout: Duration,
+    /// How long it may go on with a request whose client has left.
+    pub abort_timeout: Duration,
+}
+
+/// How a program is executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartCommand {
+    /// By `/bin/sh -c "exec ..."`.
+    Shell(String),
+    /// By itself.
+    Program {
+        /// Absolute path of the executable.
+        path: PathBuf,
+        /// Its arguments, without its name.
+        arguments: Vec<String>,
+    },
 }
 
 /// What a wrapper loads.

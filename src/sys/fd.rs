@@ -106,6 +106,15 @@ pub fn unread(pipe: BorrowedFd<'_>) -> usize {
     }
 }
 
+/// Bytes that were sent over a unix socket and that its other end has not read yet (SIOCOUTQ, unix(7)); `None` if that can't
+/// be told.
+pub fn unread_by_peer(socket: BorrowedFd<'_>) -> Option<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes one int to where the pointer leads, which lives for the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut count) };
+    usize::try_from(count).ok().filter(|_| result == 0)
+}
+
 /// What came in one message.
 #[derive(Debug, Default)]
 pub struct Received {

@@ -20,6 +20,7 @@ pub mod passed;
 pub mod pidfd;
 pub mod process;
 pub mod program;
+pub mod question;
 pub mod rights;
 pub mod shm;
 pub mod signal;

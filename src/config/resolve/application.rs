@@ -7,7 +7,7 @@ use super::pool::positive;
 use super::programs;
 use crate::config::World;
 use crate::config::draft::{
-    ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
+    ApplicationDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
 };
 use crate::config::error::Kind;
 use crate::config::known;
@@ -17,10 +17,11 @@ use crate::config::report::Report;
 use crate::config::units::{IniValue, Routing, Text};
 use crate::config::value::quoted;
 
-const RUNTIMES: &[&str] = &["php", "cgi", "http", "wsgi", "asgi", "rack", "rust"];
+const RUNTIMES: &[&str] = &["php", "cgi", "fastcgi", "http", "wsgi", "asgi", "rack", "rust"];
 /// Runtimes that have a name but can't be run yet.
-const LATER_RUNTIMES: &[&str] = &["node", "fastcgi"];
-const KINDS: &str = "it can be \"php\", \"cgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
+const LATER_RUNTIMES: &[&str] = &["node"];
+const KINDS: &str =
+    "it can be \"php\", \"cgi\", \"fastcgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
 pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_WARM_UP: u32 = 100;
@@ -48,6 +49,7 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
     match runtime.value.0.as_str() {
         "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report))),
         "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(leaves, report))),
+        "fastcgi" => ApplicationDraft::FastCgi(Box::new(FastCgiDraft::read(leaves, report))),
         "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(leaves, report))),
         "wsgi" => wrapped(Interface::Wsgi, leaves, report),
         "asgi" => wrapped(Interface::Asgi, leaves, report),
@@ -107,6 +109,9 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
             programs::wrapped(text, *interface, draft, world, report).map(Application::Wrapped)
         }
         ApplicationDraft::Http(draft) => programs::http(text, draft, world, report).map(Application::Http),
+        ApplicationDraft::FastCgi(draft) => {
+            programs::fastcgi(text, draft, world, report).map(Application::FastCgi)
+        }
         ApplicationDraft::Cgi(draft) => programs::cgi(text, draft, world, report).map(Application::Cgi),
         ApplicationDraft::Php(draft) => php(text, draft, world, report).map(Application::Php),
     }

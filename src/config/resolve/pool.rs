@@ -8,7 +8,8 @@ use super::{application, applications, confine, listen, manager};
 use crate::config::World;
 use crate::config::access::{AccessLog, DEFAULT_FORMAT, parse_format};
 use crate::config::draft::{
-    ApplicationDraft, ApplicationsDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
+    ApplicationDraft, ApplicationsDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText,
+    WrappedDraft,
 };
 use crate::config::error::{Kind, Place};
 use crate::config::known::Section;
@@ -39,6 +40,7 @@ pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &
     match application {
         ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
         ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
+        ApplicationDraft::FastCgi(_) => keys.extend(FastCgiDraft::KEYS),
         ApplicationDraft::Http(_) => keys.extend(HttpDraft::KEYS),
         ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
         // What runs is not known, so neither are its keys; one error is enough.

@@ -30,7 +30,10 @@ pub fn renewed(file: &str, text: &str) -> Option<String> {
             Some(format!("{before}{}", render_fpm()))
         }
         "docs/application-pool.md" => with_table(text, 0, &render_runtime(Section::Applications)),
-        "docs/runtimes.md" => with_table(text, 0, &render_runtime(Section::Cgi)),
+        "docs/runtimes.md" => {
+            let text = with_table(text, 0, &render_runtime(Section::Cgi))?;
+            with_table(&text, 1, &render_runtime(Section::FastCgi))
+        }
         _ => None,
     }
 }

@@ -13,6 +13,8 @@ pub enum Section {
     Php,
     /// `[pool.NAME.application]` with `runtime = "cgi"`
     Cgi,
+    /// `[pool.NAME.application]` with `runtime = "fastcgi"`
+    FastCgi,
     /// `[pool.NAME.application]` with `runtime = "http"`
     Http,
     /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
@@ -28,7 +30,9 @@ impl Section {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
             Section::Applications => "[pool.NAME.applications]",
-            Section::Php | Section::Cgi | Section::Http | Section::Wrapped => "[pool.NAME.application]",
+            Section::Php | Section::Cgi | Section::FastCgi | Section::Http | Section::Wrapped => {
+                "[pool.NAME.application]"
+            }
         }
     }
 

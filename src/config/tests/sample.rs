@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::config::draft::{
-    ApplicationsDraft, CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
 };
 
 const SAMPLE: &str = include_str!("../../../conf/forkyard.toml");
@@ -126,6 +126,7 @@ fn every_key_is_in_the_sample() {
     }
     let others = [
         CgiDraft::KEYS,
+        FastCgiDraft::KEYS,
         HttpDraft::KEYS,
         WrappedDraft::KEYS,
         ApplicationsDraft::KEYS,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::draft::{
-    ApplicationsDraft, CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
 };
 use crate::config::settings::{self, Section, of};
 use std::collections::BTreeSet;
@@ -36,6 +36,7 @@ fn what_is_read_is_what_is_in_the_table() {
     php.remove("application.runtime");
     assert_eq!(php, read(PhpDraft::KEYS));
     assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
+    assert_eq!(listed(Section::FastCgi, "application."), read(FastCgiDraft::KEYS));
     assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
     assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
     let applications = listed(Section::Applications, "applications.");

@@ -50,6 +50,7 @@ impl Edge {
         };
         generation.seat(slot, worker);
         let (retire_out, retire) = pipe(false)?;
+        let (questions, answers) = super::slow::questions(&generation.settings.pool)?.unzip();
         let (ours, channel) = match generation.settings.pool.pm {
             ProcessManager::Ordered { .. } => Some(socket_pair(SockType::SeqPacket)?).unzip(),
             ProcessManager::Static { .. }
@@ -69,6 +70,7 @@ impl Edge {
             start_time: std::cell::Cell::default(),
             unfinished: false,
             traceable: None,
+            questions,
             channel: ours,
         };
         let catch = generation.settings.pool.catch_workers_output;
@@ -84,11 +86,12 @@ impl Edge {
             slot,
             retire: retire_out,
             output,
+            questions: answers,
             channel,
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust | Application::Cgi(_) | Application::Http(_) => {
+            Application::Rust | Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) => {
                 self.fork_directly(worker, id, seat)
             }
         }
@@ -122,10 +125,12 @@ impl Edge {
                 nix::errno::Errno::ESRCH,
             ));
         };
+        let is_routed = seat.is_routed();
         let (slot, descriptors) = seat.take_apart();
         let command = Command::Spawn {
             worker: worker.0,
             slot,
+            is_routed,
             generation,
         };
         preloader.send(&command, descriptors);
@@ -135,7 +140,8 @@ impl Edge {
     fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
-        let mut own = runtime::within_worker(&kit.settings.pool.application);
+        let mut own = runtime::within_worker(&kit.settings.pool);
+        let has_elder = self.has_elder(id);
         if own.is_none() && !self.handlers.contains_key(&name) {
             return Err(Error::new(
                 "fork",
@@ -153,11 +159,18 @@ impl Edge {
             Side::Child => {
                 signal::reset_in_child();
                 match own.as_mut().or_else(|| self.handlers.get_mut(&name)) {
-                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut())),
+                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut(), has_elder)),
                     None => exit_now(EXIT_SOFTWARE),
                 }
             }
         }
+    }
+
+    /// Whether the generation before it is still there.
+    fn has_elder(&self, id: GenerationId) -> bool {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let mut all = self.generations.iter();
+        all.any(|(other, generation)| *other < id && Some(generation.pool) == pool)
     }
 
     /// A worker exists.
@@ -219,7 +232,7 @@ impl Edge {
 }
 
 /// In the child: becomes what the pool says and serves. Says the exit code.
-fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
+fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -> i32 {
     let mut keep: Vec<RawFd> = kit.descriptors();
     keep.extend(seat.descriptors());
     keep.sort_unstable();
@@ -236,6 +249,7 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     let result = null().map_err(worker::SettleError::from).and_then(|null| {
         let messages = kit.messages.try_clone();
         Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
+        runtime.prepare(has_elder)?;
         worker::settle(&kit.settings)?;
         Ok(worker::settle_output(&seat, null.as_fd())?)
     });

@@ -116,8 +116,9 @@ impl Edge {
         self.spawner.next_deadline()
     }
 
-    /// Time has passed for what is being started.
+    /// Time has passed for what is being started. After all else of a turn of the loop.
     pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
+        self.spawner.tidy();
         self.spawner.pass(now);
         self.drain_spawner();
     }
@@ -242,7 +243,11 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
             };
             (Some(wrapped.root.clone()), language)
         }
-        Application::Php(_) | Application::Cgi(_) | Application::Http(_) | Application::Rust => {
+        Application::Php(_)
+        | Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Rust => {
             (pool.chdir.clone(), "php")
         }
     };

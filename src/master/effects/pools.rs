@@ -341,7 +341,7 @@ impl Edge {
                 }
             }
             // Their programs are looked for when they are asked for.
-            Application::Cgi(_) | Application::Http(_) => {}
+            Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) => {}
             Application::Rust => {
                 if !self.handlers.contains_key(&pool.name) {
                     return Err(ApplyError::Handler(pool.name.clone()));
@@ -534,7 +534,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
             start_timeout: wrapped.start_timeout,
             idle_timeout: wrapped.preloader_idle_timeout,
         }),
-        Application::Cgi(_) | Application::Http(_) | Application::Rust => None,
+        Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
     Policy {
         pm: pool.pm,

@@ -131,7 +131,8 @@ impl Edge {
         if make.is_ailing {
             return Some(Reason::Trouble);
         }
-        if make.is_code_fixed {
+        let program = matches!(wanted.pool.application, Application::FastCgi(_));
+        if make.is_code_fixed || program {
             return Some(Reason::Code);
         }
         let is_as_it_was = match (self.origin(wanted), make.origin) {

@@ -131,12 +131,14 @@ impl Alone {
             slot,
             retire: theirs,
             output: None,
+            questions: None,
             channel: None,
         };
         match self.ask(
             &Command::Spawn {
                 worker,
                 slot,
+                is_routed: false,
                 generation: None,
             },
             &seat.descriptors(),
