@@ -27,8 +27,8 @@ pub(super) enum Outcome {
     ClientGone { silent: bool },
     /// The program does not take the request, by its own word.
     Refused(ProtocolStatus),
-    /// The connection ended before the answer did.
-    Lost,
+    /// The connection ended before the answer did. `is_unread`: the program had not read all that it was sent.
+    Lost { is_unread: bool },
     /// The program ended, and the connection was not accepted: another one can.
     Unaccepted,
     /// The program has not read anything in time.
@@ -115,10 +115,18 @@ impl Exchange {
     ) -> Outcome {
         let waiting = due.and_then(|_| unread_by_peer(connection));
         loop {
-            if self.recorded.fill(request, buffer).is_err() {
-                return Outcome::ClientGone { silent: false };
+            // What was read of the body but did not fit is not announced by anything: nothing of it may be left before waiting.
+            loop {
+                match self.recorded.fill(request, buffer) {
+                    Ok(has_got) => {
+                        self.recorded.send(connection);
+                        if !has_got || self.recorded.has_more() {
+                            break;
+                        }
+                    }
+                    Err(ClientGone) => return Outcome::ClientGone { silent: false },
+                }
             }
-            self.recorded.send(connection);
             let ready = match self.wait(request, connection, program, due) {
                 Ok(Some(ready)) => ready,
                 Ok(None) if due.take_if(|due| *due <= clock::now()).is_some() => {
@@ -140,7 +148,13 @@ impl Exchange {
             }
             if ready.connection || ready.process {
                 match receive(connection, buffer) {
-                    Ok(Progress::Done(0)) | Err(_) => return Outcome::Lost,
+                    Ok(Progress::Done(0)) => return Outcome::Lost { is_unread: false },
+                    // So the kernel tells (unix(7)).
+                    Err(error) => {
+                        return Outcome::Lost {
+                            is_unread: error.errno == Errno::ECONNRESET,
+                        };
+                    }
                     Ok(Progress::WouldBlock) if ready.process => return Outcome::Unaccepted,
                     Ok(Progress::WouldBlock) => {}
                     Ok(Progress::Done(count)) => {

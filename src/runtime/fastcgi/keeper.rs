@@ -236,15 +236,13 @@ impl Keeper {
         self.phase = self.phase.after(Cause::Ended);
     }
 
-    /// Looks whether the program has ended. `limit`: it is about to, and may take so long to be seen.
-    pub(super) fn look_for_end(&mut self, limit: Duration) {
-        if self
-            .program
-            .as_ref()
-            .is_some_and(|program| program.has_ended_within(limit))
-        {
-            self.tend();
+    /// Looks whether the program has ended. `limit`: it may be about to, and take so long to be seen.
+    pub(super) fn look_for_end(&mut self, limit: Duration) -> Option<Ended> {
+        let program = self.program.as_ref()?;
+        if !program.has_ended_within(limit) {
+            return None;
         }
+        self.tend()
     }
 
     fn begin(&mut self) {
@@ -291,8 +289,8 @@ impl Keeper {
     }
 
     /// Looks after a program that is up.
-    fn tend(&mut self) {
-        let Some(program) = &mut self.program else { return };
+    fn tend(&mut self) -> Option<Ended> {
+        let program = self.program.as_mut()?;
         let (means, complaints, attempt) = (&self.means, &mut self.complaints, &mut self.attempt);
         let mut log = |bytes: &[u8]| {
             if let Some(attempt) = attempt {
@@ -303,7 +301,7 @@ impl Keeper {
             }
         };
         program.read_output(&mut log);
-        let Some(ended) = program.reap() else { return };
+        let ended = program.reap()?;
         program.read_output(&mut log);
         let (pid, served) = (program.pid(), program.served);
         self.complaints.log_rest(NAME);
@@ -314,7 +312,8 @@ impl Keeper {
         if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
             self.phase = self.phase.after(Cause::Fell);
             let fall = Fall::Exited(told(ended), check(&self.means));
-            return self.failed(attempt, &fall);
+            self.failed(attempt, &fall);
+            return Some(ended);
         }
         self.phase = self.phase.after(Cause::Ended);
         let line = format!(
@@ -325,6 +324,7 @@ impl Keeper {
             Ended::Code(0) => log::info!("{line}"),
             Ended::Code(_) | Ended::Signal(..) => log::warn!("{line}"),
         }
+        Some(ended)
     }
 
     /// It could not be started: says why, and when it is tried again.
@@ -411,7 +411,9 @@ impl Companion for Keeper {
             Phase::Refusing if self.backoff.until().is_none_or(|until| until <= clock::now()) => self.begin(),
             Phase::Refusing => {}
             Phase::Starting | Phase::Trying => self.look(),
-            Phase::Up => self.tend(),
+            Phase::Up => {
+                self.tend();
+            }
         }
         self.watch_all();
     }

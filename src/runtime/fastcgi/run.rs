@@ -9,6 +9,7 @@ use crate::fastcgi::ProtocolStatus;
 use crate::runtime::complaints::Complaints;
 use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Kind, Plan};
+use crate::sys::process::Ended;
 use crate::sys::{Error, session};
 use crate::worker::{ClientGone, Companion, Request, Runtime};
 use std::ffi::{CString, OsString};
@@ -204,12 +205,18 @@ impl<'p, 'w> Passing<'p, 'w> {
             };
             let may_repeat = tries < TRIES
                 && match outcome {
-                    Outcome::Lost => is_kept && self.exchange.is_unheard(),
+                    // One that crashed after it had read the request has most likely done so on it.
+                    Outcome::Lost { is_unread } if is_kept && self.exchange.is_unheard() => {
+                        is_unread
+                            || matches!(
+                                self.keeper.look_for_end(END_PATIENCE),
+                                None | Some(Ended::Code(0))
+                            )
+                    }
                     Outcome::Refused(status) => status != ProtocolStatus::UnknownRole,
                     _ => false,
                 };
             if may_repeat && self.exchange.rewind() {
-                self.keeper.look_for_end(Duration::ZERO);
                 continue;
             }
             return self.conclude(outcome, connection);
@@ -234,7 +241,9 @@ impl<'p, 'w> Passing<'p, 'w> {
             );
             match outcome {
                 // The next program will find it.
-                Outcome::Unaccepted => self.keeper.look_for_end(Duration::ZERO),
+                Outcome::Unaccepted => {
+                    self.keeper.look_for_end(Duration::ZERO);
+                }
                 Outcome::Deaf => return Err(self.keeper.is_deaf()),
                 outcome => {
                     let (cpu, memory) = program.usage();
@@ -276,7 +285,7 @@ impl<'p, 'w> Passing<'p, 'w> {
                     "the application is overloaded",
                 )
             }
-            Outcome::Lost => {
+            Outcome::Lost { .. } => {
                 self.keeper.look_for_end(END_PATIENCE);
                 self.give_up("it closed the connection before the end of its answer")
             }
