@@ -64,7 +64,7 @@ impl Book {
             (None, patience) => {
                 if let Patience::Until(deadline) = patience {
                     self.timers
-                        .set_in(Timer::Waiter(ticket), step.now, deadline.since(step.now));
+                        .set(Timer::Waiter(ticket), step.now, deadline.since(step.now));
                 }
                 self.apps.entry(id).and_modify(|app| {
                     app.waiters.insert(ticket);
@@ -75,7 +75,7 @@ impl Book {
     }
 
     /// The application of this name, begun if it is not there; with these settings from now on.
-    fn merge(&mut self, name: Arc<str>, options: Options) -> AppId {
+    pub(super) fn merge(&mut self, name: Arc<str>, options: Options) -> AppId {
         if let Some(id) = self.names.get(&name).copied() {
             if let Some(app) = self.apps.get_mut(&id).filter(|app| app.options != options) {
                 app.options = options;
@@ -129,7 +129,7 @@ impl Book {
         }
     }
 
-    fn hold(&mut self, ticket: Ticket, app: AppId, consumer: Option<super::event::Consumer>) {
+    pub(super) fn hold(&mut self, ticket: Ticket, app: AppId, consumer: Option<super::event::Consumer>) {
         let held = Held {
             app,
             instance: None,
@@ -222,7 +222,7 @@ impl Book {
         if length(instance.running.len()) < app.options.at_once() {
             instance.running.insert(ticket);
             if let Some(most) = app.options.max_request_time {
-                self.timers.set_in(Timer::Session(ticket), step.now, most);
+                self.timers.set(Timer::Session(ticket), step.now, most);
             }
         } else {
             instance.queued.insert(ticket);
@@ -280,7 +280,7 @@ impl Book {
                 app.queued -= 1;
                 instance.running.insert(next);
                 if let Some(most) = app.options.max_request_time {
-                    self.timers.set_in(Timer::Session(next), step.now, most);
+                    self.timers.set(Timer::Session(next), step.now, most);
                 }
             }
         }

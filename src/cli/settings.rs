@@ -16,6 +16,7 @@ pub(super) enum Shown {
     Cgi,
     Fastcgi,
     Wrapped,
+    Applications,
     /// What php-fpm has and forkyard has not.
     Absent,
     /// php-fpm's directives in docs/forkyard-fpm.md.
@@ -61,6 +62,7 @@ fn text(shown: Shown) -> String {
         Shown::Php => settings::render(Section::Php),
         Shown::Cgi => settings::render_runtime(Section::Cgi),
         Shown::Fastcgi => settings::render_runtime(Section::FastCgi),
+        Shown::Applications => settings::render_runtime(Section::Applications),
         Shown::Wrapped => settings::render_runtime(Section::Wrapped),
         Shown::Absent => settings::render_absent(),
         Shown::Fpm => settings::render_fpm(),

@@ -154,6 +154,10 @@ pub struct Pool {
     pub clear_env: bool,
     /// The workers' environment, in the order written; a value `$NAME` is already replaced.
     pub env: Vec<(String, String)>,
+    /// What an application of an application pool adds to that in its own file. It is set only in a process that has become
+    /// the application's user: before, a variable such as `LD_PRELOAD` would be followed with the master's rights.
+    #[serde(default)]
+    pub own_env: Vec<(String, String)>,
     /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the workers.
@@ -184,6 +188,8 @@ pub struct Pool {
     pub access: Option<AccessLog>,
     /// What the workers run.
     pub application: Application,
+    /// `Some`: requests go to many applications; what is said of one is then what holds for each.
+    pub applications: Option<super::applications::Applications>,
 }
 
 /// What is closed to a pool's processes beyond the rights of their user. By default nothing.
@@ -307,6 +313,11 @@ pub enum ProcessManager {
         /// A worker is retired after it has been idle this long.
         process_idle_timeout: Duration,
     },
+    /// Those that were ordered, until they are dismissed: of an application pool.
+    Ordered {
+        /// Most workers, at least 1.
+        max_children: u32,
+    },
 }
 
 impl ProcessManager {
@@ -315,16 +326,18 @@ impl ProcessManager {
         match *self {
             ProcessManager::Static { max_children }
             | ProcessManager::Dynamic { max_children, .. }
-            | ProcessManager::Ondemand { max_children, .. } => max_children,
+            | ProcessManager::Ondemand { max_children, .. }
+            | ProcessManager::Ordered { max_children } => max_children,
         }
     }
 
-    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`.
+    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`; or `ordered`.
     pub fn name(&self) -> &'static str {
         match self {
             ProcessManager::Static { .. } => "static",
             ProcessManager::Dynamic { .. } => "dynamic",
             ProcessManager::Ondemand { .. } => "ondemand",
+            ProcessManager::Ordered { .. } => "ordered",
         }
     }
 }

@@ -101,6 +101,7 @@ pub fn common(pool: &Pool) -> Pool {
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), variable(pool, name)?.to_owned())))
             .collect(),
+        own_env: Vec::new(),
         rlimit_files,
         rlimit_core,
         process_priority,
@@ -115,6 +116,7 @@ pub fn common(pool: &Pool) -> Pool {
         decorate_workers_output: false,
         reload,
         access: None,
+        applications: None,
         application: match &pool.application {
             Application::Php(php) => Application::Php(common_php(php)),
             other => other.clone(),

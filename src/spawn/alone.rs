@@ -93,7 +93,7 @@ impl Attempt {
         let failure = self.explain(fall);
         let _ = self.journey.fail(failure.step, now);
         let exit = match fall {
-            Fall::Exited(ended, _) => Some(ended.describe()),
+            Fall::Exited(ended, _) => Some(*ended),
             _ => None,
         };
         Report {

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::held;
+use super::routed;
 use super::service::Service;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
@@ -40,6 +41,8 @@ pub(super) enum Work {
     Connection(Box<Connection>),
     /// The companion has to be looked after.
     Companion,
+    /// The same, from a router; it is the current one already.
+    Attached,
     /// Finish: told so, or the master is gone.
     Retire,
     /// The worker can't go on.
@@ -76,8 +79,13 @@ impl Lobby {
     ) -> nix::Result<Lobby> {
         let exclusive = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
         let epoll = service.minder.epoll();
-        epoll.add(&service.listener, EpollEvent::new(exclusive, LISTENER))?;
-        epoll.add(&queue_out, EpollEvent::new(exclusive, QUEUE))?;
+        match routed::watched(service) {
+            Some(channel) => epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?,
+            None => {
+                epoll.add(&service.listener, EpollEvent::new(exclusive, LISTENER))?;
+                epoll.add(&queue_out, EpollEvent::new(exclusive, QUEUE))?;
+            }
+        }
         epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
         Ok(Lobby {
             slot: slot as usize,
@@ -120,6 +128,9 @@ impl Lobby {
         }
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
+        }
+        if service.channel.is_some() {
+            return self.next_routed(service);
         }
         let holds = service.minder.held().idle() > 0;
         if self.eager && !holds && idle_since.since(self.looked) < LOOK_INTERVAL {
@@ -199,6 +210,16 @@ impl Lobby {
         (ready.companion || companion.is_some_and(|due| due <= now)).then_some(Work::Companion)
     }
 
+    /// Waits until the router has sent something; `true`: the worker is to retire.
+    pub(super) fn wait_for_router(&mut self, service: &Service) -> nix::Result<bool> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match service.minder.epoll().wait(&mut events, EpollTimeout::NONE) {
+            Err(Errno::EINTR) => 0,
+            other => other?,
+        };
+        Ok(events[..count].iter().any(|event| event.data() == RETIRE))
+    }
+
     /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
     fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
         let accepted = socket::accept(service.listener.as_fd());
@@ -246,7 +267,7 @@ impl Lobby {
         }
     }
 
-    fn tell_first(&mut self) {
+    pub(super) fn tell_first(&mut self) {
         if !self.told_first {
             self.told_first = true;
             self.tell(1 << 31);
@@ -323,6 +344,9 @@ impl Lobby {
 
     /// Sends every held connection to the siblings; for a worker that is about to leave.
     pub(super) fn hand_over_all(&self, service: &mut Service) {
+        if service.channel.is_some() {
+            return service.hand_back_all();
+        }
         let places = service.minder.held().idle_places();
         service.minder.send_away(&places);
     }

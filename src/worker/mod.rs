@@ -16,6 +16,7 @@ mod lobby;
 mod minder;
 mod relay;
 mod request;
+mod routed;
 mod run;
 mod service;
 mod settle;

@@ -104,7 +104,10 @@ impl Worker {
             let recorder = Recorder::new(access, name, settings.log_limit, shelf, board.header());
             Box::new(recorder)
         });
-        let service = Service::new(kit.settings, kit.listener, board, slot, minder, recorder);
+        let mut service = Service::new(kit.settings, kit.listener, board, slot, minder, recorder);
+        if let Some(channel) = seat.channel {
+            service.route(channel);
+        }
         service
             .stamp()
             .begin(std::process::id() as i32, clock::epoch_seconds(), clock::now());
@@ -196,6 +199,11 @@ impl Worker {
                     Err(none) => self.leave(Err(none)),
                 }
             }
+            Work::Attached if self.service.has_input() => Place::Connection,
+            Work::Attached => match self.service.fill(FIRST_BYTE_PATIENCE) {
+                Ok(()) => Place::Connection,
+                Err(none) => self.leave(Err(none)),
+            },
             Work::Retire => self.end(0),
             Work::Failed(failure) => {
                 log::error!("worker can't go on: {failure}");
@@ -240,7 +248,8 @@ impl Worker {
         if self.caught {
             self.end_output();
         }
-        if !self.service.has_input() || self.is_worn_out() {
+        let is_routed = self.service.channel.is_some();
+        if is_routed || !self.service.has_input() || self.is_worn_out() {
             return self.leave(Ok(()));
         }
         // The next one was sent along with it: work that was taken up now.
@@ -250,13 +259,16 @@ impl Worker {
 
     /// Keeps or closes the current connection.
     fn leave(&mut self, outcome: Result<(), NoRequest>) -> Place {
-        match outcome {
-            Ok(()) | Err(NoRequest::Silent) => self.keep(),
-            Err(NoRequest::Closed) => self.close(),
-            Err(NoRequest::Failed(why)) => {
-                log::warn!("a connection was closed: {why}");
-                self.close();
-            }
+        let may_go_on = matches!(outcome, Ok(()) | Err(NoRequest::Silent));
+        if let Err(NoRequest::Failed(why)) = outcome {
+            log::warn!("a connection was closed: {why}");
+        }
+        if self.service.channel.is_some() {
+            self.service.give_back(may_go_on);
+        } else if may_go_on {
+            self.keep();
+        } else {
+            self.close();
         }
         if self.is_worn_out() {
             return self.end(0);
@@ -294,6 +306,9 @@ impl Worker {
 impl Service {
     /// Holds the current connection until its next request comes, for as long as it may be idle.
     pub(super) fn hold_current(&mut self) {
+        if self.channel.is_some() {
+            return self.release();
+        }
         if let Some(connection) = self.detach() {
             self.hold(connection, clock::now());
             self.minder.attend_if_serving();

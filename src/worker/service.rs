@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::kit::Settings;
 use super::minder::Minder;
 use super::request::ClientGone;
+use super::routed::Channel;
 use super::time_up;
 use super::transfer::{drain_input, send_pieces};
 use crate::fastcgi::{Input, MAX_CONTENT, Output, Params, ProtocolStatus, RecordType, Violation, header};
@@ -58,9 +59,9 @@ pub(super) struct Service {
     pub(super) board: Reader,
     pub(super) minder: Minder,
     slot: Slot,
-    input: Box<[u8]>,
-    start: usize,
-    end: usize,
+    pub(super) input: Box<[u8]>,
+    pub(super) start: usize,
+    pub(super) end: usize,
     output: Output,
     /// The connection whose request is being served; gone once it was closed or kept.
     current: Option<Box<Connection>>,
@@ -88,6 +89,8 @@ pub(super) struct Service {
     pub(super) app_status: u32,
     /// The request that the answer at the end of its time was made for.
     last_word_for: u16,
+    /// Where a router gives the worker its connections.
+    pub(super) channel: Option<Channel>,
 }
 
 impl Service {
@@ -123,6 +126,7 @@ impl Service {
             recorder,
             app_status: 0,
             last_word_for: 0,
+            channel: None,
         }
     }
 
@@ -521,7 +525,7 @@ impl Service {
         let Some(connection) = self.current.as_deref_mut() else {
             return Ok(());
         };
-        let keep = connection.responder.keep() && !self.client_gone;
+        let keep = connection.keeps() && !self.client_gone;
         connection.responder.finish();
         self.skip_body();
         if !keep {
@@ -531,7 +535,7 @@ impl Service {
     }
 
     /// Skips what was read of the body and not wanted.
-    fn skip_body(&mut self) {
+    pub(super) fn skip_body(&mut self) {
         self.body = (0, 0);
         while self.has_input() && self.current().is_some_and(|c| !c.responder.is_between_requests()) {
             if !self.look_at_body() {

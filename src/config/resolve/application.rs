@@ -14,7 +14,7 @@ use crate::config::known;
 use crate::config::leaves::{Entry, Field, Leaves};
 use crate::config::model::{Application, Interface, Php, Preloading, RequestSettings};
 use crate::config::report::Report;
-use crate::config::units::{IniValue, Text};
+use crate::config::units::{IniValue, Routing, Text};
 use crate::config::value::quoted;
 
 const RUNTIMES: &[&str] = &["php", "cgi", "fastcgi", "http", "wsgi", "asgi", "rack", "rust"];
@@ -28,10 +28,16 @@ const DEFAULT_WARM_UP: u32 = 100;
 /// As many as a preloader names in one answer.
 const MOST_WARM_UP: i64 = 1000;
 const DEFAULT_WARM_UP_TIME: Duration = Duration::from_secs(5);
+/// Of the PHP applications of a pool of many, which may have none.
+const DEFAULT_VERSION: &str = "8.2";
 const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
 
 /// Reads `[pool.NAME.application]`, whose keys depend on its runtime.
 pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    let is_routed = (draft.routing.written()).is_some_and(|written| written.value == Routing::Application);
+    if is_routed {
+        return for_each(draft, leaves, report);
+    }
     let Some(runtime) = draft.runtime.written() else {
         let nothing = draft.runtime.is_absent() && !leaves.contains("application");
         return if nothing {
@@ -63,6 +69,20 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
             ApplicationDraft::Wrong
         }
     }
+}
+
+/// What holds for each PHP application of a pool of many. What runs is said by each application's own files.
+fn for_each(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    if let Some(runtime) = draft.runtime.written().filter(|runtime| runtime.value.0 != "php") {
+        let problem = "with routing = \"application\" each application says itself what it is";
+        report.rule(
+            runtime,
+            problem,
+            "leave it out, or write \"php\" for what holds for PHP applications",
+        );
+        return ApplicationDraft::Wrong;
+    }
+    ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report)))
 }
 
 fn wrapped(interface: Interface, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
@@ -98,7 +118,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
 }
 
 fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Php> {
-    if draft.version.is_absent() {
+    if draft.version.is_absent() && !text.is_routed() {
         let place = text
             .draft
             .runtime
@@ -145,7 +165,10 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
             .unwrap_or(DEFAULT_WARM_UP),
         warm_up_time: positive(&draft.warm_up_time, DEFAULT_WARM_UP_TIME, report),
         preloading: (draft.preloader.written()).map_or(Preloading::Own, |written| written.value.0.clone()),
-        version: version?,
+        version: version.or_else(|| {
+            let is_left_out = text.is_routed() && draft.version.is_absent();
+            is_left_out.then(|| DEFAULT_VERSION.to_owned())
+        })?,
     })
 }
 

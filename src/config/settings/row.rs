@@ -19,6 +19,8 @@ pub enum Section {
     Http,
     /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
     Wrapped,
+    /// `[pool.NAME.applications]`
+    Applications,
 }
 
 impl Section {
@@ -27,6 +29,7 @@ impl Section {
         match self {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
+            Section::Applications => "[pool.NAME.applications]",
             Section::Php | Section::Cgi | Section::FastCgi | Section::Http | Section::Wrapped => {
                 "[pool.NAME.application]"
             }
@@ -35,7 +38,7 @@ impl Section {
 
     /// Is it that of one runtime?
     pub fn is_application(self) -> bool {
-        !matches!(self, Section::Global | Section::Pool)
+        !matches!(self, Section::Global | Section::Pool | Section::Applications)
     }
 }
 

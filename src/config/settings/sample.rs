@@ -72,6 +72,11 @@ pub fn toml() -> String {
         ));
         keys(*section, &mut text);
     }
+    text.push_str(
+        "\n\n# A pool of many applications. See docs/application-pool.md.\n#[pool.sites]\n\
+         #listen = \"/run/forkyard-$pool.sock\"\n#routing = \"application\"\n\n#[pool.sites.applications]\n",
+    );
+    keys(Section::Applications, &mut text);
     text
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::config::draft::{
-    CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
 };
 
 const SAMPLE: &str = include_str!("../../../conf/forkyard.toml");
@@ -69,6 +69,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         chroot: all.chroot.clone(),
         confine: all.confine.clone(),
         env: all.env.clone(),
+        own_env: Vec::new(),
         rlimit_core: all.rlimit_core,
         process_priority: all.process_priority,
         application: all.application.clone(),
@@ -128,6 +129,7 @@ fn every_key_is_in_the_sample() {
         FastCgiDraft::KEYS,
         HttpDraft::KEYS,
         WrappedDraft::KEYS,
+        ApplicationsDraft::KEYS,
     ];
     let others = others.into_iter().flatten().map(|key| format!("pool.{key}"));
     assert_eq!(shown, all_keys().into_iter().chain(others).collect());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::draft::{
-    CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
 };
 use crate::config::settings::{self, Section, of};
 use std::collections::BTreeSet;
@@ -39,6 +39,8 @@ fn what_is_read_is_what_is_in_the_table() {
     assert_eq!(listed(Section::FastCgi, "application."), read(FastCgiDraft::KEYS));
     assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
     assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
+    let applications = listed(Section::Applications, "applications.");
+    assert_eq!(applications, read(ApplicationsDraft::KEYS));
 }
 
 #[test]
@@ -74,6 +76,12 @@ fn with(setting: &settings::Setting, value: &str) -> String {
             ""
         }
     };
+    if setting.section == Section::Applications {
+        return format!(
+            "[pool.www]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n[pool.www.applications]\n\
+             directories = [\"/srv/www\"]\n{line}"
+        );
+    }
     // The manager for which the key is meant.
     let (pm, spare) = match setting.key {
         "process_idle_timeout" => ("ondemand", ""),

@@ -18,6 +18,8 @@ pub(in crate::master) enum Extent {
     Changed,
     /// Every pool.
     All,
+    /// Pools whose settings changed; nothing else is looked at.
+    Settings,
 }
 
 /// Why a pool is replaced.
@@ -119,6 +121,9 @@ impl Edge {
         }
         if !is_alike(now, wanted) {
             return Some(Reason::Settings);
+        }
+        if extent == Extent::Settings {
+            return None;
         }
         if extent == Extent::All || wanted.pool.reload == ReloadWhen::Always {
             return Some(Reason::Always);
