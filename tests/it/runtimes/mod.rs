@@ -1,6 +1,9 @@
 //! Every runtime, with applications that were written without forkyard in mind.
 
 mod cgi;
+mod fastcgi;
+mod fastcgi_faults;
+mod fastcgi_programs;
 mod git;
 mod http;
 mod python;
