@@ -44,7 +44,7 @@ impl Book {
             held.instance = Some(id);
         }
         if let Some(most) = most {
-            self.timers.set_in(Timer::Session(session), step.now, most);
+            self.timers.set(Timer::Session(session), step.now, most);
         }
         self.next_instance = self.next_instance.max(id.0.saturating_add(1));
         self.touched.insert(app);

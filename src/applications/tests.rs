@@ -2,6 +2,7 @@
 
 mod adoption;
 mod lending;
+mod more;
 mod places;
 mod restarts;
 

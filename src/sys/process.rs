@@ -40,6 +40,25 @@ pub unsafe fn fork() -> Result<Side> {
     }
 }
 
+/// Forks a process that does one thing and ends with the exit code of that; says its pid. Of the descriptors from 3 up it
+/// has those in `keep`, and every signal does what it does by default.
+///
+/// This process has one thread.
+pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
+    let mut keep = keep.to_vec();
+    keep.sort_unstable();
+    // SAFETY: there is one thread; the child leaves by _exit, so what owned the descriptors is not used or dropped.
+    match unsafe { fork() }? {
+        Side::Parent(pid) => Ok(pid),
+        Side::Child => {
+            signal::reset_in_child();
+            // SAFETY: as above.
+            unsafe { super::fd::close_all_but(&keep) };
+            exit_now(child())
+        }
+    }
+}
+
 /// Forks a sibling: a child of this process' own parent, which reaps it (clone(2), CLONE_PARENT). Falls back to a
 /// double fork, which ends at the nearest child subreaper, where the kernel refuses.
 ///

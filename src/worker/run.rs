@@ -2,6 +2,7 @@
 
 use super::Runtime;
 use super::access::Recorder;
+use super::companion::{Companion, Standing, stand_by};
 use super::kit::{Kit, Seat};
 use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
@@ -27,10 +28,14 @@ const FIRST_BYTE_PATIENCE: Duration = Duration::from_millis(1);
 pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     match Worker::begin(kit, seat) {
         Ok(mut worker) => {
-            while worker.advance() {
+            worker.accompany(runtime.companion());
+            while worker.advance_with(runtime.companion()) {
                 let mut request = worker.request();
                 runtime.answer(&mut request);
                 request.release();
+            }
+            if let Some(companion) = runtime.companion() {
+                companion.leave();
             }
             worker.exit_code()
         }
@@ -118,11 +123,28 @@ impl Worker {
         })
     }
 
+    /// Watches what the runtime keeps beside the worker.
+    fn accompany(&mut self, companion: Option<&mut dyn Companion>) {
+        let Some(companion) = companion else { return };
+        if let Err(errno) = self.lobby.accompany(&self.service, companion.watch()) {
+            log::error!("worker can't go on: epoll_ctl: {errno}");
+            self.place = Place::Ended(EXIT_SOFTWARE);
+        }
+    }
+
     /// Ends the request before, if there is one, and waits for the next. False: the process has to end.
     pub fn advance(&mut self) -> bool {
+        self.advance_with(None)
+    }
+
+    /// The same, looking after what the runtime keeps beside the worker meanwhile.
+    fn advance_with(&mut self, mut companion: Option<&mut dyn Companion>) -> bool {
         loop {
             self.place = match self.place {
-                Place::Lobby => self.wait(),
+                Place::Lobby => match &mut companion {
+                    None => self.wait(None),
+                    Some(companion) => self.wait_with(*companion),
+                },
                 Place::Connection => match self.begin_request() {
                     Ok(()) => {
                         self.place = Place::Request;
@@ -150,9 +172,23 @@ impl Worker {
         }
     }
 
-    /// Waits for a connection on which something comes.
-    fn wait(&mut self) -> Place {
-        match self.lobby.next(&mut self.service) {
+    fn wait_with(&mut self, companion: &mut dyn Companion) -> Place {
+        match stand_by(companion, &self.lobby, &mut self.service) {
+            Ok(()) => {}
+            Err(Standing::Lost) => return self.end(EXIT_SOFTWARE),
+            Err(Standing::Ready | Standing::Pending) => return self.end(0),
+        }
+        let place = self.wait(companion.deadline());
+        if place == Place::Lobby {
+            companion.attend();
+        }
+        place
+    }
+
+    /// Waits for a connection on which something comes, or until the companion has to be looked after.
+    fn wait(&mut self, companion: Option<Tick>) -> Place {
+        match self.lobby.next(&mut self.service, companion) {
+            Work::Companion => Place::Lobby,
             Work::Connection(connection) => {
                 self.service.attach(connection);
                 self.lobby.part_with_few(&mut self.service);

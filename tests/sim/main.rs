@@ -52,6 +52,8 @@
 mod checks;
 mod edge;
 mod kernel;
+mod ordered;
+#[path = "../random/mod.rs"]
 mod random;
 mod scenario;
 mod succession;
