@@ -3,7 +3,8 @@
 use super::look::{Found, Kind, Settings};
 use super::signs::OWN_FILE;
 use crate::config::{
-    Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, StartCommand, Wrapped, site,
+    Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, StartCommand, Wrapped,
+    site,
 };
 use crate::spawn::user::{self, Database, UserEntry, Wishes};
 use std::path::{Component, Path, PathBuf};

@@ -1,8 +1,8 @@
 use super::*;
 use crate::applications::Options;
 use crate::config::{self, Confine};
-use std::num::NonZeroU32;
 use crate::scout::look::Settings as Own;
+use std::num::NonZeroU32;
 
 /// root, a web server's user, two sites' users, one whose group is root's.
 struct Users;
@@ -242,7 +242,10 @@ fn cgi_programs_are_below_the_root() {
 #[test]
 fn a_program_that_speaks_fastcgi_says_how_it_is_started() {
     let missing = make(&template(), &found(Kind::Fastcgi, None)).unwrap_err();
-    assert!(missing.starts_with("/srv/shop/forkyard.toml: start_command is missing"), "{missing}");
+    assert!(
+        missing.starts_with("/srv/shop/forkyard.toml: start_command is missing"),
+        "{missing}"
+    );
     let own = Own {
         start_command: Some("./serve --fast".to_owned()),
         ..Own::default()
