@@ -140,7 +140,7 @@ class Nginx:
         directory.chmod(0o755)
         self._ports = {server.name: _free_port() for server in (forkyard, rival)}
         passes = {
-            forkyard.name: f"include /etc/nginx/fastcgi_params; fastcgi_pass unix:{forkyard.socket()};",
+            forkyard.name: f"include /etc/nginx/fastcgi_params; {self.parameters()} fastcgi_pass unix:{forkyard.socket()};",
             rival.name: f"proxy_set_header Host $host; proxy_pass http://unix:{rival.socket()};",
         }
         sites = "".join(
@@ -154,12 +154,23 @@ class Nginx:
             f"daemon off;\npid {directory}/pid;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{sites}}}\n"
         )
         self._process = subprocess.Popen(["/usr/sbin/nginx", "-e", directory / "error.log", "-c", path])
+        for port in self._ports.values():
+            _wait_for(port)
         for server in (forkyard, rival):
             retry = ["--retry", "20", "--retry-connrefused", "--retry-delay", "1"]
             fetch = ["curl", "-sS", *retry, self._url(server)]
+            begun = time.monotonic()
             page = subprocess.run(fetch, check=True, capture_output=True, text=True).stdout
+            self.fetched(server, time.monotonic() - begun)
             if "Hello, world" not in page:
                 raise RuntimeError(f"{server.name}: {page}")
+
+    def parameters(self):
+        """What nginx says to forkyard beside the usual."""
+        return ""
+
+    def fetched(self, server, seconds):
+        """The first page of a server took so long."""
 
     def _url(self, server):
         return f"http://127.0.0.1:{self._ports[server.name]}{PATH}"
@@ -183,6 +194,17 @@ class Nginx:
     def __exit__(self, *_):
         self._process.terminate()
         self._process.wait(10)
+
+
+def _wait_for(port):
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _microseconds(output, row):

@@ -247,9 +247,7 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
         | Application::Cgi(_)
         | Application::FastCgi(_)
         | Application::Http(_)
-        | Application::Rust => {
-            (pool.chdir.clone(), "php")
-        }
+        | Application::Rust => (pool.chdir.clone(), "php"),
     };
     let words = std::iter::once(launch.path.display().to_string()).chain(launch.arguments.iter().cloned());
     let command = words.collect::<Vec<_>>().join(" ");
