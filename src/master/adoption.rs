@@ -121,6 +121,9 @@ impl Manager {
             stalled: None,
             overdue: false,
             slow: None,
+            line: 0,
+            seasoned: false,
+            replaced: false,
         };
         self.children.adopt(adopted.worker, worker);
         if let Some((since, grace)) = grace {

@@ -67,6 +67,12 @@ pub enum Event {
     /// A generation's preloader is gone, wanted or not; outstanding forks it was asked for are told with
     /// `ForkFailed` before this.
     PreloaderGone(GenerationId, Exit),
+    /// A worker told that it has served as many requests as are to be served before the next preloader is made.
+    WorkerSeasoned(WorkerId),
+    /// The preloader that was made from a worker is ready to fork.
+    SecondReady(GenerationId),
+    /// A generation's second preloader, wanted or not, is gone, or none came of the worker that was to make it.
+    SecondGone(GenerationId, Exit),
     /// Stop now (SIGTERM, SIGINT).
     Terminate,
     /// Stop after the requests that are running (SIGQUIT).
@@ -204,4 +210,6 @@ pub struct PreloaderPolicy {
     pub start_timeout: Duration,
     /// Without any worker.
     pub idle_timeout: Duration,
+    /// The next preloader is made from a worker once that says that it has served enough requests.
+    pub reforks: bool,
 }

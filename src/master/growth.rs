@@ -331,7 +331,8 @@ impl Manager {
             let Some(slot) = generation.slots.take() else {
                 return (made, Some(Block::Full));
             };
-            let worker = self.children.add(id, slot, step.now);
+            let line = generation.line;
+            let worker = self.children.add(id, slot, line, step.now);
             step.act(Action::Fork(worker, id, slot));
         }
         (wanted, None)

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::held;
+use super::promotion::{self, Promotion};
 use super::service::Service;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
@@ -10,6 +11,11 @@ use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+
+/// Bits of a word in the child_accept pipe, beside the slot: the worker has called accept for the first time;
+pub const IS_UP: u32 = 1 << 31;
+/// it has served enough requests for a preloader to be made from it. It says nothing else then.
+pub const IS_SEASONED: u32 = 1 << 30;
 
 const LISTENER: u64 = 0;
 const QUEUE: u64 = 1;
@@ -36,6 +42,8 @@ const FEW: usize = 4;
 pub(super) enum Work {
     /// A connection with, probably, a request on it.
     Connection(Box<Connection>),
+    /// Make a preloader.
+    Promote(Promotion),
     /// Finish: told so, or the master is gone.
     Retire,
     /// The worker can't go on.
@@ -46,8 +54,10 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Lobby {
     slot: usize,
-    /// Watched; kept open as long as the worker lives.
-    _retire: OwnedFd,
+    /// Watched.
+    retire: OwnedFd,
+    /// Was told, and is to be done before the next request.
+    promotion: Option<Promotion>,
     queue_out: OwnedFd,
     child_accept: OwnedFd,
     /// Work had been waiting the last time.
@@ -77,7 +87,8 @@ impl Lobby {
         epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
         Ok(Lobby {
             slot: slot as usize,
-            _retire: retire,
+            retire,
+            promotion: None,
             queue_out,
             child_accept,
             eager: true,
@@ -91,6 +102,9 @@ impl Lobby {
 
     /// Waits for work. The worker is idle from here until work is returned.
     pub(super) fn next(&mut self, service: &mut Service) -> Work {
+        if let Some(promotion) = self.promotion.take() {
+            return Work::Promote(promotion);
+        }
         let idle_since = clock::now();
         service.stamp().idle(idle_since);
         if self.must_retire(service) {
@@ -146,6 +160,10 @@ impl Lobby {
             ready.listener = true;
         }
         self.share(service, &mut ready);
+        if ready.retire && service.settings.refork_at.is_some() {
+            self.promotion = promotion::receive(self.retire.as_fd());
+            ready.retire = self.promotion.is_none();
+        }
         if ready.retire {
             // A wake-up that came for a connection must not be lost with this worker: nobody else was woken for it.
             let last = if ready.listener {
@@ -169,10 +187,14 @@ impl Lobby {
             .held
             .iter()
             .find_map(|place| service.minder.held().take(*place));
-        taken.map(|connection| {
+        if let Some(connection) = taken {
             self.take_up(service);
-            Work::Connection(connection)
-        })
+            return Some(Work::Connection(connection));
+        }
+        let promotion = self.promotion.take()?;
+        // Nobody is to count upon this worker meanwhile.
+        self.take_up(service);
+        Some(Work::Promote(promotion))
     }
 
     fn timeout(&self, service: &Service) -> EpollTimeout {
@@ -235,8 +257,14 @@ impl Lobby {
     fn tell_first(&mut self) {
         if !self.told_first {
             self.told_first = true;
-            self.tell(1 << 31);
+            self.tell(IS_UP);
         }
+    }
+
+    /// The worker has served enough requests for a preloader to be made from it. Where the pipe is full, it says so another
+    /// time.
+    pub(super) fn tell_seasoned(&self) {
+        self.tell(IS_SEASONED);
     }
 
     /// A full pipe is no loss: the master has unread words then, and one is as good as many.

@@ -12,6 +12,7 @@ mod held;
 mod kit;
 mod lobby;
 mod minder;
+mod promotion;
 mod relay;
 mod request;
 mod run;
@@ -22,6 +23,8 @@ mod time_up;
 mod transfer;
 
 pub use kit::{Kit, KitError, Seat, Settings};
+pub use lobby::{IS_SEASONED, IS_UP};
+pub use promotion::{PROMOTE, Promotion};
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::{ClientGone, Request};
 pub use run::{Worker, run};

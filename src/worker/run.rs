@@ -5,6 +5,7 @@ use super::access::Recorder;
 use super::kit::{Kit, Seat};
 use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
+use super::promotion::Promotion;
 use super::request::Request;
 use super::service::{NoRequest, Service};
 use crate::scoreboard::{Reader, Slot, Stage, header};
@@ -50,6 +51,8 @@ pub struct Worker {
     served: u64,
     /// Standard output and error are the master's to log.
     caught: bool,
+    /// It is to make a preloader, before anything else.
+    promotion: Option<Promotion>,
     place: Place,
 }
 
@@ -61,6 +64,7 @@ pub struct Worker {
 ///     ▲ ▲                   │      ▲           │
 ///     │ └──── no request ───┘      └─ another ─┤
 ///     └──────── nothing more was sent ─────────┘      from Lobby or Request, told to or worn out: Ended
+///                                                     from Lobby, told to make a preloader: Aside, and back
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -70,6 +74,8 @@ enum Place {
     Connection,
     /// Has a request.
     Request,
+    /// Has no connection and is to make a preloader.
+    Aside,
     /// Is done; the exit code.
     Ended(i32),
 }
@@ -111,15 +117,28 @@ impl Worker {
             lobby,
             served: 0,
             caught: seat.output.is_some(),
+            promotion: None,
             place: Place::Lobby,
         })
     }
 
-    /// Ends the request before, if there is one, and waits for the next. False: the process has to end.
+    /// Ends the request before, if there is one, and waits for the next. False: the process has to end, unless it is to make
+    /// a preloader first ([`Worker::is_to_promote`]) and then to ask again.
     pub fn advance(&mut self) -> bool {
         loop {
             self.place = match self.place {
-                Place::Lobby => self.wait(),
+                Place::Lobby => match self.wait() {
+                    Place::Aside => {
+                        self.place = Place::Aside;
+                        return false;
+                    }
+                    place => place,
+                },
+                Place::Aside => {
+                    // Whoever does not know how lets go of it.
+                    self.promotion = None;
+                    Place::Lobby
+                }
                 Place::Connection => match self.begin_request() {
                     Ok(()) => {
                         self.place = Place::Request;
@@ -139,11 +158,21 @@ impl Worker {
         Request::new(&mut self.service)
     }
 
+    /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
+    pub fn is_to_promote(&self) -> bool {
+        self.place == Place::Aside && self.promotion.is_some()
+    }
+
+    /// What the preloader is to be given.
+    pub fn take_promotion(&mut self) -> Option<Promotion> {
+        self.promotion.take()
+    }
+
     /// The exit code, once there is no request any more.
     pub fn exit_code(&self) -> i32 {
         match self.place {
             Place::Ended(code) => code,
-            Place::Lobby | Place::Connection | Place::Request => EXIT_SOFTWARE,
+            Place::Lobby | Place::Connection | Place::Request | Place::Aside => EXIT_SOFTWARE,
         }
     }
 
@@ -159,6 +188,11 @@ impl Worker {
                     Ok(()) => Place::Connection,
                     Err(none) => self.leave(Err(none)),
                 }
+            }
+            Work::Promote(promotion) => {
+                self.service.minder.pause();
+                self.promotion = Some(promotion);
+                Place::Aside
             }
             Work::Retire => self.end(0),
             Work::Failed(failure) => {
@@ -203,6 +237,10 @@ impl Worker {
         service.minder.end();
         if self.caught {
             self.end_output();
+        }
+        let refork_at = self.service.settings.refork_at;
+        if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
+            self.lobby.tell_seasoned();
         }
         if !self.service.has_input() || self.is_worn_out() {
             return self.leave(Ok(()));

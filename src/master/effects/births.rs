@@ -3,6 +3,7 @@
 use super::generation::Generation;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
+use super::promotion::refork_at;
 use super::shared::Mould;
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
@@ -56,7 +57,12 @@ impl Edge {
             return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
         };
         generation.seat(slot, worker);
-        let (retire_out, retire) = pipe(false)?;
+        // A worker that the next preloader may be made from is sent descriptors.
+        let (retire_out, retire) = if refork_at(&generation.settings, 0).is_some() {
+            socket_pair(SockType::SeqPacket)?
+        } else {
+            pipe(false)?
+        };
         let edge = WorkerEdge {
             generation: id,
             slot,
@@ -268,7 +274,8 @@ impl Edge {
             .watch(&self.registry, &output, Source::PreloaderOutput(pid))?;
         let mut preloader = Preloader::new(pid, channel, Lines::new(output));
         preloader.executable = super::slow::identify(&executable);
-        let (settings, descriptors) = kit.take_apart();
+        let (mut settings, descriptors) = kit.take_apart();
+        settings.refork_at = refork_at(&settings, 0);
         preloader.mould = mould;
         let begin = Command::Begin {
             kit: settings,
@@ -278,6 +285,9 @@ impl Edge {
         preloader.send(&begin, descriptors);
         log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
         self.take_preloader(id, preloader);
+        if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
+            resources.promotions = 0;
+        }
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ mod generation;
 mod output;
 mod pools;
 mod preloader;
+mod promotion;
 mod reloads;
 mod renewal;
 mod reporter;
@@ -68,6 +69,8 @@ pub(super) struct Edge {
     reporters: HashMap<PoolId, reporter::ReporterEdge>,
     /// Preloaders by pid.
     preloaders: HashMap<i32, preloader::Preloader>,
+    /// Second preloaders whose process is not known yet.
+    seconds: HashMap<GenerationId, preloader::Preloader>,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
     /// Children that ended before their preloader had said that it made them.
@@ -156,6 +159,7 @@ impl Edge {
             workers: HashMap::new(),
             reporters: HashMap::new(),
             preloaders: HashMap::new(),
+            seconds: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),
@@ -191,6 +195,9 @@ impl Edge {
             Action::TakeCensus(generation) => self.take_census(generation),
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
+            Action::Promote(worker) => self.promote(worker),
+            Action::Succeed(generation) => self.succeed(generation),
+            Action::StopSecond(generation, force) => self.stop_second(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
             Action::Nudge(pool) => self.nudge(pool),

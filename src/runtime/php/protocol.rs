@@ -99,6 +99,11 @@ pub enum Answer {
         /// Its number.
         generation: u64,
     },
+    /// From a worker that was told to make the next preloader, before that is one: the process exists.
+    Promoted {
+        /// Its process id, as the worker sees it.
+        pid: i32,
+    },
     /// A worker exists.
     Ok {
         /// The master's number for it.

@@ -27,12 +27,16 @@ module Forkyard
         fail_to_load(error)
         return EXIT_SOFTWARE
       end
-      warm_up
-      @library.ready.call(@preloader, RUBY_VERSION, RUBY_VERSION.bytesize)
-      while @library.wait.call(@preloader) == 1
-        return serve if fork_worker == :worker
+      attend
+      return 0 unless becomes_worker?
+
+      loop do
+        code = serve
+        return code if code
+        break unless becomes_worker?
       end
-      0
+      # What is registered to be done at the end belongs to the worker that this was forked from.
+      exit!(0)
     end
 
     private
@@ -73,11 +77,26 @@ module Forkyard
       @library.failed.call(@preloader, message, message.bytesize)
     end
 
-    # What is there now is shared by all workers: it is put together, and nothing that is garbage goes along.
+    # Says that workers can be made.
+    def attend
+      warm_up
+      @library.ready.call(@preloader, RUBY_VERSION, RUBY_VERSION.bytesize)
+    end
+
+    # Forks workers. True in each of them, false in the preloader once the master is gone.
+    def becomes_worker?
+      while @library.wait.call(@preloader) == 1
+        return true if fork_orphan { |pid| @library.forked.call(@preloader, pid) }
+      end
+      false
+    end
+
+    # What is there now is shared by all workers: it is put together, nothing that is garbage goes along, and what has survived
+    # three times is old and not looked at any more for each small collection.
     def warm_up
       return Process.warmup if Process.respond_to?(:warmup)
 
-      GC.start
+      3.times { GC.start }
       GC.compact if GC.respond_to?(:compact)
     rescue NotImplementedError
       # Not on this machine's pages.
@@ -85,8 +104,8 @@ module Forkyard
 
     # Forks twice: the process in the middle ends, so that the master inherits the worker. Ruby's own fork both times: it looks
     # after Ruby's threads, timers and random numbers, which no fork by the kernel alone does. What gems have hung into it runs
-    # once, in the worker.
-    def fork_worker
+    # once, in the new process. True in that; here the block is given its pid, or 0.
+    def fork_orphan
       @before_fork.each(&:call)
       $stdout.flush
       $stderr.flush
@@ -95,27 +114,29 @@ module Forkyard
       if middle.nil? || middle.zero?
         reader.close
         begin
-          worker = Process.fork
+          orphan = Process.fork
         rescue Exception => error
           $stderr.write(report(error))
           exit!(1)
         end
-        if worker
-          writer.write(worker.to_s)
+        if orphan
+          writer.write(orphan.to_s)
           exit!(0)
         end
         writer.close
-        return :worker
+        return true
       end
       writer.close
       pid = reader.read.to_i
       reader.close
-      # Before the master is told: by then the worker is its child.
+      # Before the master is told: by then the new process is its child.
       reap(middle)
-      @library.forked.call(@preloader, pid)
+      yield pid
+      false
     rescue Exception => error
       $stderr.write(report(error))
-      @library.forked.call(@preloader, 0)
+      yield 0
+      false
     end
 
     def reap(pid)
@@ -124,6 +145,7 @@ module Forkyard
       # Something of the application has done it.
     end
 
+    # A worker's life; its exit code. Nothing in a copy of it that is a preloader from now on.
     def serve
       reset_signals
       worker = @library.begin_worker.call(@preloader)
@@ -132,11 +154,31 @@ module Forkyard
       @pid = Process.pid
       @after_fork.each(&:call)
       environment = Environment.new(@library)
-      until (request = @library.next_request.call(worker)).zero?
-        answer(request, environment)
+      loop do
+        until (request = @library.next_request.call(worker)).zero?
+          answer(request, environment)
+        end
+        break if @library.promotes.call(worker).zero?
+        return become_preloader(worker) if fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
       end
       @at_stop.each(&:call)
       @library.end_worker.call(worker)
+    end
+
+    # In a copy of a worker, which goes on as it was.
+    def become_preloader(worker)
+      @preloader = @library.promoted.call(worker)
+      # The master does not want it any more.
+      exit!(0) if @preloader.zero?
+
+      begin
+        @after_promotion.each(&:call)
+      rescue Exception => error
+        fail_to_load(error)
+        exit!(EXIT_SOFTWARE)
+      end
+      attend
+      nil
     end
 
     def answer(request, environment)

@@ -9,4 +9,5 @@ mod rack;
 mod rack_faults;
 mod rack_forks;
 mod rack_sites;
+mod refork;
 mod wsgi;

@@ -288,6 +288,14 @@ class Server:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
+    def pause(self):
+        """The process is about to be copied: the application's own end comes before that, and then its beginning again."""
+        self.end()
+        asyncio.set_event_loop(None)
+
+    def resume(self):
+        self.begin()
+
     def answer(self, request):
         exchange = Exchange(self._loop, self._requests, request)
         try:
