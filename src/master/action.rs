@@ -22,9 +22,10 @@ pub enum Action {
     StartPreloader(GenerationId),
     /// Stop it; ends in `PreloaderGone`.
     StopPreloader(GenerationId, Force),
-    /// Have a worker make its generation's second preloader; ends in `SecondReady` or `SecondGone`.
-    Promote(WorkerId),
-    /// The second preloader makes the generation's workers from now on. The first, if there is one, becomes the second.
+    /// Have a worker, which may be gone, make its generation's second preloader; ends in `SecondReady` or `SecondGone`.
+    Promote(WorkerId, GenerationId),
+    /// The second preloader makes the generation's workers from now on. The first, if there is one, becomes the second. What
+    /// was about to be told of one is told of the other after this ([`super::event::Event::in_other_place`]).
     Succeed(GenerationId),
     /// Stop the second preloader; ends in `SecondGone`.
     StopSecond(GenerationId, Force),

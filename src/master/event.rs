@@ -81,6 +81,19 @@ pub enum Event {
     Deadline,
 }
 
+impl Event {
+    /// The same, told after the generation's first and second preloader have changed places.
+    pub fn in_other_place(self, generation: GenerationId) -> Event {
+        match self {
+            Event::PreloaderReady(id) if id == generation => Event::SecondReady(id),
+            Event::SecondReady(id) if id == generation => Event::PreloaderReady(id),
+            Event::PreloaderGone(id, exit) if id == generation => Event::SecondGone(id, exit),
+            Event::SecondGone(id, exit) if id == generation => Event::PreloaderGone(id, exit),
+            other => other,
+        }
+    }
+}
+
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {

@@ -119,7 +119,7 @@ impl Manager {
         generation.second = Preloader::Starting;
         self.timers.set(Timer::Second(id), step.now, policy.start_timeout);
         step.say(Notice::Promoting(worker));
-        step.act(Action::Promote(worker));
+        step.act(Action::Promote(worker, id));
     }
 
     /// The second preloader is the first from now on, and that the second, which ends.
@@ -216,7 +216,7 @@ impl Manager {
         }
         let crew = self.crew(id);
         let is_short = match generation.policy.pm {
-            ProcessManager::Static { max_children } => crew.staying < max_children && !self.is_held_up(id),
+            ProcessManager::Static { max_children } => crew.staying + self.held_up(id) < max_children,
             ProcessManager::Dynamic { .. } => match generation.spare {
                 Spare::Unused | Spare::Open | Spare::Closed(Block::Full) => false,
                 Spare::Asking | Spare::Closed(Block::ProcessMax | Block::Backoff | Block::Preloader) => true,
@@ -229,8 +229,11 @@ impl Manager {
         is_short || crew.up < crew.staying
     }
 
-    /// A slot is kept by one that was told to go and takes long.
-    fn is_held_up(&self, id: GenerationId) -> bool {
-        self.crew(id).all > self.crew(id).staying
+    /// How many that were told to go take long; their places are not free.
+    fn held_up(&self, id: GenerationId) -> u32 {
+        let is_long = |worker: &Worker| worker.going == Going::Surplus && worker.overdue;
+        let workers = self.children.of(id).into_iter();
+        let long = workers.filter(|id| self.children.worker(*id).is_some_and(is_long));
+        u32::try_from(long.count()).unwrap_or(u32::MAX)
     }
 }

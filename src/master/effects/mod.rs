@@ -195,7 +195,7 @@ impl Edge {
             Action::TakeCensus(generation) => self.take_census(generation),
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
-            Action::Promote(worker) => self.promote(worker),
+            Action::Promote(worker, generation) => self.promote(worker, generation),
             Action::Succeed(generation) => self.succeed(generation),
             Action::StopSecond(generation, force) => self.stop_second(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),

@@ -35,10 +35,7 @@ impl Edge {
     }
 
     /// Asks a worker for a preloader.
-    pub(super) fn promote(&mut self, worker: WorkerId) {
-        let Some(id) = self.workers.get(&worker).map(|worker| worker.generation) else {
-            return;
-        };
+    pub(super) fn promote(&mut self, worker: WorkerId, id: GenerationId) {
         if let Err(error) = self.try_promote(worker, id) {
             log::error!("[pool {}] {error}", self.generation_name(id));
             self.happened.push_back(Event::SecondGone(id, Exit::Unknown));
@@ -172,6 +169,11 @@ impl Edge {
             std::mem::swap(&mut resources.preloader, &mut resources.second);
             resources.promotions += 1;
         }
+        let happened = std::mem::take(&mut self.happened);
+        self.happened = happened
+            .into_iter()
+            .map(|event| event.in_other_place(id))
+            .collect();
     }
 
     pub(super) fn stop_second(&mut self, id: GenerationId, force: Force) {

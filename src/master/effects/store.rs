@@ -139,7 +139,7 @@ impl Edge {
             | Action::TakeCensus(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
-            | Action::Promote(_)
+            | Action::Promote(..)
             | Action::Succeed(_)
             | Action::StopSecond(..)
             | Action::Nudge(_)
