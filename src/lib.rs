@@ -26,6 +26,7 @@
 //! * [`abi`]: the worker contract as a C ABI.
 //! * [`sys`]: the only door to the kernel.
 //! * [`tick`]: monotonic time as a value.
+//! * [`timers`]: when something is due.
 #![deny(unsafe_code)]
 
 #[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
@@ -52,4 +53,5 @@ pub mod status;
 #[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;
 pub mod tick;
+pub mod timers;
 pub mod worker;

@@ -128,6 +128,9 @@ int forkyard_preloader_settle(forkyard_preloader *preloader);
 void forkyard_preloader_ready(forkyard_preloader *preloader, const char *version, size_t length);
 /* The application can't be loaded; the master logs why. */
 void forkyard_preloader_failed(forkyard_preloader *preloader, const char *message, size_t length);
+/* Before that, what is in the report besides: 1, what happened; 2, what to do about it; 3, details for developers, such as a
+ * backtrace. */
+void forkyard_preloader_explain(forkyard_preloader *preloader, int what, const char *text, size_t length);
 /* Waits until a worker is wanted: 1. 0: end the process. */
 int forkyard_preloader_wait(forkyard_preloader *preloader);
 /* Makes the worker, as a child of the master: 0 in the worker, its pid in the preloader, -1 if that failed. No fork handlers
@@ -185,6 +188,24 @@ void forkyard_worker_forked(forkyard_worker *worker, int pid);
 void forkyard_worker_refuse(forkyard_worker *worker, const char *message, size_t length);
 /* In the new process, once. The worker is gone then, whatever comes of it. */
 forkyard_preloader *forkyard_worker_promoted(forkyard_worker *worker);
+
+/*
+ * What a worker is busy with, for the log of slow requests. In the worker, before it serves:
+ *
+ *   s = forkyard_worker_questions(p, by_signal);      -1: nobody asks
+ *
+ * The socket is the caller's, does not block, and is to stay open as long as the worker answers. Whatever byte comes on it is a
+ * question. Of a runtime that answers by_signal, instead or besides, FORKYARD_QUESTION is one: its handler writes to the socket,
+ * and is followed by forkyard_worker_end_answers(s). An answer has a line for each call, the innermost first, and ends
+ * with a NUL:
+ *
+ *     File "/srv/app/shop.py", line 12 in basket
+ */
+#define FORKYARD_QUESTION 51 /* a signal: SIGRTMIN + 17 */
+
+int forkyard_worker_questions(forkyard_preloader *preloader, int by_signal);
+/* The handler that is installed now writes no NUL: let one follow. 0, or -1: there is none. */
+int forkyard_worker_end_answers(int socket);
 
 /* All parameters in one piece: all names, an empty one, and all values in the same order, each followed by a NUL; without those
  * that hold a NUL themselves or have no name. How many bytes that takes; if it is more than length, it has to be asked again

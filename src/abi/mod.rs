@@ -5,6 +5,7 @@
 
 pub mod preloader;
 pub mod promotion;
+pub mod questions;
 pub mod worker;
 
 use crate::scoreboard::Stage;

@@ -8,6 +8,7 @@ mod estate;
 mod events;
 mod failure;
 mod generation;
+mod launches;
 mod output;
 mod pools;
 mod preloader;
@@ -20,6 +21,7 @@ mod say;
 mod shared;
 mod slow;
 mod sources;
+mod spawner;
 mod store;
 mod totals;
 mod upgrade;
@@ -39,6 +41,7 @@ use mio::Registry;
 use nix::sys::signal::Signal;
 use output::Lines;
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -71,6 +74,8 @@ pub(super) struct Edge {
     preloaders: HashMap<i32, preloader::Preloader>,
     /// Second preloaders whose process is not known yet.
     seconds: HashMap<GenerationId, preloader::Preloader>,
+    /// What is being started by the spawning kit.
+    spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
     /// Children that ended before their preloader had said that it made them.
@@ -123,6 +128,8 @@ struct WorkerEdge {
     unfinished: bool,
     /// How what it is busy with can be seen; `None`: it can't.
     traceable: Option<Rc<slow::Traceable>>,
+    /// Over which it is asked that, if it is.
+    questions: Option<OwnedFd>,
 }
 
 /// Whose a pid is.
@@ -139,6 +146,9 @@ enum Who {
 
 impl Edge {
     /// Nothing runs yet.
+    ///
+    /// # Errors
+    /// `dup`.
     pub(in crate::master) fn new(
         registry: Registry,
         log: &'static Log,
@@ -146,8 +156,11 @@ impl Edge {
         handlers: Handlers,
         libexec: PathBuf,
         descriptor_limit: Option<(u64, u64)>,
-    ) -> Edge {
-        Edge {
+    ) -> io::Result<Edge> {
+        let spawner =
+            spawner::Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
+        Ok(Edge {
+            spawner,
             registry,
             log,
             config,
@@ -178,7 +191,7 @@ impl Edge {
             todo: Vec::new(),
             happened: VecDeque::new(),
             outcome: None,
-        }
+        })
     }
 
     /// Performs one action.

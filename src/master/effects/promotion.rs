@@ -56,8 +56,9 @@ impl Edge {
         let descriptors = [theirs.as_raw_fd(), output_in.as_raw_fd(), null.as_raw_fd()];
         send_with(retire.as_fd(), PROMOTE, &descriptors)?;
         self.sources.watch(&self.registry, &channel, Source::Second(id))?;
-        self.seconds
-            .insert(id, Preloader::new(0, channel, Lines::new(output)));
+        let mut second = Preloader::new(0, channel, None);
+        second.output = Some(Lines::new(output));
+        self.seconds.insert(id, second);
         Ok(())
     }
 
@@ -176,6 +177,7 @@ impl Edge {
             .collect();
     }
 
+    /// Stops the second preloader, which may be one that was made from a worker, or a first one whose place that took.
     pub(super) fn stop_second(&mut self, id: GenerationId, force: Force) {
         if self.seconds.contains_key(&id) {
             // What may still come of it finds its channel closed.
@@ -185,6 +187,13 @@ impl Edge {
             return;
         };
         second.is_ending = true;
+        if let Some(token) = second.start {
+            match force {
+                Force::Ask | Force::Terminate => self.spawner.cancel(token),
+                Force::Kill => self.spawner.expire(token),
+            }
+            return self.drain_spawner();
+        }
         let signal = match force {
             Force::Ask => {
                 let _ = shutdown(second.channel.as_raw_fd(), Shutdown::Write);

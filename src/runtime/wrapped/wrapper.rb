@@ -5,6 +5,13 @@ module Forkyard
   SERVER_ERROR = "Status: 500 Internal Server Error\r\nContent-Type: text/plain\r\n\r\nInternal Server Error\n"
   # Ruby's handlers would run between two instructions of Ruby, of which there are none while a worker waits.
   SIGNALS = %w[TERM INT QUIT HUP USR1 USR2].freeze
+  # Texts of a report, as forkyard.h numbers them, and how long one may be.
+  SOLUTION = 2
+  DETAILS = 3
+  MOST_OF_A_REPORT = 16 * 1024
+  # The descriptor of the work directory, until the library takes it.
+  WORK_DIRECTORY = 5
+  private_constant :SOLUTION, :DETAILS, :MOST_OF_A_REPORT, :WORK_DIRECTORY
   private_constant :EXIT_SOFTWARE, :USUAL_FILE, :SERVER_ERROR, :SIGNALS
 
   class << self
@@ -13,7 +20,7 @@ module Forkyard
       # Without a locale Ruby would take every source and template for ASCII.
       Encoding.default_external = Encoding::UTF_8 if Encoding.default_external == Encoding::US_ASCII
       $stdout.sync = true
-      @library = Library.new(ARGV.shift)
+      @library = library(ARGV.shift) or return EXIT_SOFTWARE
       @preloader = @library.begin_preloader.call
       return 0 if @preloader.zero?
 
@@ -24,7 +31,7 @@ module Forkyard
       begin
         @application = load(settings)
       rescue Exception => error
-        fail_to_load(error)
+        fail_to_load(error, settings)
         return EXIT_SOFTWARE
       end
       attend
@@ -69,11 +76,34 @@ module Forkyard
       built.is_a?(Array) ? built.first : built
     end
 
-    # The master says what is wrong in one line; where it happened is logged before.
-    def fail_to_load(error)
+    def library(path)
+      Library.new(path)
+    rescue Fiddle::DLError, SystemCallError => error
+      complain("can't load forkyard's library with Ruby #{RUBY_VERSION}: #{error.message}",
+               "Install forkyard anew: its library belongs beside its programs. The interpreter has to be built for this " \
+               "machine and its C library, as forkyard is.")
+    end
+
+    # Without the library, which alone can speak to the master: by the work directory of the start.
+    def complain(summary, solution)
+      $stderr.puts(summary)
+      { "summary" => summary, "solution_description.txt" => solution }.each do |name, text|
+        File.write("/proc/self/fd/#{WORK_DIRECTORY}/response/error/#{name}", text, mode: "wx")
+      rescue SystemCallError
+        nil
+      end
+      nil
+    end
+
+    # What is wrong in a line, and where it happened.
+    def fail_to_load(error, settings)
       text = report(error)
-      $stderr.write(text)
       message = text.split(/^\tfrom /, 2).first.strip.gsub(/\s*\n\s*/, "; ")
+      { SOLUTION => remedy(error, settings), DETAILS => text }.each do |what, said|
+        said = said.byteslice(0, MOST_OF_A_REPORT)
+        @library.explain.call(@preloader, what, said, said.bytesize)
+      end
+      message = message.byteslice(0, MOST_OF_A_REPORT)
       @library.failed.call(@preloader, message, message.bytesize)
     end
 
@@ -89,6 +119,21 @@ module Forkyard
         return true if fork_orphan { |pid| @library.forked.call(@preloader, pid) }
       end
       false
+    end
+
+    def remedy(error, settings)
+      root = settings["root"]
+      if defined?(Bundler::BundlerError) && error.is_a?(Bundler::BundlerError)
+        "Run \"bundle install\" in #{root} with Ruby #{RUBY_VERSION}, as a user whose gems the pool's user can read."
+      elsif error.is_a?(LoadError) && error.path.nil?
+        "Check application.root, and name the application's file in application.entry."
+      elsif error.is_a?(LoadError)
+        "Put the gem that has #{error.path} into the Gemfile and run \"bundle install\" in #{root}, or correct the name."
+      elsif error.is_a?(SyntaxError)
+        "Correct the line that is named; it may be written for another Ruby than #{RUBY_VERSION}."
+      else
+        "The backtrace says where it happened: correct the application, or give it what it misses there."
+      end
     end
 
     # What is there now is shared by all workers: it is put together, nothing that is garbage goes along, and what has survived
@@ -148,11 +193,13 @@ module Forkyard
     # A worker's life; its exit code. Nothing in a copy of it that is a preloader from now on.
     def serve
       reset_signals
+      questions = @library.questions.call(@preloader, 0)
       worker = @library.begin_worker.call(@preloader)
       return EXIT_SOFTWARE if worker.zero?
 
       @pid = Process.pid
       @after_fork.each(&:call)
+      Telling.begin(questions) unless questions.negative?
       environment = Environment.new(@library)
       loop do
         until (request = @library.next_request.call(worker)).zero?
@@ -167,6 +214,7 @@ module Forkyard
 
     # In a copy of a worker, which goes on as it was.
     def become_preloader(worker)
+      Telling.end
       @preloader = @library.promoted.call(worker)
       # The master does not want it any more.
       exit!(0) if @preloader.zero?
@@ -174,7 +222,9 @@ module Forkyard
       begin
         @after_promotion.each(&:call)
       rescue Exception => error
-        fail_to_load(error)
+        $stderr.write(report(error))
+        message = "a block for Forkyard.after_promotion failed: #{error.class}: #{error.message.lines.first.to_s.strip}"
+        @library.failed.call(@preloader, message, message.bytesize)
         exit!(EXIT_SOFTWARE)
       end
       attend

@@ -131,6 +131,7 @@ impl Alone {
             slot,
             retire: theirs,
             output: None,
+            questions: None,
         };
         match self.ask(
             &Command::Spawn {

@@ -10,4 +10,5 @@ mod rack_faults;
 mod rack_forks;
 mod rack_sites;
 mod refork;
+mod slow;
 mod wsgi;

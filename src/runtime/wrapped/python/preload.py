@@ -17,7 +17,7 @@ import warnings
 
 import forkyard
 
-from . import load
+from . import load, slow
 from .abi import ANSWER, Library, Requests
 
 EXIT_SOFTWARE = 70
@@ -25,14 +25,27 @@ EXIT_SOFTWARE = 70
 MOST_OF_A_REPORT = 16 * 1024
 # How long threads may take to end that were told to.
 PATIENCE_SECONDS = 0.2
+PROBLEM, SOLUTION, DETAILS = 1, 2, 3
+WORK_DIRECTORY = 5
+MARK = "FORKYARD_SPAWN_WORK_DIR"
 
 
 def main(library_path):
-    library = Library(library_path)
+    try:
+        library = Library(library_path)
+    except OSError as error:
+        complain(
+            f"can't load forkyard's library with {sys.executable or 'Python'}: {error}",
+            "Install forkyard anew: its library belongs beside its programs. The interpreter has to be built for this"
+            " machine and its C library, as forkyard is.",
+        )
+        return EXIT_SOFTWARE
     preloader = library.begin()
     if not preloader:
         return 0
     os.environ.pop("FORKYARD_SETTLED", None)
+    # Programs that the application starts while it is loaded are marked; later ones are not.
+    mark = os.environ.get(MARK)
     (settings,) = json.loads(library.application(preloader).bytes()).values()
     if library.settle(preloader) != 0:
         return EXIT_SOFTWARE
@@ -43,15 +56,15 @@ def main(library_path):
     try:
         application = load.load(settings["root"], settings.get("entry"), settings["interface"])
     except BaseException as error:
-        message = load.report(error)[-MOST_OF_A_REPORT:].encode("utf-8", "backslashreplace")
-        library.failed(preloader, message, len(message))
-        flush()
+        fail(library, preloader, *load.report(error))
         return EXIT_SOFTWARE
     if settings["interface"] == "asgi":
         from .asgi import Server
     else:
         from .wsgi import Server
     server = Server(Requests(library.table), application)
+    if mark is not None and os.environ.get(MARK) == mark:
+        del os.environ[MARK]
     warn_of_threads()
     callback = ANSWER(lambda request, _: server.answer(request))
     attend(library, preloader)
@@ -64,6 +77,30 @@ def main(library_path):
     # What is registered to be done at the end belongs to the worker that this was forked from.
     flush()
     os._exit(0)
+
+
+def complain(summary, solution):
+    """The same without the library, which alone can speak to the master: by the work directory of the start."""
+    sys.stderr.write(summary + "\n")
+    for name, text in [("summary", summary), ("solution_description.txt", solution)]:
+        try:
+            with open(f"/proc/self/fd/{WORK_DIRECTORY}/response/error/{name}", "x") as file:
+                file.write(text)
+        except OSError:
+            pass
+
+
+def fail(library, preloader, summary, details, solution):
+    """Says why there will be no workers."""
+
+    def text(text):
+        return text[-MOST_OF_A_REPORT:].encode("utf-8", "backslashreplace")
+
+    for what, said in [(SOLUTION, text(solution)), (DETAILS, text(details))]:
+        library.explain(preloader, what, said, len(said))
+    message = text(summary)
+    library.failed(preloader, message, len(message))
+    flush()
 
 
 def attend(library, preloader):
@@ -108,13 +145,14 @@ def work(library, preloader, server, callback):
     reset_signals()
     for function in forkyard._after:
         function()
-    server.begin()
+    questions = slow.begin(library, preloader)
+    server.begin(questions)
     worker = library.begin_worker(preloader)
     if not worker:
         return EXIT_SOFTWARE, None
     while library.serve(worker, callback, None):
         if is_copy_for_preloader(library, worker, server):
-            return promoted(library, worker)
+            return promoted(library, worker, questions)
     code = library.end_worker(worker)
     server.end()
     atexit._run_exitfuncs()
@@ -136,7 +174,8 @@ def is_copy_for_preloader(library, worker, server):
     return False
 
 
-def promoted(library, worker):
+def promoted(library, worker, questions):
+    slow.end(questions)
     preloader = library.promoted(worker)
     if not preloader:
         # The master does not want it any more.
@@ -145,9 +184,9 @@ def promoted(library, worker):
         for function in forkyard._promoted:
             function()
     except BaseException as error:
-        message = "a function for forkyard.after_promotion failed: " + load.report(error)[-MOST_OF_A_REPORT:]
-        message = message.encode("utf-8", "backslashreplace")
-        library.failed(preloader, message, len(message))
+        message = f"a function for forkyard.after_promotion failed: {error!r}"
+        details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        fail(library, preloader, message, details, "Correct the function, or leave refork_after away.")
         return EXIT_SOFTWARE, None
     attend(library, preloader)
     return 0, preloader

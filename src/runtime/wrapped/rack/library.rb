@@ -3,7 +3,7 @@
 # Loads a Rack application and forks workers from this process.
 #
 # Started by forkyard: the first argument is its library, whose C functions (forkyard.h) speak to the master and serve.
-# The files of this directory are one script, in the order library, input, exchange, environment, answer, and then
+# The files of this directory are one script, in the order library, input, exchange, environment, answer, telling, and then
 # ../wrapper.rb.
 
 require "fiddle"
@@ -52,8 +52,9 @@ module Forkyard
     # Where the functions of struct forkyard_api are, in pointers from its start.
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8 }.freeze
 
-    attr_reader :begin_preloader, :application, :settle, :ready, :failed, :wait, :forked, :begin_worker, :next_request,
-                :end_worker, :promotes, :forked_preloader, :promoted, :params_packed, :read_body, :write, :write_error, :flush, :finish
+    attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :wait, :forked, :begin_worker,
+                :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :questions, :params_packed,
+                :read_body, :write, :write_error, :flush, :finish
 
     def initialize(path)
       @handle = Fiddle.dlopen(path)
@@ -61,6 +62,7 @@ module Forkyard
       @application = function("forkyard_preloader_application_text", [NUMBER, POINTER], VOID)
       @settle = function("forkyard_preloader_settle", [NUMBER], INT)
       @ready = function("forkyard_preloader_ready", [NUMBER, POINTER, NUMBER], VOID)
+      @explain = function("forkyard_preloader_explain", [NUMBER, INT, POINTER, NUMBER], VOID)
       @failed = function("forkyard_preloader_failed", [NUMBER, POINTER, NUMBER], VOID)
       @forked = function("forkyard_preloader_forked", [NUMBER, INT], VOID)
       @begin_worker = function("forkyard_worker_begin", [NUMBER], NUMBER)
@@ -68,6 +70,7 @@ module Forkyard
       @promotes = function("forkyard_worker_promotes", [NUMBER], INT)
       @forked_preloader = function("forkyard_worker_forked", [NUMBER, INT], VOID)
       @promoted = function("forkyard_worker_promoted", [NUMBER], NUMBER)
+      @questions = function("forkyard_worker_questions", [NUMBER, INT], INT)
       @params_packed = function("forkyard_request_params_packed", [NUMBER, NUMBER, NUMBER], NUMBER)
       # Other threads of the application run while these wait.
       @wait = function("forkyard_preloader_wait", [NUMBER], INT, waits: true)
