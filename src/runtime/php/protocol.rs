@@ -204,6 +204,10 @@ mod tests {
             json(&Answer::Ok { worker: 5, pid: 77 }),
             r#"{"result":"ok","worker":5,"pid":77}"#
         );
+        assert_eq!(
+            json(&Answer::Promoted { pid: 77 }),
+            r#"{"result":"promoted","pid":77}"#
+        );
         let error = Answer::Error {
             worker: None,
             message: "no".into(),

@@ -254,6 +254,49 @@ fn no_request_is_lost_and_most_workers_serve_all_the_time() {
     }
 }
 
+/// What the log of slow requests asks of workers works in those of later preloaders, too.
+#[test]
+fn slow_requests_of_later_workers_are_told_of() {
+    let sleeps = "import time\ndef dawdle():\n    time.sleep(0.5)\n";
+    let python = PYTHON.replace(
+        "served += 1",
+        "served += 1\n    if environ['QUERY_STRING'] == 'slow': dawdle()",
+    );
+    let ruby = RUBY.replace(
+        "$served += 1;",
+        "$served += 1; dawdle if env[\"QUERY_STRING\"] == \"slow\";",
+    );
+    let asleep = "import asyncio\nasync def dawdle():\n    await asyncio.sleep(0.5)\n";
+    let asgi = ASGI.replace(
+        "    served += 1\n",
+        "    served += 1\n    if scope['query_string'] == b'slow': await dawdle()\n",
+    );
+    for (runtime, source) in [
+        ("wsgi", format!("{sleeps}{python}")),
+        ("asgi", format!("{asleep}{asgi}")),
+        ("rack", format!("def dawdle = sleep(0.5)\n{ruby}")),
+    ] {
+        let log = directory();
+        make_writable(log.path());
+        let path = log.path().join("slow");
+        let settings = format!(
+            "{STATIC}request_slowlog_timeout = \"100ms\"\nslowlog = \"{}\"\n",
+            path.display()
+        );
+        let site = Site::start(runtime, &source, &settings, "refork_after = [5, 5, 0]\n");
+        while site.ask().served <= 10 {}
+        let params = Params::get(&site.daemon.dir, "x", "slow")
+            .with("CONTENT_TYPE", "")
+            .with("CONTENT_LENGTH", "");
+        let answer = site.daemon.client("www").request(&params, b"").expect("answer");
+        assert!(answer.ended);
+        until(&format!("the calls of {runtime}"), || {
+            let told = fs::read_to_string(&path).unwrap_or_default();
+            told.contains("dawdle").then_some(())
+        });
+    }
+}
+
 #[test]
 fn a_worker_with_threads_is_no_preloader() {
     let source = format!(
