@@ -173,9 +173,9 @@ int forkyard_worker_serve(forkyard_worker *worker, forkyard_answer answer, void 
  *   if (forkyard_worker_fork(w) == 0)
  *       p = forkyard_worker_promoted(w);      NULL: end the process
  *       forkyard_preloader_ready(p, ...);     or forkyard_preloader_failed(p, ...), and end; and on as any preloader
- *   ... on as a worker ...
+ *   ... on as a worker: the next call says that it has to end, in order ...
  *
- * The process must have no other thread. Whoever can't do it calls forkyard_worker_refuse and goes on.
+ * The process must have no other thread. Whoever can't do it calls forkyard_worker_refuse instead.
  */
 int forkyard_worker_promotes(forkyard_worker *worker);
 /* Makes the preloader, as a child of the master: 0 in it, its pid in the worker, -1 if that failed. No fork handlers run

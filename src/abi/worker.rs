@@ -82,7 +82,7 @@ pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Hand
     }
 }
 
-/// Serves by calls. 1: the worker is to make a preloader, and then to go on; 0: it has to end.
+/// Serves by calls. 1: the worker is to make a preloader, and then to ask again; 0: it has to end.
 ///
 /// # Safety
 /// As the header says; `answer` may be called with `data`.

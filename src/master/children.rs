@@ -27,7 +27,7 @@ pub(super) struct Worker {
     pub line: u64,
     /// It has served so many requests that the next preloader may be made from it.
     pub seasoned: bool,
-    /// It was told to go because a newer preloader makes another in its place.
+    /// It was told to go because a newer preloader makes another in its place, or ends because that was made from it.
     pub replaced: bool,
 }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A worker that has served so many requests ("seasoned") makes a copy of itself, which becomes the second preloader
-//! (Promoting). Once that is ready (Arrived) nothing more is asked of the first, and when it has answered everything the
+//! (Promoting), and ends. Once that is ready (Arrived) nothing more is asked of the first, and when it has answered everything the
 //! second takes its place. The workers of before are replaced one after the other (Replacing). After that, and after a failure
 //! for longer, there is a pause (Resting), so that a worker that lies about its requests keeps nobody busy.
 

@@ -109,7 +109,11 @@ impl Manager {
 
     fn promote(&mut self, id: GenerationId, worker: Option<WorkerId>, step: &mut Step<'_>) {
         let Some(worker) = worker else { return };
-        self.children.change(worker, |worker| worker.seasoned = false);
+        self.children.change(worker, |worker| {
+            worker.seasoned = false;
+            // It ends when it has.
+            worker.replaced = true;
+        });
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };

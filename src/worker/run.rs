@@ -64,7 +64,7 @@ pub struct Worker {
 ///     ▲ ▲                   │      ▲           │
 ///     │ └──── no request ───┘      └─ another ─┤
 ///     └──────── nothing more was sent ─────────┘      from Lobby or Request, told to or worn out: Ended
-///                                                     from Lobby, told to make a preloader: Aside, and back
+///                                                     from Lobby, told to make a preloader: Aside, and then Ended
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -123,7 +123,8 @@ impl Worker {
     }
 
     /// Ends the request before, if there is one, and waits for the next. False: the process has to end, unless it is to make
-    /// a preloader first ([`Worker::is_to_promote`]) and then to ask again.
+    /// a preloader first ([`Worker::is_to_promote`]) and then to ask again, which ends it: what it has closed for the sake of
+    /// the copy need not be opened again.
     pub fn advance(&mut self) -> bool {
         loop {
             self.place = match self.place {
@@ -137,7 +138,7 @@ impl Worker {
                 Place::Aside => {
                     // Whoever does not know how lets go of it.
                     self.promotion = None;
-                    Place::Lobby
+                    self.end(0)
                 }
                 Place::Connection => match self.begin_request() {
                     Ok(()) => {

@@ -263,7 +263,7 @@ impl World {
             }
             At::Promote => {
                 self.make_second(id);
-                At::Offer
+                return None;
             }
         })
     }

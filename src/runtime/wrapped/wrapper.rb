@@ -212,7 +212,7 @@ module Forkyard
       @library.end_worker.call(worker)
     end
 
-    # In a copy of a worker, which goes on as it was.
+    # In a copy of a worker, which itself ends.
     def become_preloader(worker)
       Telling.end
       @preloader = @library.promoted.call(worker)

@@ -272,7 +272,6 @@ class Server:
         else:
             self._loop = uvloop.new_event_loop()
         asyncio.set_event_loop(self._loop)
-        self._questions = questions
         self._tasks = slow.Tasks(self._loop, questions) if questions is not None else None
         self._loop.run_until_complete(self._begin())
 
@@ -281,7 +280,11 @@ class Server:
         await self._lifespan.begin()
 
     def end(self):
-        loop = self._loop
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        if self._tasks is not None:
+            self._tasks.end()
         loop.run_until_complete(self._lifespan.end())
         left = asyncio.all_tasks(loop)
         for task in left:
@@ -290,16 +293,7 @@ class Server:
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
-
-    def pause(self):
-        """The process is about to be copied: the application's own end comes before that, and then its beginning again."""
-        if self._tasks is not None:
-            self._tasks.pause()
-        self.end()
         asyncio.set_event_loop(None)
-
-    def resume(self):
-        self.begin(self._questions)
 
     def answer(self, request):
         exchange = Exchange(self._loop, self._requests, request)

@@ -151,7 +151,9 @@ def work(library, preloader, server, callback):
     if not worker:
         return EXIT_SOFTWARE, None
     while library.serve(worker, callback, None):
-        if is_copy_for_preloader(library, worker, server):
+        # The worker ends after this: what is closed for the copy's sake is not opened again.
+        server.end()
+        if is_copy_for_preloader(library, worker):
             return promoted(library, worker, questions)
     code = library.end_worker(worker)
     server.end()
@@ -159,19 +161,15 @@ def work(library, preloader, server, callback):
     return code, None
 
 
-def is_copy_for_preloader(library, worker, server):
-    """Forks the next preloader from this worker, between two requests. True in the copy, which is a worker yet. What belongs
-    to the worker alone is closed meanwhile."""
-    server.pause()
+def is_copy_for_preloader(library, worker):
+    """Forks the next preloader from this worker. True in the copy, which is a worker yet."""
     prepare()
     # Any of them may hold a lock that nobody would ever give back in the copy.
     if others := other_threads():
         why = f"it has threads besides the first one: {', '.join(others)}".encode("utf-8", "backslashreplace")
         library.refuse(worker, why, len(why))
-    elif fork_sibling(library.fork_preloader, worker):
-        return True
-    server.resume()
-    return False
+        return False
+    return fork_sibling(library.fork_preloader, worker)
 
 
 def promoted(library, worker, questions):

@@ -45,8 +45,8 @@ class Tasks:
         self._socket = socket.socket(fileno=descriptor)
         loop.add_reader(self._socket.fileno(), self._on_question)
 
-    def pause(self):
-        """The descriptor is to be used again, with another loop."""
+    def end(self):
+        """The descriptor is the worker's still: its signal's handler writes to it."""
         self._loop.remove_reader(self._socket.fileno())
         self._socket.detach()
 

@@ -211,12 +211,6 @@ class Server:
     def end(self):
         pass
 
-    def pause(self):
-        """The process is about to be copied: what is this worker's alone is to be closed."""
-
-    def resume(self):
-        pass
-
     def answer(self, request):
         exchange = Exchange(self._requests, request)
         try:
