@@ -194,6 +194,7 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
     match result {
         Ok(()) => {
             if let Some(notes) = &preloader.notes {
+                notes.describe();
                 let next = Step::SubprocessAppLoadOrExec;
                 notes.advance(Step::SubprocessWrapperPreparation, next);
             }

@@ -1,7 +1,8 @@
 //! The workers, from the decision to make one until it is reaped.
 
-use super::event::{GenerationId, SlotIndex, WorkerId};
+use super::event::{GenerationId, OrderId, SlotIndex, WorkerId};
 use super::leave::Going;
+use super::ordered::Order;
 use crate::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub(super) struct Worker {
     pub seasoned: bool,
     /// It was told to go because a newer preloader makes another in its place, or ends because that was made from it.
     pub replaced: bool,
+    /// The order that it was made for.
+    pub order: Option<Order>,
 }
 
 /// How far a worker has come.
@@ -153,6 +156,7 @@ impl Children {
             line,
             seasoned: false,
             replaced: false,
+            order: None,
         };
         self.crews.entry(generation).or_default().count(&worker, 1);
         self.members.entry(generation).or_default().insert(id);
@@ -225,6 +229,13 @@ impl Children {
             .iter()
             .copied()
             .find(|id| self.workers.get(id).is_some_and(Worker::stays))
+    }
+
+    /// The one that was made for an order.
+    pub(super) fn of_order(&self, id: OrderId) -> Option<WorkerId> {
+        let is_for = |worker: &Worker| worker.order.is_some_and(|order| order.id == id);
+        let mut workers = self.workers.iter();
+        workers.find(|(_, worker)| is_for(worker)).map(|(id, _)| *id)
     }
 
     /// All of them, over all generations.

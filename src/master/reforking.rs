@@ -229,6 +229,8 @@ impl Manager {
                 let pool = self.pools.get(&generation.pool);
                 pool.is_some_and(|pool| pool.source == Source::Asking)
             }
+            // The router asks for those that it wants.
+            ProcessManager::Ordered { .. } => false,
         };
         is_short || crew.up < crew.staying
     }

@@ -36,6 +36,9 @@ impl Edge {
             }
             // Taken up by the loop, which knows what serves.
             Source::Status(_) => false,
+            Source::Router(pool) => self.hear_router(pool),
+            Source::Scout(pool) => self.hear_scout(pool),
+            Source::CompanionMessages(pool, which) => self.read_companion_messages(pool, which),
             Source::Spawner(token) => {
                 self.attend_spawner(token);
                 false
@@ -108,6 +111,7 @@ impl Edge {
                     self.happened.push_back(Event::WorkerUp(id));
                 }
             }
+            self.instance_up(id);
         }
         if generation_is_well {
             if let Some(generation) = self.generations.get_mut(&id) {

@@ -121,8 +121,9 @@ impl Edge {
         self.spawner.next_deadline()
     }
 
-    /// Time has passed for what is being started.
+    /// Time has passed for what is being started. After all else of a turn of the loop.
     pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
+        self.spawner.tidy();
         self.spawner.pass(now);
         self.drain_spawner();
     }
@@ -229,6 +230,9 @@ impl Edge {
             },
             None => Exit::Code(EXIT_SOFTWARE),
         };
+        let members = self.starting(token).and_then(|pid| self.preloaders.get(&pid));
+        let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
+        self.note_failure(&members, report);
         match self.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
             None => self.happened.push_back(Event::PreloaderGone(id, exit)),
@@ -248,9 +252,11 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
             };
             (Some(wrapped.root.clone()), language)
         }
-        Application::Php(_) | Application::Cgi(_) | Application::Http(_) | Application::Rust => {
-            (pool.chdir.clone(), "php")
-        }
+        Application::Php(_)
+        | Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Rust => (pool.chdir.clone(), "php"),
     };
     let words = std::iter::once(launch.path.display().to_string()).chain(launch.arguments.iter().cloned());
     let command = words.collect::<Vec<_>>().join(" ");

@@ -24,7 +24,11 @@ use std::os::fd::{AsFd, AsRawFd};
 pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
     match &settings.pool.application {
         Application::Wrapped(wrapped) => wrapped.refork_at(promotions),
-        Application::Php(_) | Application::Rust | Application::Cgi(_) | Application::Http(_) => None,
+        Application::Php(_)
+        | Application::Rust
+        | Application::Cgi(_)
+        | Application::Http(_)
+        | Application::FastCgi(_) => None,
     }
 }
 

@@ -53,6 +53,7 @@ pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
             ..Complaint::default()
         };
         notes.fail(failure.step, failure.category, &complaint);
+        notes.describe();
     }
     let message = failure.summary;
     match fd::adopt_passed(SOCKET).and_then(Socket::new) {
@@ -85,11 +86,12 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
             summary: error.to_string(),
             solution: "Correct the pool's setting that is named: its user, directories, limits, or what confines it.",
         })?;
+        // Only now: it may say what the dynamic linker loads.
+        program.envs(settings.pool.own_env.iter().map(|(name, value)| (name, value)));
         program.env(SETTLED, "1");
     }
     if let Some(notes) = notes {
         notes.advance(Step::SubprocessSetupperBeforeShell, Step::SubprocessExecWrapper);
-        notes.describe();
         // Without it the wrapper has less to say, and says that over the socket.
         let _ = notes.pass_on();
     }

@@ -259,7 +259,10 @@ def application(environ, start):
 fn the_connections_of_the_documents_example_are_each_workers_own() {
     let path = blocks::root().join("docs/python.md");
     let examples = blocks::read(&path);
-    let example = examples.iter().find(|block| block.kind == "python").expect("example");
+    let example = examples
+        .iter()
+        .find(|block| block.kind == "python")
+        .expect("example");
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("listen");
     let port = server.local_addr().expect("address").port();
     let database = "import sqlite3\nwith sqlite3.connect('shop.db') as made:\n    \
@@ -305,6 +308,9 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
     served.sort();
     assert_eq!(told, served);
     for worker in daemon.wait_for_workers("www", 2) {
-        assert_eq!(until("the worker's own", || Some(held(worker)).filter(|held| *held > 0)), 1);
+        assert_eq!(
+            until("the worker's own", || Some(held(worker)).filter(|held| *held > 0)),
+            1
+        );
     }
 }
