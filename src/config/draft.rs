@@ -5,8 +5,8 @@ use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
 use super::units::{
-    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload, RequestRule, Size,
-    Text, Texts, Time, Whole,
+    Bounds, Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload,
+    RequestRule, Size, Text, Texts, Time, Whole,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -170,12 +170,23 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "http"`.
+    /// `[pool.NAME.application]` with `runtime = "http"` or `"node"`.
     HttpDraft {
         keys {
             address: Text = "application.address",
+            root: Text = "application.root",
+            start_command: Text = "application.start_command",
+            handshake: Flag = "application.handshake",
+            instances: Whole = "application.instances",
+            app_env: Text = "application.app_env",
+            load_shell_envvars: Flag = "application.load_shell_envvars",
+            umask: Mode = "application.umask",
+            preloader_idle_timeout: Time = "application.preloader_idle_timeout",
+            start_timeout: Time = "application.start_timeout",
         }
-        tables {}
+        tables {
+            limits: Bounds = "application.rlimits",
+        }
     }
 }
 
@@ -206,6 +217,8 @@ pub(super) enum ApplicationDraft {
     Cgi(Box<CgiDraft>),
     /// An HTTP program.
     Http(Box<HttpDraft>),
+    /// One of Node.js.
+    Node(Box<HttpDraft>),
     /// An application that a wrapper loads.
     Wrapped(Interface, Box<WrappedDraft>),
     /// A handler of the embedding program; has no keys.

@@ -23,6 +23,7 @@ mod policy;
 mod pool;
 mod preloader;
 mod preloading;
+mod program;
 mod quota;
 mod reload;
 mod reporters;

@@ -292,6 +292,7 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
     let preloader = PreloaderPolicy {
         start_timeout: Duration::from_secs(5),
         idle_timeout: Duration::from_secs(60),
+        is_needed_by_workers: false,
     };
     let new = Policy {
         preloader: Some(preloader),
@@ -401,6 +402,7 @@ fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() 
     let preloader = PreloaderPolicy {
         start_timeout: Duration::from_secs(5),
         idle_timeout: Duration::from_secs(60),
+        is_needed_by_workers: false,
     };
     world.tell(Event::Apply(wanted(
         SECOND,

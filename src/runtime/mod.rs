@@ -39,11 +39,9 @@ pub fn launch(application: &Application, libexec: &Path) -> Result<Launch, Error
             script: None,
         }),
         Application::Wrapped(wrapped) => wrapped::launch(wrapped, libexec),
-        Application::Cgi(_) | Application::Http(_) | Application::Rust => Err(Error::new(
-            "launch",
-            "the application has no preloader",
-            Errno::EINVAL,
-        )),
+        Application::Cgi(_) | Application::Http(_) | Application::Program(_) | Application::Rust => Err(
+            Error::new("launch", "the application has no preloader", Errno::EINVAL),
+        ),
     }
 }
 
@@ -52,6 +50,6 @@ pub fn within_worker(application: &Application) -> Option<Box<dyn Runtime>> {
     match application {
         Application::Cgi(cgi) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
         Application::Http(http) => Some(Box::new(http::Http::new(http.clone()))),
-        Application::Php(_) | Application::Wrapped(_) | Application::Rust => None,
+        Application::Php(_) | Application::Wrapped(_) | Application::Program(_) | Application::Rust => None,
     }
 }

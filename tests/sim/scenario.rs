@@ -155,6 +155,7 @@ impl Scenario {
             preloader: (self.preloaders && random.percent(60)).then(|| PreloaderPolicy {
                 start_timeout: random.millis(500, 5_000),
                 idle_timeout: random.millis(1, 20_000),
+                is_needed_by_workers: random.percent(30),
             }),
         }
     }

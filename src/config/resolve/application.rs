@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::pool::positive;
-use super::programs;
+use super::{programs, started};
 use crate::config::World;
 use crate::config::draft::{
     ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
@@ -17,10 +17,11 @@ use crate::config::report::Report;
 use crate::config::units::{IniValue, Text};
 use crate::config::value::quoted;
 
-const RUNTIMES: &[&str] = &["php", "cgi", "http", "wsgi", "asgi", "rack", "rust"];
+const RUNTIMES: &[&str] = &["php", "cgi", "http", "node", "wsgi", "asgi", "rack", "rust"];
 /// Runtimes that have a name but can't be run yet.
-const LATER_RUNTIMES: &[&str] = &["node", "fastcgi"];
-const KINDS: &str = "it can be \"php\", \"cgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
+const LATER_RUNTIMES: &[&str] = &["fastcgi"];
+const KINDS: &str =
+    "it can be \"php\", \"cgi\", \"http\", \"node\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
 pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_WARM_UP: u32 = 100;
@@ -43,6 +44,7 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
         "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report))),
         "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(leaves, report))),
         "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(leaves, report))),
+        "node" => ApplicationDraft::Node(Box::new(HttpDraft::read(leaves, report))),
         "wsgi" => wrapped(Interface::Wsgi, leaves, report),
         "asgi" => wrapped(Interface::Asgi, leaves, report),
         "rack" => wrapped(Interface::Rack, leaves, report),
@@ -86,7 +88,8 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         ApplicationDraft::Wrapped(interface, draft) => {
             programs::wrapped(text, *interface, draft, world, report).map(Application::Wrapped)
         }
-        ApplicationDraft::Http(draft) => programs::http(text, draft, world, report).map(Application::Http),
+        ApplicationDraft::Http(draft) => started::http(text, draft, world, report),
+        ApplicationDraft::Node(draft) => started::node(text, draft, world, report).map(Application::Program),
         ApplicationDraft::Cgi(draft) => programs::cgi(text, draft, world, report).map(Application::Cgi),
         ApplicationDraft::Php(draft) => php(text, draft, world, report).map(Application::Php),
     }

@@ -1,37 +1,16 @@
 //! Applications that are not PHP.
 
 use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
-use super::listen::address;
 use super::pool::positive;
 use crate::config::World;
-use crate::config::draft::{CgiDraft, HttpDraft, PoolText, WrappedDraft};
-use crate::config::model::{Cgi, Http, Interface, Wrapped};
+use crate::config::draft::{CgiDraft, PoolText, WrappedDraft};
+use crate::config::model::{Cgi, Interface, Wrapped};
 use crate::config::report::Report;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Applications with many parts take long to load; Passenger gives them as much.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
-
-pub(super) fn http(
-    text: &PoolText,
-    draft: &HttpDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Http> {
-    let Some(written) = draft.address.written() else {
-        if draft.address.is_absent() {
-            let runtime = text.draft.runtime.written();
-            let place = runtime.map_or(&text.place, |runtime| &runtime.place);
-            let write = "address = \"127.0.0.1:3000\", or the path of the socket that the program listens on";
-            report.missing(place, "application.address", write);
-        }
-        return None;
-    };
-    Some(Http {
-        address: address(written, world, report)?,
-    })
-}
 
 pub(super) fn cgi(
     text: &PoolText,

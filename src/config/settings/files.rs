@@ -28,7 +28,10 @@ pub fn renewed(file: &str, text: &str) -> Option<String> {
             let (before, _) = text.split_once("\n### In [global]\n")?;
             Some(format!("{before}{}", render_fpm()))
         }
-        "docs/runtimes.md" => with_table(text, 0, &render_runtime(Section::Cgi)),
+        "docs/runtimes.md" => {
+            let text = with_table(text, 0, &render_runtime(Section::Cgi))?;
+            with_table(&text, 1, &render_runtime(Section::Http))
+        }
         _ => None,
     }
 }

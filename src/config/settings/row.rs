@@ -13,7 +13,7 @@ pub enum Section {
     Php,
     /// `[pool.NAME.application]` with `runtime = "cgi"`
     Cgi,
-    /// `[pool.NAME.application]` with `runtime = "http"`
+    /// `[pool.NAME.application]` with `runtime = "http"` or `"node"`
     Http,
     /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
     Wrapped,

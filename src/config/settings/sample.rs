@@ -33,7 +33,12 @@ const FPM_HEAD: &str = "\
 /// Pools of the other runtimes: what the comment says, the section, the pool's name and its runtime.
 const OTHERS: &[(&str, Section, &str, &str)] = &[
     ("CGI programs", Section::Cgi, "cgi", "cgi"),
-    ("a program that speaks HTTP", Section::Http, "node", "http"),
+    (
+        "a program that speaks HTTP; node has the same keys",
+        Section::Http,
+        "app",
+        "http",
+    ),
     (
         "a WSGI application; asgi and rack have the same keys",
         Section::Wrapped,
@@ -66,6 +71,12 @@ pub fn toml() -> String {
         ));
         keys(*section, &mut text);
     }
+    text.push_str(
+        "\n\n# A pool of a program that speaks HTTP and that somebody else starts: an address and port, a port of this\n\
+         # machine, or the path of a unix socket.\n\
+         #[pool.elsewhere]\n#listen = \"/run/forkyard-$pool.sock\"\n#user = \"www-data\"\n#pm = \"ondemand\"\n\
+         #max_children = 4\n#application = { runtime = \"http\", address = \"127.0.0.1:3000\" }\n",
+    );
     text
 }
 

@@ -87,7 +87,7 @@ impl Edge {
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust | Application::Cgi(_) | Application::Http(_) => {
+            Application::Rust | Application::Cgi(_) | Application::Http(_) | Application::Program(_) => {
                 self.fork_directly(worker, id, seat)
             }
         }
