@@ -185,7 +185,7 @@ draft! {
             start_timeout: Time = "application.start_timeout",
         }
         tables {
-            limits: Bounds = "application.rlimits",
+            rlimits: Bounds = "application.rlimits",
         }
     }
 }

@@ -390,7 +390,7 @@ pub struct Program {
     /// Let the user's login shell set the environment first.
     pub load_shell_envvars: bool,
     /// Resource limits.
-    pub limits: Vec<ResourceLimit>,
+    pub rlimits: Vec<ResourceLimit>,
     /// File mode creation mask.
     pub umask: Option<u32>,
     /// How long one of its processes may take to be up.

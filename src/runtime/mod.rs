@@ -45,11 +45,16 @@ pub fn launch(application: &Application, libexec: &Path) -> Result<Launch, Error
     }
 }
 
-/// The runtime of an application that needs nothing but a worker of the master's own; `None`: it is made elsewhere.
-pub fn within_worker(application: &Application) -> Option<Box<dyn Runtime>> {
-    match application {
-        Application::Cgi(cgi) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
-        Application::Http(http) => Some(Box::new(http::Http::new(http.clone()))),
-        Application::Php(_) | Application::Wrapped(_) | Application::Program(_) | Application::Rust => None,
+/// The runtime of an application that needs nothing but a worker of the master's own, in this slot; `None`: it is made
+/// elsewhere. `share`: where the processes of its program are found.
+pub fn within_worker(application: &Application, share: Option<&http::Share>, slot: u32) -> Option<Box<dyn Runtime>> {
+    match (application, share) {
+        (Application::Cgi(cgi), _) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
+        (Application::Http(http), _) => Some(Box::new(http::Http::new(http.clone()))),
+        (Application::Program(program), Some(share)) => {
+            Some(Box::new(http::Http::with_program(program, share.clone(), slot)))
+        }
+        (Application::Program(_), None)
+        | (Application::Php(_) | Application::Wrapped(_) | Application::Rust, _) => None,
     }
 }

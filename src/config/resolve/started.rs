@@ -116,7 +116,7 @@ fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {
     check(&draft.umask, report);
     check(&draft.preloader_idle_timeout, report);
     check(&draft.start_timeout, report);
-    if let Some(entry) = draft.limits.first() {
+    if let Some(entry) = draft.rlimits.first() {
         let problem = "it is for a program that forkyard starts".to_owned();
         let remedy = "leave it out, or write start_command instead of address".to_owned();
         report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
@@ -157,7 +157,7 @@ fn program(
             .unwrap_or(1),
         app_env: app_env.map_or(DEFAULT_APP_ENV.to_owned(), |written| written.value.0.clone()),
         load_shell_envvars: flag(&draft.load_shell_envvars),
-        limits: limits(draft, report),
+        rlimits: rlimits(draft, report),
         umask: draft.umask.written().map(|written| written.value.0),
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
         preloader_idle_timeout: draft
@@ -202,9 +202,9 @@ fn settings_of_workers(text: &PoolText, handshake: bool, report: &mut Report<'_>
     }
 }
 
-fn limits(draft: &HttpDraft, report: &mut Report<'_>) -> Vec<ResourceLimit> {
+fn rlimits(draft: &HttpDraft, report: &mut Report<'_>) -> Vec<ResourceLimit> {
     let mut limits = Vec::new();
-    for entry in &draft.limits {
+    for entry in &draft.rlimits {
         let name = entry.name.join(".");
         if !LIMITS.contains(&name.as_str()) {
             let problem = format!("{} is no resource limit", quoted(&name));

@@ -31,7 +31,7 @@ fn a_program_is_started_or_is_there() {
         instances: 1,
         app_env: "production".to_owned(),
         load_shell_envvars: false,
-        limits: Vec::new(),
+        rlimits: Vec::new(),
         umask: None,
         start_timeout: Duration::from_secs(90),
         preloader_idle_timeout: Duration::from_secs(300),
@@ -55,7 +55,7 @@ fn a_program_is_started_or_is_there() {
         umask: Some(0o27),
         start_timeout: Duration::from_secs(5),
         preloader_idle_timeout: Duration::from_secs(7),
-        limits: vec![
+        rlimits: vec![
             limit("nofile", 1024, 4096),
             limit("as", 1 << 30, 1 << 30),
             limit("core", 0, 0),
@@ -63,7 +63,7 @@ fn a_program_is_started_or_is_there() {
         ..expected
     };
     let sorted = |mut program: Program| {
-        program.limits.sort_by(|a, b| a.name.cmp(&b.name));
+        program.rlimits.sort_by(|a, b| a.name.cmp(&b.name));
         program
     };
     assert_eq!(sorted(found), sorted(expected));

@@ -234,7 +234,7 @@ impl Effects {
             let group = nix::unistd::Pid::from_raw(pid);
             let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();
             left += usize::from(is_dying);
-            let found = family::orphans(&mark, pid);
+            let found = family::orphans(&mark, pid, |_| false);
             left += found.len();
             for orphan in found {
                 let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
