@@ -110,7 +110,8 @@ pub(crate) fn run_with(
     let control = config.global.control.clone();
     let interval = config.global.systemd_interval;
     let title = format!("{}: master process ({})", persona.title, config.path.display());
-    let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit);
+    let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
+        .map_err(system("dup"))?;
     // What was said to this process is not said to those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);
@@ -360,6 +361,8 @@ impl Master {
             let manager = &self.manager;
             self.edge
                 .tend_reporters(clock::now(), |pool| manager.serving(pool));
+            self.edge.tend_spawner(clock::now());
+            self.settle();
             self.feed_watchdog();
             self.publish_bulletin();
             if self
@@ -424,6 +427,7 @@ impl Master {
             watchdog,
             bulletin,
             self.edge.reporters_deadline(),
+            self.edge.spawner_deadline(),
             self.edge.upgrade_deadline(),
         ]
         .into_iter()

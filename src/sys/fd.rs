@@ -57,17 +57,21 @@ pub unsafe fn adopt(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Takes ownership of the one descriptor that this program was started with beside the standard streams.
+/// Takes ownership of a descriptor that this program was started with beside the standard streams, by its number, below
+/// 64.
 ///
 /// # Errors
 /// EBADF: it is not open, or was taken before.
-pub fn adopt_first(fd: RawFd) -> Result<OwnedFd> {
-    static TAKEN: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+pub fn adopt_passed(fd: RawFd) -> Result<OwnedFd> {
+    static TAKEN: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let unfit = || Error::new("adopt", fd.to_string(), nix::errno::Errno::EBADF);
+    let bit = u32::try_from(fd).ok().and_then(|fd| 1_u64.checked_shl(fd));
+    let bit = bit.filter(|_| fd > 2).ok_or_else(unfit)?;
     // SAFETY: only borrowed for one call, which fails for a descriptor that is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     set_close_on_exec(borrowed, true)?;
-    if TAKEN.swap(true, std::sync::atomic::Ordering::SeqCst) {
-        return Err(Error::new("adopt", fd.to_string(), nix::errno::Errno::EBADF));
+    if TAKEN.fetch_or(bit, std::sync::atomic::Ordering::SeqCst) & bit != 0 {
+        return Err(unfit());
     }
     // SAFETY: it is open, was passed to this program for its own use, and is taken once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -1,31 +1,22 @@
-//! Brings workers and preloaders into being.
+//! Brings workers into being.
 
 use super::generation::Generation;
 use super::output::Lines;
-use super::preloader::{Command, Preloader};
-use super::shared::Mould;
+use super::preloader::Command;
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
-use crate::config::{Application, sharing};
+use crate::config::Application;
 use crate::logs::Log;
-use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime;
-use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
-use crate::sys::process::{self, Program, Side, exit_now};
+use crate::sys::fd::{close_all_but, null, pipe};
+use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal, title};
 use crate::worker::{self, Kit, Runtime, Seat};
-use mio::Interest;
-use nix::sys::socket::SockType;
-use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
-/// Bytes that a preloader's process title may have beside its arguments.
-const TITLE_ROOM_BYTES: usize = 96;
-/// The descriptor on which a preloader finds its channel.
-const PRELOADER_CHANNEL: RawFd = crate::runtime::php::protocol::SOCKET;
 
 impl Edge {
     /// Makes a worker, or asks its preloader for one.
@@ -209,85 +200,6 @@ impl Edge {
         let queue = pool.queue.as_ref().ok_or_else(nothing)?;
         generation.kit(&pool.listener.socket, queue)
     }
-
-    /// Starts a generation's preloader, or attaches it to one that its pool shares.
-    pub(super) fn start_preloader(&mut self, id: GenerationId) {
-        let started = match self.attach(id) {
-            Ok(false) => self.try_start_preloader(id),
-            attached => attached.map(|_| ()),
-        };
-        if let Err(error) = started {
-            log::error!(
-                "[pool {}] can't start the preloader: {error}",
-                self.generation_name(id)
-            );
-            self.happened
-                .push_back(Event::PreloaderGone(id, Exit::Code(EXIT_SOFTWARE)));
-        }
-    }
-
-    fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
-        self.open(id)?;
-        self.note_origin(id);
-        let kit = self.kit(id)?;
-        let (channel, theirs) = socket_pair(SockType::Stream)?;
-        crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
-        let (output, output_in) = pipe(false)?;
-        crate::sys::fd::set_nonblocking(output.as_fd(), true)?;
-        let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
-        let mould = self.mould(id);
-        let settings = mould.as_ref().map_or(&kit.settings, Mould::settings);
-        let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
-        let launch = runtime::launch(&kit.settings.pool.application, &self.libexec)?;
-        let name = sharing::label([&kit.settings.pool]);
-        let title = format!("{}: preloader {name}", kit.settings.pool.title);
-        let mut descriptors = vec![(output_in, 1), (output_twice, 2), (theirs, PRELOADER_CHANNEL)];
-        descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
-        let program = Program {
-            path: c_string(launch.path.as_os_str().as_bytes()),
-            // Room for the process title.
-            arguments: std::iter::once(title)
-                .chain(launch.arguments)
-                .chain([" ".repeat(TITLE_ROOM_BYTES)])
-                .map(|text| c_string(text.as_bytes()))
-                .collect(),
-            environment: worker::environment(settings, std::env::vars_os().collect())
-                .into_iter()
-                .map(variable)
-                .collect(),
-            descriptors,
-            // The worker's own limit is set when it settles; until then the master's holds.
-            descriptor_limit: None,
-        };
-        let pid = process::start(&program)?;
-        drop(program);
-        let executable = launch.path;
-        let both = Interest::READABLE | Interest::WRITABLE;
-        self.sources
-            .watch_for(&self.registry, &channel, Source::Preloader(pid), both)?;
-        self.sources
-            .watch(&self.registry, &output, Source::PreloaderOutput(pid))?;
-        let mut preloader = Preloader::new(pid, channel, Lines::new(output));
-        preloader.executable = super::slow::identify(&executable);
-        let (settings, descriptors) = kit.take_apart();
-        preloader.mould = mould;
-        let begin = Command::Begin {
-            kit: settings,
-            warms_up: self.ask_for_scripts(id, pid),
-            shared: self.number_in_preloader(id),
-        };
-        preloader.send(&begin, descriptors);
-        log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
-        self.take_preloader(id, preloader);
-        Ok(())
-    }
-}
-
-fn variable((name, value): (OsString, OsString)) -> CString {
-    let mut text = name.as_bytes().to_vec();
-    text.push(b'=');
-    text.extend_from_slice(value.as_bytes());
-    CString::new(text).unwrap_or_default()
 }
 
 /// In the child: becomes what the pool says and serves. Says the exit code.

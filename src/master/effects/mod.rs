@@ -8,6 +8,7 @@ mod estate;
 mod events;
 mod failure;
 mod generation;
+mod launches;
 mod output;
 mod pools;
 mod preloader;
@@ -19,6 +20,7 @@ mod say;
 mod shared;
 mod slow;
 mod sources;
+mod spawner;
 mod store;
 mod totals;
 mod upgrade;
@@ -38,6 +40,7 @@ use mio::Registry;
 use nix::sys::signal::Signal;
 use output::Lines;
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -68,6 +71,8 @@ pub(super) struct Edge {
     reporters: HashMap<PoolId, reporter::ReporterEdge>,
     /// Preloaders by pid.
     preloaders: HashMap<i32, preloader::Preloader>,
+    /// What is being started by the spawning kit.
+    spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
     /// Children that ended before their preloader had said that it made them.
@@ -136,6 +141,9 @@ enum Who {
 
 impl Edge {
     /// Nothing runs yet.
+    ///
+    /// # Errors
+    /// `dup`.
     pub(in crate::master) fn new(
         registry: Registry,
         log: &'static Log,
@@ -143,8 +151,11 @@ impl Edge {
         handlers: Handlers,
         libexec: PathBuf,
         descriptor_limit: Option<(u64, u64)>,
-    ) -> Edge {
-        Edge {
+    ) -> io::Result<Edge> {
+        let spawner =
+            spawner::Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
+        Ok(Edge {
+            spawner,
             registry,
             log,
             config,
@@ -174,7 +185,7 @@ impl Edge {
             todo: Vec::new(),
             happened: VecDeque::new(),
             outcome: None,
-        }
+        })
     }
 
     /// Performs one action.

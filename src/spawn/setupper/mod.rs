@@ -17,3 +17,4 @@ mod environment;
 mod notes;
 
 pub use effects::{Pass, run};
+pub use notes::{Complaint, Notes, forget_mark, mark};
