@@ -362,6 +362,7 @@ impl Master {
             self.edge
                 .tend_reporters(clock::now(), |pool| manager.serving(pool));
             self.edge.tend_spawner(clock::now());
+            self.edge.tend_programs(clock::now());
             self.settle();
             self.feed_watchdog();
             self.publish_bulletin();
@@ -428,6 +429,7 @@ impl Master {
             bulletin,
             self.edge.reporters_deadline(),
             self.edge.spawner_deadline(),
+            self.edge.programs_deadline(),
             self.edge.upgrade_deadline(),
         ]
         .into_iter()

@@ -47,7 +47,11 @@ pub fn launch(application: &Application, libexec: &Path) -> Result<Launch, Error
 
 /// The runtime of an application that needs nothing but a worker of the master's own, in this slot; `None`: it is made
 /// elsewhere. `share`: where the processes of its program are found.
-pub fn within_worker(application: &Application, share: Option<&http::Share>, slot: u32) -> Option<Box<dyn Runtime>> {
+pub fn within_worker(
+    application: &Application,
+    share: Option<&http::Share>,
+    slot: u32,
+) -> Option<Box<dyn Runtime>> {
     match (application, share) {
         (Application::Cgi(cgi), _) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
         (Application::Http(http), _) => Some(Box::new(http::Http::new(http.clone()))),

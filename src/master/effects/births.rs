@@ -125,7 +125,10 @@ impl Edge {
     fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
-        let share = self.generations.get(&id).and_then(|generation| generation.share.as_ref());
+        let share = self
+            .generations
+            .get(&id)
+            .and_then(|generation| generation.share.as_ref());
         let mut own = runtime::within_worker(&kit.settings.pool.application, share, seat.slot);
         if own.is_none() && !self.handlers.contains_key(&name) {
             return Err(Error::new(

@@ -12,6 +12,7 @@ mod launches;
 mod output;
 mod pools;
 mod preloader;
+mod programs;
 mod reloads;
 mod renewal;
 mod reporter;
@@ -71,6 +72,8 @@ pub(super) struct Edge {
     reporters: HashMap<PoolId, reporter::ReporterEdge>,
     /// Preloaders by pid.
     preloaders: HashMap<i32, preloader::Preloader>,
+    /// Programs that speak HTTP.
+    programs: HashMap<GenerationId, programs::ProgramEdge>,
     /// What is being started by the spawning kit.
     spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,
@@ -132,6 +135,8 @@ struct WorkerEdge {
 enum Who {
     Worker(WorkerId),
     Preloader,
+    /// A process of a generation's program, by its place.
+    Program(GenerationId, usize),
     /// The new program, trying.
     Rehearsal,
     Reporter(PoolId),
@@ -155,6 +160,7 @@ impl Edge {
         let spawner =
             spawner::Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
         Ok(Edge {
+            programs: HashMap::new(),
             spawner,
             registry,
             log,
@@ -308,6 +314,7 @@ impl Edge {
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };
+        self.programs.remove(&id);
         if let Some(mut resources) = generation.resources {
             self.unkeep(names::of_generation(id.0));
             self.sources.forget(&self.registry, &resources.child_accept.0);

@@ -1,6 +1,7 @@
 //! Programs that speak HTTP: starts their processes by the spawning kit, publishes where they are, and ends them.
 //! [`Program`] decides what is done when.
 
+use super::launches::{account, exit_of_report};
 use super::output::{Lines, Look};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
@@ -10,7 +11,7 @@ use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId};
 use crate::master::program::{Order, Program};
 use crate::runtime::http::Share;
-use crate::spawn::effects::{self, Process, Remains};
+use crate::spawn::effects::{Process, Remains};
 use crate::spawn::event::Token;
 use crate::spawn::handshake::properties::{self, Socket};
 use crate::spawn::plan::{Kind, Limit, Plan};
@@ -74,14 +75,15 @@ impl Edge {
     /// Starts a generation's program.
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
+        // Nobody looks whether its code has changed but a reload.
+        let facts = Edge::facts(None, true);
+        self.note_facts(id, facts);
         let Some(generation) = self.generations.get_mut(&id) else {
             return Ok(());
         };
         let Application::Program(settings) = &generation.settings.pool.application else {
             return Ok(());
         };
-        // Nobody looks whether its code has changed but a reload.
-        generation.make.is_code_fixed = true;
         let instances = settings.instances as usize;
         let share = generation.share(instances)?;
         self.programs.entry(id).or_insert_with(|| ProgramEdge {
@@ -160,7 +162,7 @@ impl Edge {
     /// A process of a program is up.
     pub(super) fn process_up(&mut self, id: GenerationId, index: usize, started: Started) {
         let name = self.generation_name(id).to_owned();
-        let address = address(&started.up.sockets);
+        let address = address_of(&started.up.sockets);
         let Process {
             pid,
             input,
@@ -220,11 +222,11 @@ impl Edge {
     }
 
     /// A process of a program could not be started. Nothing of it is left.
-    pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report, exit: Exit) {
+    pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report) {
         let Some(edge) = self.programs.get_mut(&id) else {
             return;
         };
-        edge.last_exit = exit;
+        edge.last_exit = exit_of_report(report);
         if let Some(place) = edge.places.get_mut(index) {
             place.token = None;
         }
@@ -277,6 +279,7 @@ impl Edge {
     /// Ends what processes have left behind; when nothing is left, they are gone.
     fn sweep_processes(&mut self, now: Tick) {
         let mut gone = Vec::new();
+        let pids = &self.pids;
         for (id, edge) in &mut self.programs {
             for (index, place) in edge.places.iter_mut().enumerate() {
                 let Some(left) = place.left.as_mut().filter(|left| left.due <= now) else {
@@ -284,7 +287,7 @@ impl Edge {
                 };
                 left.looks += 1;
                 left.due = now + LOOK_AGAIN;
-                if !left.remains.sweep() || left.looks >= MOST_LOOKS {
+                if !left.remains.sweep(|pid| pids.contains_key(&pid)) || left.looks >= MOST_LOOKS {
                     place.left = None;
                     gone.push((*id, index));
                 }
@@ -297,7 +300,10 @@ impl Edge {
 
     /// When [`Edge::tend_programs`] is to be called next.
     pub(in crate::master) fn programs_deadline(&self) -> Option<Tick> {
-        let cores = self.programs.values().filter_map(|edge| edge.program.next_deadline());
+        let cores = self
+            .programs
+            .values()
+            .filter_map(|edge| edge.program.next_deadline());
         let places = self.programs.values().flat_map(|edge| &edge.places);
         let left = places.filter_map(|place| place.left.as_ref().map(|left| left.due));
         cores.chain(left).min()
@@ -321,7 +327,6 @@ impl Edge {
             .generations
             .get(&id)
             .is_none_or(|it| it.settings.pool.decorate_workers_output);
-        let log = self.log;
         let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) else {
             return false;
         };
@@ -332,9 +337,9 @@ impl Edge {
         let look = output.read(|line| {
             let text = String::from_utf8_lossy(line);
             if is_decorated {
-                log.write(log::Level::Warn, &format!("[pool {name}] process {pid} said: \"{text}\""));
+                log::warn!("[pool {name}] process {pid} said: \"{text}\"");
             } else {
-                log.write(log::Level::Warn, &text);
+                log::warn!("{text}");
             }
         });
         if look == Look::Ended {
@@ -347,7 +352,7 @@ impl Edge {
 }
 
 /// Where a process wants its requests.
-fn address(sockets: &[Socket]) -> Option<Address> {
+fn address_of(sockets: &[Socket]) -> Option<Address> {
     let fit = |socket: &&Socket| socket.accept_http_requests && socket.protocol == "http";
     match &sockets.iter().find(fit)?.address {
         properties::Address::Unix(path) => Some(Address::Unix(path.clone())),
@@ -365,10 +370,10 @@ fn plan(settings: &Settings) -> Option<Plan> {
     let Application::Program(program) = &pool.application else {
         return None;
     };
-    let account = match &settings.identity {
-        Some(identity) => effects::account_of(identity.clone()),
-        None => effects::own_account(),
-    };
+    let mut account = account(settings.identity.clone());
+    if program.load_shell_envvars {
+        account.shell = identity::shell_and_group(account.uid, account.gid).0;
+    }
     let mut plan = Plan::new(&pool.name, program.root.clone(), &program.start_command, account);
     if program.handshake {
         (plan.kind, plan.app_type) = (Kind::Native, "http".to_owned());

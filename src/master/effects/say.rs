@@ -127,7 +127,8 @@ fn say_death(death: &Death, exit: Exit, expected: bool) {
 }
 
 /// `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.
-fn how(exit: Exit) -> String {
+/// How a process ended, in a sentence.
+pub(super) fn how(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("with code {code}"),
         Exit::Unknown => "with a code that only its parent knows".to_owned(),

@@ -22,6 +22,8 @@ pub(in crate::master) enum Source {
     Preloader(i32),
     /// Its output.
     PreloaderOutput(i32),
+    /// What a process of a generation's program writes, by its place.
+    ProgramOutput(GenerationId, usize),
     /// A worker that is somebody else's child.
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.

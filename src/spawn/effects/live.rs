@@ -43,6 +43,8 @@ pub(super) struct Live {
     pub(super) is_adopted: bool,
     pub(super) ended: Option<Ended>,
     pub(super) reaped: bool,
+    /// What its processes have in their environment, once the work directory is gone.
+    pub(super) settled_mark: Vec<u8>,
     /// How it ended, if another has reaped it.
     pub(super) gone: Option<process::Ended>,
     /// What it is to be given when it is forked.
@@ -73,6 +75,7 @@ impl Live {
             is_adopted: false,
             ended: None,
             reaped: false,
+            settled_mark: Vec::new(),
             gone: None,
             descriptors: Vec::new(),
             capture: Capture::default(),
