@@ -26,6 +26,8 @@ pub(super) struct Processes {
     slot: usize,
     patience: Duration,
     links: Vec<Link>,
+    /// Of equally busy ones, where the search begins: another one with each request.
+    turn: usize,
 }
 
 /// A process that was asked before.
@@ -53,6 +55,7 @@ impl Processes {
             slot,
             patience: start_timeout.min(MOST_PATIENCE),
             links: Vec::new(),
+            turn: slot,
         }
     }
 
@@ -62,9 +65,10 @@ impl Processes {
         let share = self.share.clone();
         let table = share.table();
         let mut wait = Wait::new(self.patience);
+        self.turn = self.turn.wrapping_add(1);
         let (mut asked, mut tried, mut why) = (0, Vec::new(), None);
         loop {
-            let place = table.choose(self.slot, &tried);
+            let place = table.choose(self.turn, &tried);
             let Some(place) = place else {
                 tried.clear();
                 match wait.pause(request, &table) {

@@ -129,7 +129,7 @@ impl<'m> Table<'m> {
     pub fn choose(&self, first: usize, tried: &[Place]) -> Option<Place> {
         let mut best: Option<(u64, Place)> = None;
         for step in 0..self.processes {
-            let index = (first + step) % self.processes;
+            let index = (first % self.processes + step) % self.processes;
             let state = self.of_process(index, STATE)?.load(Ordering::SeqCst);
             let (life, count) = ((state >> 32) as u32, state & COUNT);
             let place = Place { index, life };

@@ -3,6 +3,8 @@
 mod cgi;
 mod git;
 mod http;
+mod programs;
+mod programs_faults;
 mod python;
 mod python_applications;
 mod rack;
