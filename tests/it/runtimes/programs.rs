@@ -140,6 +140,7 @@ http.createServer((request, response) => {
   if (path === "/pid") return response.end(String(process.pid));
   if (path === "/env") return response.end(JSON.stringify(process.env));
   if (path === "/crash") return process.exit(3);
+  if (path === "/hang" || path === "/slow") console.log("asked for " + path);
   if (path === "/hang") return;
   if (path === "/slow") return setTimeout(() => response.end("slow"), 300);
   if (path === "/chunks") {
@@ -341,10 +342,7 @@ fn requests_go_to_the_least_busy_process() {
         let params = crate::support::fcgi::Params::get(&dir, "hang", "");
         client.send(&params, b"").expect("send");
         waiting.push(client);
-        until("the request to be taken up", || {
-            let busy = site.order("status");
-            busy.contains(&format!("{} active", waiting.len())).then_some(())
-        });
+        site.daemon.wait_for_count("asked for /hang", waiting.len());
     }
     let pids: Vec<String> = (0..6).map(|_| site.get("pid")).collect();
     assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?} after {first}");
@@ -365,9 +363,7 @@ fn a_reload_changes_over_without_a_gap() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("curl");
-    until("the slow request to be taken up", || {
-        site.order("status").contains("1 active").then_some(())
-    });
+    site.daemon.wait_for("asked for /slow");
     let url = nginx.url("/pid");
     let load = Command::new("curl")
         .args(["-s", "-f", "-o", "/dev/null"])
