@@ -125,7 +125,7 @@ pub struct Adopted {
     pub generations: Vec<AdoptedGeneration>,
 }
 
-/// A generation that goes on. Its preloader does not: another is started when one is needed.
+/// A generation that goes on. Its preloader does not, unless that is a program: another is started when one is needed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdoptedGeneration {
     /// Its id.
@@ -142,6 +142,8 @@ pub struct AdoptedGeneration {
     pub workers: Vec<AdoptedWorker>,
     /// Slots that may be used by a process that nobody knows. They are not given away again.
     pub lost: Vec<SlotIndex>,
+    /// Its preloader is there and ready.
+    pub has_preloader: bool,
 }
 
 /// A worker that goes on.

@@ -90,6 +90,20 @@ impl Program {
         }
     }
 
+    /// One that another master has started: these of its processes are up, and the others are started.
+    pub(super) fn resume(up: &[bool], now: Tick, orders: &mut Vec<Order>) -> Program {
+        let mut program = Program::new(up.len());
+        program.stage = Stage::Ready;
+        for (place, (process, is_up)) in program.processes.iter_mut().zip(up).enumerate() {
+            process.since = now;
+            process.state = if *is_up { State::Up } else { State::Starting };
+            if !is_up {
+                orders.push(Order::Start(place));
+            }
+        }
+        program
+    }
+
     /// It is wanted.
     pub(super) fn start(&mut self, orders: &mut Vec<Order>) {
         if self.stage != Stage::Absent {
@@ -300,6 +314,16 @@ mod tests {
         assert_eq!(orders(|out| program.pass(at(5_300), out)), [Order::Start(0)]);
         orders(|out| program.up(0, at(5_400), out));
         assert_eq!(orders(|out| program.gone(0, at(7_000), out)), [Order::Start(0)]);
+    }
+
+    #[test]
+    fn another_master_goes_on_with_what_is_up() {
+        let mut out = Vec::new();
+        let mut program = Program::resume(&[true, false], at(0), &mut out);
+        assert_eq!(out, [Order::Start(1)]);
+        assert_eq!(orders(|out| program.start(out)), []);
+        assert_eq!(orders(|out| program.up(1, at(1), out)), []);
+        assert_eq!(orders(|out| program.gone(0, at(2_000), out)), [Order::Start(0)]);
     }
 
     #[test]

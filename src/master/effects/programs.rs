@@ -7,6 +7,7 @@ use super::sources::Source;
 use super::spawner::{Purpose, Started};
 use super::{Edge, Who};
 use crate::config::{Address, Application};
+use crate::estate::{document, names};
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId};
 use crate::master::program::{Order, Program};
@@ -20,7 +21,7 @@ use crate::sys::{Error, clock, identity, process};
 use crate::tick::Tick;
 use crate::worker::{self, Settings};
 use nix::sys::signal::Signal;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -298,6 +299,97 @@ impl Edge {
         }
     }
 
+    /// What a next master is told of a generation's program: those of its processes that are to go on.
+    pub(super) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
+        let places = self.programs.get(&id).map(|edge| edge.places.as_slice());
+        let entry = |(place, running): (usize, &Running)| {
+            Some(document::Program {
+                place: u32::try_from(place).ok()?,
+                pid: running.pid,
+                start_time: process::start_time(running.pid)?,
+                mark: running.remains.mark(),
+            })
+        };
+        running(places.unwrap_or_default()).filter_map(entry).collect()
+    }
+
+    /// Their ends that are the master's, by name.
+    pub(super) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
+        let places = self.programs.get(&id).map(|edge| edge.places.as_slice());
+        let mut ends = Vec::new();
+        for (place, running) in running(places.unwrap_or_default()) {
+            let [input, output] = names::program(id.0, u32::try_from(place).unwrap_or(u32::MAX));
+            ends.extend(running.input.iter().map(|end| (input.clone(), end)));
+            ends.extend(running.output.iter().map(|lines| (output.clone(), lines.pipe())));
+        }
+        ends
+    }
+
+    /// Goes on with the program of a generation that another master has started. False: nothing of it is there.
+    pub(super) fn adopt_program(
+        &mut self,
+        left: &document::Generation,
+        descriptors: &mut HashMap<String, OwnedFd>,
+    ) -> Result<bool, Error> {
+        let id = GenerationId(left.id);
+        let is_program = self
+            .generations
+            .get(&id)
+            .is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)));
+        if !is_program {
+            return Ok(false);
+        }
+        let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {
+            return Ok(false);
+        };
+        // Those that are not our children were told by the kernel that their master is gone.
+        let is_there = |it: &&document::Program| {
+            process::is_child(it.pid) && process::start_time(it.pid) == Some(it.start_time)
+        };
+        let there: Vec<&document::Program> = left.programs.iter().filter(is_there).collect();
+        if there.is_empty() {
+            return Ok(false);
+        }
+        let share = Share::adopt(memory, left.places as usize, left.slots as usize)?;
+        let mut places: Vec<Place> = (0..left.places).map(|_| Place::default()).collect();
+        for process in there {
+            let index = process.place as usize;
+            let [input, output] = names::program(left.id, process.place).map(|end| descriptors.remove(&end));
+            let (Some(input), Some(place)) = (input, places.get_mut(index)) else {
+                continue;
+            };
+            if let Some(output) = &output {
+                self.sources
+                    .watch(&self.registry, output, Source::ProgramOutput(id, index))?;
+            }
+            self.pids.insert(process.pid, Who::Program(id, index));
+            place.running = Some(Running {
+                pid: process.pid,
+                input: Some(input),
+                output: output.map(Lines::new),
+                remains: Remains::adopt(process.pid, &process.mark),
+                is_ending: false,
+            });
+        }
+        let up: Vec<bool> = places.iter().map(|place| place.running.is_some()).collect();
+        for (index, _) in up.iter().enumerate().filter(|(_, is_up)| !**is_up) {
+            share.table().withdraw(index);
+        }
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.share = Some(share.clone());
+        }
+        let mut orders = Vec::new();
+        let edge = ProgramEdge {
+            program: Program::resume(&up, clock::now(), &mut orders),
+            share,
+            places,
+            last_exit: Exit::Unknown,
+        };
+        self.programs.insert(id, edge);
+        self.change_program(id, |_, out| out.append(&mut orders));
+        Ok(true)
+    }
+
     /// When [`Edge::tend_programs`] is to be called next.
     pub(in crate::master) fn programs_deadline(&self) -> Option<Tick> {
         let cores = self
@@ -349,6 +441,15 @@ impl Edge {
         }
         look == Look::More
     }
+}
+
+/// The processes that run and are not on their way out.
+fn running(places: &[Place]) -> impl Iterator<Item = (usize, &Running)> {
+    places
+        .iter()
+        .enumerate()
+        .filter_map(|(index, place)| Some((index, place.running.as_ref()?)))
+        .filter(|(_, running)| running.input.is_some())
 }
 
 /// Where a process wants its requests.

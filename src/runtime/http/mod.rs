@@ -8,7 +8,7 @@ mod head;
 mod program;
 mod run;
 mod share;
-mod table;
+pub(crate) mod table;
 
 pub use run::Http;
 pub use share::Share;

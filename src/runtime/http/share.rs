@@ -3,13 +3,14 @@
 use super::table::{self, Table};
 use crate::sys::Result;
 use crate::sys::shm::{Memory, PAGE_WORDS, Words};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 /// A table that several processes share.
 #[derive(Debug, Clone)]
 pub struct Share {
     words: Rc<Words>,
+    memory: Rc<OwnedFd>,
     processes: usize,
 }
 
@@ -19,11 +20,19 @@ impl Share {
     /// # Errors
     /// There is no memory.
     pub fn create(name: &str, processes: usize, slots: usize) -> Result<Share> {
-        let pages = table::words(processes, slots).div_ceil(PAGE_WORDS);
-        let memory = Memory::create(name, pages)?;
-        let words = Words::map_writable(memory.writable.as_fd(), 0, pages)?;
+        let memory = Memory::create(name, pages(processes, slots))?;
+        Share::adopt(memory.writable, processes, slots)
+    }
+
+    /// The table that another master has made: memory of the right size that can't shrink.
+    ///
+    /// # Errors
+    /// It can't be mapped.
+    pub fn adopt(memory: OwnedFd, processes: usize, slots: usize) -> Result<Share> {
+        let words = Words::map_writable(memory.as_fd(), 0, pages(processes, slots))?;
         Ok(Share {
             words: Rc::new(words),
+            memory: Rc::new(memory),
             processes,
         })
     }
@@ -32,4 +41,18 @@ impl Share {
     pub fn table(&self) -> Table<'_> {
         Table::new(self.words.words(), self.processes)
     }
+
+    /// The memory, for a next master.
+    pub fn memory(&self) -> &OwnedFd {
+        &self.memory
+    }
+
+    /// How many processes it has places for.
+    pub fn processes(&self) -> usize {
+        self.processes
+    }
+}
+
+fn pages(processes: usize, slots: usize) -> usize {
+    table::words(processes, slots).div_ceil(PAGE_WORDS)
 }

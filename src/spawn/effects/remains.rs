@@ -24,6 +24,16 @@ impl Remains {
         }
     }
 
+    /// Of a process that another master has started, who knew this mark.
+    pub fn adopt(pid: i32, mark: &str) -> Remains {
+        Remains::new(pid, mark.as_bytes().to_vec())
+    }
+
+    /// The mark, for a next master.
+    pub fn mark(&self) -> String {
+        String::from_utf8_lossy(&self.mark).into_owned()
+    }
+
     /// Sends the whole group a signal. To be called as long as the process was not reaped, or at once after it was: then
     /// its number means nobody else yet.
     pub fn signal_group(&self, signal: Signal) {
