@@ -162,6 +162,24 @@ forkyard_request *forkyard_worker_next(forkyard_worker *worker);
 /* The exit code. The worker is gone then. */
 int forkyard_worker_end(forkyard_worker *worker);
 
+/*
+ * What a worker is busy with, for the log of slow requests. In the worker, before it serves:
+ *
+ *   s = forkyard_worker_questions(p, by_signal);      -1: nobody asks
+ *
+ * The socket is the caller's, does not block, and is to stay open as long as the worker answers. Whatever byte comes on it is a
+ * question. Of a runtime that answers by_signal, instead or besides, FORKYARD_QUESTION is one: its handler writes to the socket,
+ * and is followed by forkyard_worker_end_answers(s). An answer has a line for each call, the innermost first, and ends
+ * with a NUL:
+ *
+ *     File "/srv/app/shop.py", line 12 in basket
+ */
+#define FORKYARD_QUESTION 51 /* a signal: SIGRTMIN + 17 */
+
+int forkyard_worker_questions(forkyard_preloader *preloader, int by_signal);
+/* The handler that is installed now writes no NUL: let one follow. 0, or -1: there is none. */
+int forkyard_worker_end_answers(int socket);
+
 /* All parameters in one piece: all names, an empty one, and all values in the same order, each followed by a NUL; without those
  * that hold a NUL themselves or have no name. How many bytes that takes; if it is more than length, it has to be asked again
  * with more room. */

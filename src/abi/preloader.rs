@@ -11,7 +11,7 @@ use crate::sys::process::{Side, change_environment, forget_variables, fork_sibli
 use crate::sys::{fd, signal, title};
 use crate::worker::{self, Kit, Request, Runtime, Seat};
 use std::ffi::{c_char, c_int, c_void};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// `forkyard_preloader`.
 #[derive(Debug)]
@@ -74,6 +74,11 @@ impl CPreloader {
         let details = self.details.as_deref().map(|details| format!("\n{details}"));
         self.preloader
             .failed(&format!("{message}{}", details.unwrap_or_default()));
+    }
+
+    /// In a worker: the socket over which it is asked what it is busy with.
+    pub(super) fn take_questions(&mut self) -> Option<OwnedFd> {
+        self.wanted.as_mut()?.seat.questions.take()
     }
 
     /// In a worker: what it takes along. `None`: the log says why it can't.
@@ -172,6 +177,7 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
     match result {
         Ok(()) => {
             if let Some(notes) = &preloader.notes {
+                notes.describe();
                 let next = Step::SubprocessAppLoadOrExec;
                 notes.advance(Step::SubprocessWrapperPreparation, next);
             }

@@ -12,6 +12,7 @@ use crate::estate::Heritage;
 use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
 use crate::runtime::wrapped;
+use crate::slowlog;
 use crate::sys::{self, fd, invocation, process, title};
 use clap::{Parser, Subcommand};
 use std::os::fd::AsFd;
@@ -74,6 +75,9 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
+    /// Write down what a worker is busy with; started by the daemon
+    #[command(hide = true)]
+    Trace,
     /// Check a configuration without starting anything
     Check {
         /// Configuration file (TOML)
@@ -132,6 +136,7 @@ pub fn main() -> ExitCode {
             let code = wrapped::interpreter::run(&interpreter, &arguments);
             ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
+        Command::Trace => ExitCode::from(slowlog::run::run()),
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());
             code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)

@@ -19,6 +19,7 @@ pub mod passed;
 pub mod pidfd;
 pub mod process;
 pub mod program;
+pub mod question;
 pub mod shm;
 pub mod signal;
 pub mod socket;

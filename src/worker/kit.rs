@@ -58,6 +58,8 @@ pub struct Seat {
     pub retire: OwnedFd,
     /// Standard output and error; `None`: /dev/null.
     pub output: Option<(OwnedFd, OwnedFd)>,
+    /// Over which it is asked what it is busy with; `None`: nobody asks.
+    pub questions: Option<OwnedFd>,
 }
 
 /// Why a kit or a seat can't be made from a message.
@@ -146,6 +148,7 @@ impl Seat {
         if let Some((output, error)) = &self.output {
             all.extend([output.as_raw_fd(), error.as_raw_fd()]);
         }
+        all.extend(self.questions.as_ref().map(AsRawFd::as_raw_fd));
         all
     }
 
@@ -156,22 +159,59 @@ impl Seat {
             self.slot,
             std::iter::once(self.retire)
                 .chain(output.into_iter().flatten())
+                .chain(self.questions)
                 .collect(),
         )
     }
 
-    /// A seat from its slot and descriptors: the retire channel, or that and two for standard output and error.
+    /// A seat from its slot and descriptors: the retire channel, two for standard output and error where they are caught, and
+    /// the socket for questions where some are asked.
     pub fn assemble(slot: u32, descriptors: Vec<OwnedFd>) -> Result<Seat, KitError> {
         let count = descriptors.len();
         let mut descriptors = descriptors.into_iter();
-        let output = |a: Option<OwnedFd>, b: Option<OwnedFd>| a.zip(b);
         match (count, descriptors.next()) {
-            (1 | 3, Some(retire)) => Ok(Seat {
-                slot,
-                retire,
-                output: output(descriptors.next(), descriptors.next()),
-            }),
+            (1..=4, Some(retire)) => {
+                let output = match count {
+                    3.. => descriptors.next().zip(descriptors.next()),
+                    _ => None,
+                };
+                Ok(Seat {
+                    slot,
+                    retire,
+                    output,
+                    questions: descriptors.next(),
+                })
+            }
             _ => Err(KitError::Descriptors(count, 3)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::fd::null;
+
+    #[test]
+    fn a_seat_is_put_together_as_it_was_taken_apart() {
+        let fd = || null().unwrap();
+        for (caught, asked) in [(false, false), (true, false), (false, true), (true, true)] {
+            let seat = Seat {
+                slot: 3,
+                retire: fd(),
+                output: caught.then(|| (fd(), fd())),
+                questions: asked.then(fd),
+            };
+            let numbers = seat.descriptors();
+            let (slot, descriptors) = seat.take_apart();
+            let again = Seat::assemble(slot, descriptors).unwrap();
+            assert_eq!((again.slot, again.descriptors()), (3, numbers));
+            assert_eq!(
+                (again.output.is_some(), again.questions.is_some()),
+                (caught, asked)
+            );
+        }
+        assert!(Seat::assemble(0, Vec::new()).is_err());
+        assert!(Seat::assemble(0, (0..5).map(|_| fd()).collect()).is_err());
     }
 }

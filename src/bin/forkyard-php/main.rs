@@ -10,7 +10,6 @@ mod kits;
 mod preloader;
 mod report;
 mod sapi;
-mod tracer;
 mod warm;
 
 use std::process::ExitCode;
@@ -19,7 +18,7 @@ fn main() -> ExitCode {
     forkyard::sys::title::prepare();
     forkyard::sys::signal::ignore_pipe();
     if std::env::args().nth(1).as_deref() == Some(forkyard::slowlog::OPTION) {
-        return tracer::run();
+        return ExitCode::from(forkyard::slowlog::run::run());
     }
     match report::asked() {
         Some(question) => report::answer(question),

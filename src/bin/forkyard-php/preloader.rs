@@ -129,6 +129,9 @@ impl Error {
             ..Complaint::default()
         };
         notes.fail(step, category, &complaint);
+        if step == Step::SubprocessSetupperBeforeShell {
+            notes.describe();
+        }
     }
 }
 

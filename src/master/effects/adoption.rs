@@ -247,6 +247,7 @@ impl Edge {
             unfinished: false,
             // What it is busy with can't be seen until another has taken its place.
             traceable: None,
+            questions: None,
             told: left.told.map(|(told, when)| (told, Tick::from_nanos(when))),
             foreign,
             start_time: std::cell::Cell::new(Some(left.start_time)),

@@ -48,6 +48,7 @@ impl Edge {
         };
         generation.seat(slot, worker);
         let (retire_out, retire) = pipe(false)?;
+        let (questions, answers) = super::slow::questions(&generation.settings.pool)?.unzip();
         let edge = WorkerEdge {
             generation: id,
             slot,
@@ -61,6 +62,7 @@ impl Edge {
             start_time: std::cell::Cell::default(),
             unfinished: false,
             traceable: None,
+            questions,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -75,6 +77,7 @@ impl Edge {
             slot,
             retire: retire_out,
             output,
+            questions: answers,
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),

@@ -128,6 +128,8 @@ struct WorkerEdge {
     unfinished: bool,
     /// How what it is busy with can be seen; `None`: it can't.
     traceable: Option<Rc<slow::Traceable>>,
+    /// Over which it is asked that, if it is.
+    questions: Option<OwnedFd>,
 }
 
 /// Whose a pid is.

@@ -1,17 +1,19 @@
 //! The logs of slow requests: opens them, and starts a tracer for each that is found.
 
-use super::{Edge, Who};
-use crate::config::{LogLevel, Pool};
+use super::{Edge, Who, WorkerEdge};
+use crate::config::{Application, Interface, LogLevel, Pool};
 use crate::master::event::WorkerId;
 use crate::scoreboard::census;
-use crate::slowlog::{self, Job, StackSource};
+use crate::slowlog::{self, Asking, Job, Means, StackSource};
+use crate::sys::fd::socket_pair;
 use crate::sys::file::open_log;
 use crate::sys::process::{self, Ended, Program};
-use crate::sys::{Error, clock, identity, memfile};
+use crate::sys::{Error, clock, identity, memfile, pidfd};
+use nix::sys::socket::SockType;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -82,56 +84,50 @@ impl Edge {
             return Ok(());
         };
         let page = resources.board.slot(worker.slot as usize);
-        let script = page.map(|page| census::read(page).texts[3].clone());
+        let [method, path, query, script, _] = page.map(|page| census::read(page).texts).unwrap_or_default();
+        let application = &settings.pool.application;
+        let request = [&method[..], &path, &query];
         let heading = slowlog::heading(
             clock::epoch_micros(),
             clock::utc_offset_seconds(),
             self.config.global.log_level == LogLevel::Debug,
             &settings.pool.name,
             pid,
-            &script.unwrap_or_default(),
+            &script,
+            Some(request).filter(|_| !matches!(application, Application::Php(_))),
         );
         let tracers = self.pids.values().filter(|who| matches!(who, Who::Tracer(_)));
-        let traceable = worker
-            .traceable
-            .as_deref()
-            .filter(|_| tracers.count() < MOST_TRACERS);
-        let Some(traceable) = traceable else {
+        let is_time = tracers.count() < MOST_TRACERS;
+        let look = means(application, worker, pid).filter(|_| is_time);
+        let Some(look) = look.transpose()? else {
             // Nothing is known about the runtime's calls, or there is no time for them.
             return (&*log)
-                .write_all(slowlog::entry(&heading, None).as_bytes())
+                .write_all(heading.as_bytes())
                 .map_err(|e| Error::from_io("write", "slowlog", &e));
         };
-        let memory = open_memory(pid, traceable)?;
         let job = Job {
             heading,
             pid,
             depth: slow.trace_depth,
-            source: traceable.source.clone(),
+            means: look.means,
             identity: settings.identity.clone().filter(|_| identity::is_root()),
-            has_memory: memory.is_some(),
         };
-        let copy = |fd: &dyn AsFd| {
-            fd.as_fd()
-                .try_clone_to_owned()
-                .map_err(|e| Error::from_io("dup", "", &e))
-        };
-        let messages = copy(&resources.messages_in)?;
         let mut descriptors = vec![
             (
                 memfile::sealed("forkyard-trace", &bytes_of(&job))?,
                 STANDARD_INPUT,
             ),
             (copy(log)?, slowlog::LOG),
-            (messages, slowlog::MESSAGES),
+            (copy(&resources.messages_in)?, slowlog::MESSAGES),
         ];
-        descriptors.extend(memory.map(|memory| (OwnedFd::from(memory), slowlog::MEMORY)));
-        let path = self.libexec.join("forkyard-php");
+        descriptors.extend(look.descriptors);
+        let (program, option) = look.program;
+        let path = self.libexec.join(program);
         let program = Program {
             path: c_string(path.as_os_str().as_bytes()),
             arguments: vec![
                 c_string(format!("{}: tracer {}", settings.pool.title, settings.pool.name).as_bytes()),
-                c_string(slowlog::OPTION.as_bytes()),
+                c_string(option.as_bytes()),
             ],
             environment: Vec::new(),
             descriptors,
@@ -154,6 +150,79 @@ impl Edge {
             }
         }
     }
+}
+
+/// A pair of sockets, the master's end first, over which a worker that can be asked is asked what it is busy with; `None`:
+/// nobody will ask.
+pub(super) fn questions(pool: &Pool) -> Result<Option<(OwnedFd, OwnedFd)>, Error> {
+    let is_asked = pool.slow_log.is_some() && matches!(pool.application, Application::Wrapped(_));
+    is_asked.then(|| socket_pair(SockType::Stream)).transpose()
+}
+
+/// How a worker is looked at.
+struct Look {
+    means: Means,
+    descriptors: Vec<(OwnedFd, RawFd)>,
+    /// The tracer: a program beside the daemon, and its argument.
+    program: (&'static str, &'static str),
+}
+
+/// `None`: there is no way.
+fn means(application: &Application, worker: &WorkerEdge, pid: i32) -> Option<Result<Look, Error>> {
+    match application {
+        Application::Php(_) => Some(by_memory(worker.traceable.as_deref()?, pid)),
+        Application::Wrapped(wrapped) => {
+            let asking = match wrapped.interface {
+                Interface::Wsgi => Asking::Signal,
+                Interface::Asgi => Asking::Loop,
+                Interface::Rack => Asking::Thread,
+            };
+            let questions = worker.questions.as_ref()?;
+            Some(by_asking(asking, questions, pid))
+        }
+        Application::Cgi(_) => Some(by_programs(pid)),
+        Application::Http(_) | Application::Program(_) | Application::Rust => None,
+    }
+}
+
+fn by_memory(traceable: &Traceable, pid: i32) -> Result<Look, Error> {
+    let memory = open_memory(pid, traceable)?;
+    Ok(Look {
+        means: Means::Memory {
+            source: traceable.source.clone(),
+            is_open: memory.is_some(),
+        },
+        descriptors: memory
+            .map(|memory| (OwnedFd::from(memory), slowlog::MEMORY))
+            .into_iter()
+            .collect(),
+        program: ("forkyard-php", slowlog::OPTION),
+    })
+}
+
+fn by_asking(asking: Asking, questions: &OwnedFd, pid: i32) -> Result<Look, Error> {
+    let process = pidfd::open(pid)?;
+    Ok(Look {
+        means: Means::Asked { asking },
+        descriptors: vec![
+            (copy(questions)?, slowlog::QUESTIONS),
+            (process, slowlog::PROCESS),
+        ],
+        program: ("forkyard", slowlog::COMMAND),
+    })
+}
+
+fn by_programs(pid: i32) -> Result<Look, Error> {
+    Ok(Look {
+        means: Means::Programs,
+        descriptors: vec![(pidfd::open(pid)?, slowlog::PROCESS)],
+        program: ("forkyard", slowlog::COMMAND),
+    })
+}
+
+fn copy(fd: &impl AsFd) -> Result<OwnedFd, Error> {
+    let copied = fd.as_fd().try_clone_to_owned();
+    copied.map_err(|error| Error::from_io("dup", "", &error))
 }
 
 /// A worker's memory. Opened here, because a pool's user may not look into a process that has changed its user, and only

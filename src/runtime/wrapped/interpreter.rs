@@ -53,6 +53,7 @@ pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
             ..Complaint::default()
         };
         notes.fail(failure.step, failure.category, &complaint);
+        notes.describe();
     }
     let message = failure.summary;
     match fd::adopt_passed(SOCKET).and_then(Socket::new) {
@@ -89,7 +90,6 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
     }
     if let Some(notes) = notes {
         notes.advance(Step::SubprocessSetupperBeforeShell, Step::SubprocessExecWrapper);
-        notes.describe();
         // Without it the wrapper has less to say, and says that over the socket.
         let _ = notes.pass_on();
     }

@@ -23,6 +23,7 @@ const RUBY: &str = concat!(
     include_str!("rack/exchange.rb"),
     include_str!("rack/environment.rb"),
     include_str!("rack/answer.rb"),
+    include_str!("rack/telling.rb"),
     include_str!("wrapper.rb"),
 );
 

@@ -171,11 +171,13 @@ module Forkyard
 
     def serve
       reset_signals
+      questions = @library.questions.call(@preloader, 0)
       worker = @library.begin_worker.call(@preloader)
       return EXIT_SOFTWARE if worker.zero?
 
       @pid = Process.pid
       @after_fork.each(&:call)
+      Telling.begin(questions) unless questions.negative?
       environment = Environment.new(@library)
       until (request = @library.next_request.call(worker)).zero?
         answer(request, environment)

@@ -84,8 +84,6 @@ impl Attempt {
         }
         let route = self.journey.route();
         let mut sockets = match &response.properties {
-            // The master speaks with it by a channel that both have.
-            _ if self.plan.internal.is_some() => return Ok(Vec::new()),
             Properties::Missing if self.plan.wants_port(route) => Vec::new(),
             Properties::Missing => return Err(Trouble::NoProperties),
             Properties::TooLong => {

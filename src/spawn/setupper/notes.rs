@@ -57,16 +57,16 @@ impl Notes {
         fd::set_close_on_exec(self.top.as_fd(), false)
     }
 
-    /// The first of its steps is under way: what this process is, is written down.
+    /// The first of its steps is under way.
     pub fn begin(&self) {
         let _ = self.step(Step::SubprocessBeforeFirstExec, State::Performed);
         self.enter(Step::SubprocessSetupperBeforeShell);
-        self.describe();
     }
 
-    /// Environment, user and limits as they are now.
+    /// What this process is: environment, user and limits as they are now. Without names, which may have to be asked for
+    /// over a network.
     pub fn describe(&self) {
-        let _ = dump::all(self);
+        let _ = dump::quickly(self);
     }
 
     /// A step begins.

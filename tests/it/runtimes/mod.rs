@@ -11,4 +11,5 @@ mod rack;
 mod rack_faults;
 mod rack_forks;
 mod rack_sites;
+mod slow;
 mod wsgi;

@@ -1,6 +1,7 @@
 //! Programs that speak HTTP and are started by the daemon: how they come, serve and go.
 
 use crate::support::daemon::{Daemon, pool};
+use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
@@ -24,6 +25,18 @@ pub(super) const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 16\n";
 impl Site {
     /// `runtime` and the lines of the application's table, without `root`.
     pub(super) fn start(files: &[(&str, &str)], pool_lines: &str, runtime: &str, application: &str) -> Site {
+        let daemon = Path::new(env!("CARGO_BIN_EXE_forkyard"));
+        Site::start_by(|_| daemon.to_owned(), files, pool_lines, runtime, application)
+    }
+
+    /// The same by another executable, which `place` puts somewhere.
+    fn start_by(
+        place: impl FnOnce(&Path) -> PathBuf,
+        files: &[(&str, &str)],
+        pool_lines: &str,
+        runtime: &str,
+        application: &str,
+    ) -> Site {
         let dir = crate::support::daemon::directory();
         let path = dir.path().to_owned();
         let (root, temporary) = (path.join("app"), path.join("tmp"));
@@ -45,7 +58,7 @@ impl Site {
             pool(&path, "app", pool_lines, &application)
         );
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        let mut command = Command::new(place(&path));
         command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
         command.env("TMPDIR", &temporary).env("SECRET_OF_ROOT", "1");
         let daemon = Daemon::launch(&path, command);
@@ -133,6 +146,7 @@ fn example() -> PathBuf {
 
 /// A server that tells its pid, its environment, and what it is sent.
 pub(super) const SERVER: &str = r#"
+const fs = require("fs");
 const http = require("http");
 const crypto = require("crypto");
 http.createServer((request, response) => {
@@ -142,6 +156,15 @@ http.createServer((request, response) => {
   if (path === "/crash") return process.exit(3);
   if (path === "/hang" || path === "/slow") console.log("asked for " + path);
   if (path === "/hang") return;
+  if (path === "/hold") {
+    console.log("holding");
+    const timer = setInterval(() => {
+      if (!fs.existsSync("go")) return;
+      clearInterval(timer);
+      response.end("held");
+    }, 10);
+    return;
+  }
   if (path === "/slow") return setTimeout(() => response.end("slow"), 300);
   if (path === "/chunks") {
     let left = 2000;
@@ -339,7 +362,7 @@ fn requests_go_to_the_least_busy_process() {
         let socket = site.daemon.socket("app");
         let dir = site.daemon.dir.clone();
         let mut client = crate::support::fcgi::Client::connect(&socket).expect("connect");
-        let params = crate::support::fcgi::Params::get(&dir, "hang", "");
+        let params = Params::get(&dir, "hang", "");
         client.send(&params, b"").expect("send");
         waiting.push(client);
         site.daemon.wait_for_count("asked for /hang", waiting.len());
@@ -412,4 +435,49 @@ fn it_dies_with_a_daemon_that_is_killed() {
     until("the workers to leave", || {
         workers.iter().all(|pid| !process::runs(*pid)).then_some(())
     });
+}
+
+/// Puts the daemon's executable beside itself, or in place of the one that is there, as a package manager does.
+fn install(dir: &Path) -> PathBuf {
+    let (path, new) = (dir.join("bin/forkyard"), dir.join("bin/forkyard.new"));
+    fs::create_dir_all(dir.join("bin")).expect("mkdir");
+    fs::copy(env!("CARGO_BIN_EXE_forkyard"), &new).expect("copy");
+    fs::rename(&new, &path).expect("rename");
+    path
+}
+
+#[test]
+fn an_upgrade_leaves_the_program_to_those_who_need_it() {
+    let files = [("server.js", SERVER)];
+    let pool = "pm = \"static\"\nmax_children = 2\n";
+    let site = Site::start_by(install, &files, pool, "node", "instances = 2");
+    site.daemon.wait_for_count("of the application is up", 2);
+    let old = site.processes();
+    let mut held = site.daemon.client("app");
+    let params = Params::get(&site.root, "hold", "");
+    held.send(&params, b"").expect("send");
+    site.daemon.wait_for("holding");
+    install(&site.daemon.dir);
+    site.daemon.signal(Signal::SIGUSR2);
+    site.daemon.wait_for("workers go on");
+    site.daemon.wait_for("the new workers serve");
+    assert!(
+        old.iter().all(|pid| process::runs(*pid)),
+        "they have a request yet"
+    );
+    let new: u32 = site.get("pid").parse().expect("a pid");
+    assert!(!old.contains(&new));
+    fs::write(site.root.join("go"), "").expect("go");
+    assert_eq!(held.answer().expect("answer").body(), "held");
+    until("the old program to end", || {
+        old.iter().all(|pid| !process::runs(*pid)).then_some(())
+    });
+    assert_eq!(
+        site.wait_for_processes(2)
+            .iter()
+            .filter(|pid| old.contains(pid))
+            .count(),
+        0
+    );
+    site.finish(Signal::SIGTERM);
 }

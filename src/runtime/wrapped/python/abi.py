@@ -69,6 +69,8 @@ class Library:
         self.wait = typed(free, "forkyard_preloader_wait", c_int, c_void_p)
         self.fork = typed(held, "forkyard_preloader_fork", c_int, c_void_p)
         self.forked = typed(held, "forkyard_preloader_forked", None, c_void_p, c_int)
+        self.questions = typed(held, "forkyard_worker_questions", c_int, c_void_p, c_int)
+        self.end_answers = typed(held, "forkyard_worker_end_answers", c_int, c_int)
         self.run = typed(free, "forkyard_worker_run", c_int, c_void_p, ANSWER, c_void_p)
         self.table = typed(free, "forkyard_api_v1", POINTER(Table))().contents
 

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 
+from . import slow
 from .abi import ClientGone
 from .wsgi import HOP_BY_HOP, INTERNAL_ERROR, is_secure, read_params, report_of
 
@@ -263,7 +264,7 @@ class Server:
         self._requests, self._application = requests, application
         self._prefix = os.environ.get("SCRIPT_NAME", "").rstrip("/")
 
-    def begin(self):
+    def begin(self, questions):
         try:
             import uvloop
         except ImportError:
@@ -271,6 +272,7 @@ class Server:
         else:
             self._loop = uvloop.new_event_loop()
         asyncio.set_event_loop(self._loop)
+        self._tasks = slow.Tasks(self._loop, questions) if questions is not None else None
         self._loop.run_until_complete(self._begin())
 
     async def _begin(self):

@@ -16,7 +16,7 @@ import warnings
 
 import forkyard
 
-from . import load
+from . import load, slow
 from .abi import ANSWER, Library, Requests
 
 EXIT_SOFTWARE = 70
@@ -120,7 +120,7 @@ def work(library, preloader, server, callback):
     reset_signals()
     for function in forkyard._after:
         function()
-    server.begin()
+    server.begin(slow.begin(library, preloader))
     code = library.run(preloader, callback, None)
     server.end()
     atexit._run_exitfuncs()

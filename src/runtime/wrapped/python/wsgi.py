@@ -205,8 +205,8 @@ class Server:
             "wsgi.file_wrapper": FileWrapper,
         }
 
-    def begin(self):
-        pass
+    def begin(self, questions):
+        """`questions`: the descriptor of slow.begin. Nobody but its signal's handler has to do anything here."""
 
     def end(self):
         pass

@@ -3,7 +3,7 @@
 # Loads a Rack application and forks workers from this process.
 #
 # Started by forkyard: the first argument is its library, whose C functions (forkyard.h) speak to the master and serve.
-# The files of this directory are one script, in the order library, input, exchange, environment, answer, and then
+# The files of this directory are one script, in the order library, input, exchange, environment, answer, telling, and then
 # ../wrapper.rb.
 
 require "fiddle"
@@ -47,7 +47,7 @@ module Forkyard
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8 }.freeze
 
     attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :wait, :forked, :begin_worker,
-                :next_request, :end_worker, :params_packed, :read_body, :write, :write_error, :flush, :finish
+                :next_request, :end_worker, :questions, :params_packed, :read_body, :write, :write_error, :flush, :finish
 
     def initialize(path)
       @handle = Fiddle.dlopen(path)
@@ -60,6 +60,7 @@ module Forkyard
       @forked = function("forkyard_preloader_forked", [NUMBER, INT], VOID)
       @begin_worker = function("forkyard_worker_begin", [NUMBER], NUMBER)
       @end_worker = function("forkyard_worker_end", [NUMBER], INT)
+      @questions = function("forkyard_worker_questions", [NUMBER, INT], INT)
       @params_packed = function("forkyard_request_params_packed", [NUMBER, NUMBER, NUMBER], NUMBER)
       # Other threads of the application run while these wait.
       @wait = function("forkyard_preloader_wait", [NUMBER], INT, waits: true)

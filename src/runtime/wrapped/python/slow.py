@@ -1,0 +1,79 @@
+"""Tells what this worker is busy with, when the log of slow requests asks."""
+
+import faulthandler
+import os
+import socket
+
+QUESTION = 51
+END = b"\0"
+MOST_TASKS = 50
+MOST_CALLS = 100
+MOST_BYTES = 128 * 1024
+
+
+def begin(library, preloader):
+    """The descriptor of the socket over which questions come; None: nobody asks.
+
+    faulthandler writes the calls of the thread that serves, in C: no Python runs for it, no sleep ends early."""
+    descriptor = library.questions(preloader, 1)
+    if descriptor < 0:
+        return None
+    try:
+        faulthandler.register(QUESTION, file=descriptor, all_threads=False, chain=False)
+    except (OSError, RuntimeError, ValueError):
+        os.close(descriptor)
+        return None
+    if library.end_answers(descriptor) != 0:
+        faulthandler.unregister(QUESTION)
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+class Tasks:
+    """Tells what the tasks of an event loop wait for. A loop that is busy does not, and its calls have been told."""
+
+    def __init__(self, loop, descriptor):
+        self._loop = loop
+        self._socket = socket.socket(fileno=descriptor)
+        loop.add_reader(self._socket.fileno(), self._on_question)
+
+    def _on_question(self):
+        try:
+            if not self._socket.recv(64):
+                # The master is gone. The signal's handler keeps the descriptor.
+                self._loop.remove_reader(self._socket.fileno())
+                return
+            self._socket.send(self._tell()[:MOST_BYTES] + END)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except Exception:
+            self._loop.remove_reader(self._socket.fileno())
+
+    def _tell(self):
+        # Loaded already, where there is a loop.
+        import asyncio
+
+        lines = []
+        for task in sorted(asyncio.all_tasks(self._loop), key=lambda task: task.get_name())[:MOST_TASKS]:
+            lines.append(f"Task {task.get_name()}")
+            lines.extend(f'  File "{file}", line {line} in {name}' for file, line, name in reversed(calls_of(task)))
+        text = "\n".join(line.replace("\n", "\\n").replace("\0", "\\0") for line in lines)
+        return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def calls_of(task):
+    """From the task's own coroutine to the innermost."""
+    calls = []
+    awaited = task.get_coro()
+    while awaited is not None and len(calls) < MOST_CALLS:
+        for frame, inner in (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await")):
+            if hasattr(awaited, frame):
+                break
+        else:
+            break
+        frame = getattr(awaited, frame)
+        if frame is not None:
+            calls.append((frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+        awaited = getattr(awaited, inner)
+    return calls

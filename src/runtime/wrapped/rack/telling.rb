@@ -1,0 +1,36 @@
+
+module Forkyard
+  # Tells what this worker is busy with, when the log of slow requests asks. A thread that waits for questions does it: no
+  # signal comes, so nothing that the application waits for is interrupted.
+  module Telling
+    MOST_CALLS = 200
+    MOST_BYTES = 128 * 1024
+    private_constant :MOST_CALLS, :MOST_BYTES
+
+    # The descriptor of the socket over which questions come.
+    def self.begin(descriptor)
+      socket = IO.for_fd(descriptor, "r+b")
+      socket.sync = true
+      serving = Thread.current
+      thread = Thread.new do
+        loop do
+          socket.readpartial(64)
+          socket.write_nonblock("#{tell(serving)}\0", exception: false)
+        end
+      rescue IOError, SystemCallError
+        # The master is gone.
+        nil
+      end
+      thread.name = "forkyard"
+      thread.report_on_exception = false
+    end
+
+    def self.tell(thread)
+      calls = thread.backtrace_locations(0, MOST_CALLS) || []
+      lines = calls.map { |call| "  File \"#{call.path}\", line #{call.lineno} in #{call.label}".b.tr("\n\0", "??") }
+      "#{lines.join("\n")}\n".byteslice(0, MOST_BYTES)
+    end
+    private_class_method :tell
+  end
+  private_constant :Telling
+end

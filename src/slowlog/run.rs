@@ -1,0 +1,46 @@
+//! A tracer's life: takes what the master has started it with, and does what standard input says.
+
+use super::effects::{Descriptors, write};
+use super::job::Job;
+use super::{LOG, MEMORY, MESSAGES, PROCESS, QUESTIONS};
+use crate::logs::Log;
+use crate::sys::{memfile, passed};
+use std::io::stdin;
+use std::os::fd::AsFd;
+
+/// EX_SOFTWARE, sysexits.h.
+const EXIT_SOFTWARE: u8 = 70;
+/// A job is a few hundred bytes.
+const MAX_JOB_BYTES: usize = 1 << 20;
+
+/// Writes one entry; says the exit code. For a process that was started for this, before anything else.
+pub fn run() -> u8 {
+    // Before anything else takes their numbers.
+    let descriptors = Descriptors {
+        memory: passed::adopt(MEMORY),
+        questions: passed::adopt(QUESTIONS),
+        process: passed::adopt(PROCESS),
+    };
+    let (Some(log), Some(messages)) = (passed::adopt(LOG), passed::adopt(MESSAGES)) else {
+        eprintln!("forkyard: a tracer is started by forkyard alone");
+        return EXIT_SOFTWARE;
+    };
+    Log::install().send_to_master(messages);
+    let text = memfile::read(stdin().as_fd(), MAX_JOB_BYTES).map_err(|error| error.to_string());
+    let job: Result<Job, String> =
+        text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
+    let job = match job {
+        Ok(job) => job,
+        Err(error) => {
+            log::error!("the tracer does not understand the master: {error}");
+            return EXIT_SOFTWARE;
+        }
+    };
+    match write(&job, descriptors, log) {
+        Ok(()) => 0,
+        Err(error) => {
+            log::error!("{error}");
+            EXIT_SOFTWARE
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! The log of slow requests, for runtimes other than PHP.
+
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::fcgi::Params;
+use crate::support::{place_library, process, until};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+/// `pm` and the slow log, for one worker.
+fn settings(dir: &Path) -> String {
+    format!(
+        "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nslowlog = \"{}\"\n\
+         request_slowlog_timeout = \"300ms\"\ncatch_workers_output = true\n",
+        dir.join("slow.log").display()
+    )
+}
+
+struct Site {
+    daemon: Daemon,
+    root: tempfile::TempDir,
+}
+
+impl Site {
+    fn start(runtime: &str, name: &str, text: &str) -> Site {
+        Site::start_with(runtime, &[(name, text)], "")
+    }
+
+    fn start_with(runtime: &str, files: &[(&str, &str)], more: &str) -> Site {
+        place_library();
+        let root = directory();
+        make_writable(root.path());
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::write(&path, text).expect("write");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("chmod");
+        }
+        let application = format!("runtime = \"{runtime}\"\nroot = \"{}\"\n", root.path().display());
+        let daemon = Daemon::start(|dir| pool(dir, "www", &(settings(dir) + more), &application));
+        daemon.wait_for_workers("www", 1);
+        Site { daemon, root }
+    }
+
+    fn get(&self, path: &str) -> String {
+        self.daemon.get("www", path).body()
+    }
+
+    /// The entries, once the log has said so many times that one is done or could not be.
+    fn entries(&self, done: usize, failed: usize) -> Vec<String> {
+        if done > 0 {
+            self.daemon.wait_for_count("finished trace of ", done);
+        }
+        if failed > 0 {
+            self.daemon.wait_for_count("failed to trace child ", failed);
+        }
+        let text = fs::read_to_string(self.daemon.dir.join("slow.log")).unwrap_or_default();
+        let root = self.root.path().display().to_string();
+        let entries = text
+            .split("\n\n")
+            .map(|entry| entry.trim().replace(&root, "ROOT"));
+        entries.collect()
+    }
+
+    /// The lines of the only entry that follow its header, whose own are looked at.
+    fn calls(&self) -> String {
+        let entries = self.entries(1, 0);
+        assert_eq!(entries.len(), 1, "{entries:?}");
+        self.without_header(&entries[0])
+    }
+
+    fn without_header(&self, entry: &str) -> String {
+        let worker = self.daemon.workers("www")[0];
+        let mut lines = entry.lines();
+        let first = lines.next().unwrap_or_default();
+        assert!(first.ends_with(&format!("]  [pool www] pid {worker}")), "{entry}");
+        let second = lines.next().unwrap_or_default();
+        assert!(second.starts_with("script_filename = "), "{entry}");
+        let third = lines.next().unwrap_or_default();
+        assert!(third.starts_with("request = GET /"), "{entry}");
+        let call = |line: &str| line.replace("[0x0000000000000000] ", "");
+        lines.map(call).collect::<Vec<_>>().join("\n")
+    }
+}
+
+const WSGI: &str = r#"import os, re, signal, socket, time
+import faulthandler
+
+def answer(start, text):
+    start("200 OK", [("Content-Type", "text/plain")])
+    return [text.encode()]
+
+def sleep():
+    begun = time.monotonic()
+    time.sleep(1)
+    return "whole" if time.monotonic() - begun >= 1 else "cut"
+
+def read():
+    ours, theirs = socket.socketpair()
+    ours.settimeout(1)
+    try:
+        return str(ours.recv(1))
+    except TimeoutError:
+        return "whole"
+
+def compute():
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        pass
+    return "whole"
+
+def hold():
+    # One call in C that lets no other Python run.
+    begun = time.monotonic()
+    re.match(r"(a|a)*b", "a" * 24)
+    return "whole" if time.monotonic() - begun > 0.4 else "fast"
+
+def application(environ, start):
+    how = environ["QUERY_STRING"]
+    if how == "pid":
+        return answer(start, str(os.getpid()))
+    return answer(start, globals()[how]())
+"#;
+
+#[test]
+fn wsgi_shows_pythons_calls_and_is_not_disturbed() {
+    let site = Site::start("wsgi", "wsgi.py", WSGI);
+    let pid = site.get("x?pid");
+    for (index, (how, lines)) in [
+        ("sleep", "sleep() ROOT/wsgi.py:10\n"),
+        ("read", ""),
+        ("compute", ""),
+        ("hold", "hold() ROOT/wsgi.py:30\n"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(site.get(&format!("x?{how}")), "whole");
+        let entries = site.entries(index + 1, 0);
+        let calls = site.without_header(&entries[index]);
+        assert!(calls.contains(lines), "{how}: {calls}");
+        assert!(
+            calls.contains(&format!("{how}() ROOT/wsgi.py:")),
+            "{how}: {calls}"
+        );
+        // The wrapper is left out.
+        assert!(calls.ends_with("application() ROOT/wsgi.py:37"), "{how}: {calls}");
+        assert!(entries[index].contains(&format!("\nrequest = GET /x?{how}\n")));
+    }
+    assert_eq!(site.get("x?pid"), pid, "it is the same worker");
+    let status = Params::get(&site.daemon.dir, "status", "").with("SCRIPT_NAME", "/status");
+    let status = site
+        .daemon
+        .client("www")
+        .request(&status, b"")
+        .expect("status")
+        .body();
+    let slow = status.lines().find(|line| line.starts_with("slow requests:"));
+    assert!(slow.is_some_and(|line| line.ends_with(" 4")), "{status}");
+}
+
+#[test]
+fn there_are_as_many_calls_as_are_wanted() {
+    let files = [("wsgi.py", WSGI)];
+    let site = Site::start_with("wsgi", &files, "request_slowlog_trace_depth = 1\n");
+    site.get("x?sleep");
+    assert_eq!(site.calls(), "sleep() ROOT/wsgi.py:10");
+}
+
+/// An application may do what it likes: it is not ended by a question, and the entry says that there was no answer.
+#[test]
+fn an_application_that_spoils_the_answer_is_left_alone() {
+    let spoil = r#"
+def gone():
+    signal.signal(51, signal.SIG_DFL)
+    return sleep()
+
+def ignored():
+    signal.signal(51, signal.SIG_IGN)
+    return sleep()
+
+def other():
+    signal.signal(51, lambda *_: None)
+    return sleep()
+
+def unregistered():
+    faulthandler.unregister(51)
+    return sleep()
+
+def ours():
+    sockets = [int(name) for name in os.listdir("/proc/self/fd") if int(name) > 2]
+    for number in sockets:
+        try:
+            with socket.socket(fileno=os.dup(number)) as found:
+                is_pair = found.family == socket.AF_UNIX and found.type == socket.SOCK_STREAM
+                if is_pair and not found.getsockname() and found.getpeername() == "":
+                    if not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        yield number
+        except OSError:
+            pass
+
+def closed():
+    # The one of the request has a name: it was accepted.
+    for number in ours():
+        os.close(number)
+    return sleep()
+
+def nonsense():
+    for number in ours():
+        os.write(number, b"x" * 1000)
+    signal.signal(51, lambda *_: [os.write(number, b"\xff\n  File \"\0\n" * 1000) for number in ours()])
+    return sleep()
+
+def flood():
+    for number in ours():
+        os.set_blocking(number, False)
+        try:
+            while True:
+                os.write(number, b"\0" * 1000)
+        except OSError:
+            pass
+    signal.signal(51, signal.SIG_DFL)
+    return sleep()
+"#;
+    let text = WSGI.replace("def application", &format!("{spoil}\ndef application"));
+    let (unhandled, silent) = ("it does not handle the signal", "it was asked and did not tell");
+    for (how, why) in [
+        ("gone", unhandled),
+        ("ignored", unhandled),
+        ("other", silent),
+        ("unregistered", unhandled),
+        ("closed", "its end of the socket is closed"),
+        ("nonsense", silent),
+        ("flood", unhandled),
+    ] {
+        let site = Site::start("wsgi", "wsgi.py", &text);
+        let pid = site.get("x?pid");
+        assert_eq!(site.get(&format!("x?{how}")), "whole", "{how}");
+        let entries = site.entries(0, 1);
+        assert!(entries[0].ends_with("\n+++ dump failed"), "{how}: {entries:?}");
+        assert!(!entries[0].contains("[0x"), "{how}: {entries:?}");
+        assert_eq!(site.get("x?pid"), pid, "{how}: it lives");
+        let log = site.daemon.log();
+        assert!(log.contains(why) && !log.contains("exited on signal"), "{how}");
+    }
+}
+
+/// An application that has taken the signal for itself keeps it.
+#[test]
+fn an_application_may_have_the_signal() {
+    let text = format!(
+        "{WSGI}\nasked = []\nimport forkyard\n@forkyard.after_fork\ndef take():\n    \
+         signal.signal(51, lambda *_: asked.append(1))\n\ndef count():\n    return str(len(asked))\n"
+    );
+    let site = Site::start("wsgi", "wsgi.py", &text);
+    assert_eq!(site.get("x?sleep"), "whole");
+    let entries = site.entries(0, 1);
+    assert!(entries[0].ends_with("+++ dump failed"), "{entries:?}");
+    assert_eq!(site.get("x?count"), "0");
+}
+
+const ASGI: &str = r#"import asyncio, time
+
+async def inner():
+    await asyncio.sleep(1)
+
+async def outer():
+    await inner()
+
+async def other():
+    await asyncio.get_running_loop().create_future()
+
+kept = []
+
+async def application(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    if scope["query_string"] == b"await":
+        kept.append(asyncio.create_task(other(), name="another"))
+        await outer()
+    elif scope["query_string"] == b"gather":
+        await asyncio.gather(inner(), outer())
+    else:
+        time.sleep(1)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"whole"})
+"#;
+
+#[test]
+fn asgi_shows_what_its_tasks_wait_for() {
+    let site = Site::start("asgi", "asgi.py", ASGI);
+    assert_eq!(site.get("x?await"), "whole");
+    let entries = site.entries(1, 0);
+    let calls = site.without_header(&entries[0]);
+    let tasks: Vec<&str> = calls.split("task = ").collect();
+    assert_eq!(tasks.len(), 3, "{calls}");
+    let request = tasks
+        .iter()
+        .find(|task| task.contains("application()"))
+        .expect("a task");
+    assert!(
+        request.contains("inner() ROOT/asgi.py:4\nouter() ROOT/asgi.py:7\napplication() ROOT/asgi.py:19"),
+        "{calls}"
+    );
+    assert!(
+        calls.contains("task = another\nother() ROOT/asgi.py:10"),
+        "{calls}"
+    );
+    assert!(!calls.contains("serve()"), "{calls}");
+    assert_eq!(site.get("x?gather"), "whole");
+    let entries = site.entries(2, 0);
+    let calls = site.without_header(&entries[1]);
+    assert_eq!(calls.matches("inner() ROOT/asgi.py:4").count(), 2, "{calls}");
+}
+
+#[test]
+fn an_event_loop_that_is_blocked_shows_by_what() {
+    let site = Site::start("asgi", "asgi.py", ASGI);
+    assert_eq!(site.get("x?block"), "whole");
+    let calls = site.calls();
+    assert_eq!(calls, "application() ROOT/asgi.py:23");
+    assert_eq!(site.get("x?block"), "whole");
+    let entries = site.entries(2, 0);
+    let again = site.without_header(&entries[1]);
+    assert_eq!(again, calls, "what came late belongs to no other request");
+}
+
+const RACK: &str = r##"def asleep
+  begun = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  sleep 1
+  Process.clock_gettime(Process::CLOCK_MONOTONIC) - begun >= 1 ? "whole" : "cut"
+end
+
+def compute
+  limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 1
+  1 while Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
+  "whole"
+end
+
+def silenced
+  Thread.list.find { |thread| thread.name == "forkyard" }.kill
+  asleep
+end
+
+run ->(env) { [200, { "content-type" => "text/plain" }, [send(env["QUERY_STRING"])]] }
+"##;
+
+#[test]
+fn rack_shows_rubys_calls_and_is_not_disturbed() {
+    let site = Site::start("rack", "config.ru", RACK);
+    assert_eq!(site.get("x?asleep"), "whole");
+    let entries = site.entries(1, 0);
+    let calls = site.without_header(&entries[0]);
+    assert!(
+        calls.starts_with("sleep() ROOT/config.ru:3\nasleep() ROOT/config.ru:3\n"),
+        "{calls}"
+    );
+    assert!(
+        calls.ends_with(" ROOT/config.ru:18") && !calls.contains("/proc/self"),
+        "{calls}"
+    );
+    assert_eq!(site.get("x?compute"), "whole");
+    let entries = site.entries(2, 0);
+    let calls = site.without_header(&entries[1]);
+    assert!(calls.contains("compute() ROOT/config.ru:9\n"), "{calls}");
+    assert_eq!(site.get("x?silenced"), "whole");
+    let entries = site.entries(2, 1);
+    assert!(entries[2].ends_with("x?silenced\n+++ dump failed"), "{entries:?}");
+}
+
+/// A worker that was told to go, or whose master went, has nobody who asks, and goes.
+#[test]
+fn workers_that_can_be_asked_leave_in_order() {
+    for (runtime, name, text) in [
+        ("wsgi", "wsgi.py", WSGI),
+        ("asgi", "asgi.py", ASGI),
+        ("rack", "config.ru", RACK),
+    ] {
+        let site = Site::start(runtime, name, text);
+        let worker = site.daemon.workers("www")[0];
+        process::signal(site.daemon.pid(), nix::sys::signal::Signal::SIGKILL);
+        until("the worker's end", || (!process::runs(worker)).then_some(()));
+    }
+}
+
+#[test]
+fn cgi_shows_the_programs_that_are_waited_for() {
+    let text = "#!/bin/sh\nsleep 1.5 >&2\nprintf 'Content-Type: text/plain\\n\\nwhole'\n";
+    let site = Site::start("cgi", "slow.cgi", text);
+    let params = Params::get(site.root.path(), "slow.cgi", "");
+    let answer = site.daemon.client("www").request(&params, b"").expect("answer");
+    assert_eq!(answer.body(), "whole");
+    let programs = site.calls();
+    let lines: Vec<&str> = programs.lines().collect();
+    assert_eq!(lines.len(), 2, "{programs}");
+    assert!(
+        lines[0].starts_with("program = pid ") && lines[0].ends_with(": /bin/sh ROOT/slow.cgi"),
+        "{programs}"
+    );
+    assert!(
+        lines[1].contains(", state S") && lines[1].ends_with(": sleep 1.5"),
+        "{programs}"
+    );
+}
+
+/// Nothing is known of what is in another process.
+#[test]
+fn a_rust_handler_is_named_by_its_request() {
+    let dir = directory();
+    make_writable(dir.path());
+    let text = pool(dir.path(), "hello", &settings(dir.path()), "runtime = \"rust\"\n");
+    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+    let program = Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("examples/responder");
+    let mut command = Command::new(program);
+    command.arg(dir.path().join("forkyard.toml"));
+    let daemon = Daemon::launch(dir.path(), command);
+    daemon.wait_for("ready to handle connections");
+    let params = Params::get(dir.path(), "x", "a=b").with("CONTENT_LENGTH", "4");
+    let mut client = daemon.client("hello");
+    let mut whole = Vec::new();
+    let pairs: Vec<(&[u8], &[u8])> = params
+        .0
+        .iter()
+        .map(|(n, v)| (n.as_bytes(), v.as_bytes()))
+        .collect();
+    let request = forkyard::fastcgi::Request {
+        params: &pairs,
+        body: b"body",
+        ..forkyard::fastcgi::Request::default()
+    };
+    request.encode(&mut whole);
+    // The end of the body: 8 bytes.
+    let (begin, end) = whole.split_at(whole.len() - 8);
+    client.send_raw(begin).expect("send");
+    daemon.wait_for("executing too slow");
+    let log = dir.path().join("slow.log");
+    let text = until("an entry", || {
+        fs::read_to_string(&log).ok().filter(|text| !text.is_empty())
+    });
+    assert!(
+        text.contains("\nrequest = GET /x?a=b\n") && !text.contains("+++"),
+        "{text}"
+    );
+    client.send_raw(end).expect("send");
+    assert!(client.answer().expect("answer").body().contains("4 bytes"));
+}
