@@ -38,10 +38,7 @@ const MOST_LINES_OF_A_REPORT: usize = 200;
 impl Edge {
     /// Starts a generation's preloader, or attaches it to one that its pool shares.
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
-        let is_program = self
-            .generations
-            .get(&id)
-            .is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)));
+        let is_program = self.has_program(id);
         let started = match self.attach(id) {
             Ok(_) if is_program => self.start_program(id),
             Ok(false) => self.try_start_preloader(id),

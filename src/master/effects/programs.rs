@@ -73,6 +73,12 @@ struct Left {
 }
 
 impl Edge {
+    /// Whether a generation's application is a program that is started for it.
+    pub(super) fn has_program(&self, id: GenerationId) -> bool {
+        let generation = self.generations.get(&id);
+        generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
+    }
+
     /// Starts a generation's program.
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
@@ -332,11 +338,7 @@ impl Edge {
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<bool, Error> {
         let id = GenerationId(left.id);
-        let is_program = self
-            .generations
-            .get(&id)
-            .is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)));
-        if !is_program {
+        if !self.has_program(id) {
             return Ok(false);
         }
         let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {

@@ -79,8 +79,9 @@ impl Edge {
                 );
             }
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
-                "[pool {}] the preloader did not answer within {}, killing",
+                "[pool {}] the {} did not answer within {}, killing",
                 self.generation_name(*generation),
+                if self.has_program(*generation) { "application" } else { "preloader" },
                 seconds(*limit)
             ),
             Notice::WorkerGone(worker, exit, expected) => {
@@ -88,6 +89,11 @@ impl Edge {
                     say_death(&death, *exit, *expected);
                 }
             }
+            Notice::PreloaderLost(generation, _, wait) if self.has_program(*generation) => log::error!(
+                "[pool {}] the application could not be started, the next try is in {}",
+                self.generation_name(*generation),
+                seconds(*wait)
+            ),
             Notice::PreloaderLost(generation, exit, wait) => log::error!(
                 "[pool {}] the preloader exited {}{}; its workers go on, the next try is in {}",
                 self.generation_name(*generation),
