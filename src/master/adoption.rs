@@ -124,6 +124,7 @@ impl Manager {
             seen: None,
             stalled: None,
             overdue: false,
+            order: None,
             slow: None,
         };
         self.children.adopt(adopted.worker, worker);

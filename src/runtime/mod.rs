@@ -1,12 +1,14 @@
 //! How a request is answered.
 
 pub mod cgi;
+mod complaints;
+pub mod fastcgi;
 pub mod http;
 pub mod php;
 pub mod preloader;
 pub mod wrapped;
 
-use crate::config::Application;
+use crate::config::{Application, Pool};
 use crate::sys::Error;
 use crate::worker::Runtime;
 use nix::errno::Errno;
@@ -39,20 +41,23 @@ pub fn launch(application: &Application, libexec: &Path) -> Result<Launch, Error
             script: None,
         }),
         Application::Wrapped(wrapped) => wrapped::launch(wrapped, libexec),
-        Application::Cgi(_) | Application::Http(_) | Application::Program(_) | Application::Rust => Err(
-            Error::new("launch", "the application has no preloader", Errno::EINVAL),
-        ),
+        Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Program(_)
+        | Application::Rust => Err(Error::new(
+            "launch",
+            "the application has no preloader",
+            Errno::EINVAL,
+        )),
     }
 }
 
 /// The runtime of an application that needs nothing but a worker of the master's own, in this slot; `None`: it is made
 /// elsewhere. `share`: where the processes of its program are found.
-pub fn within_worker(
-    application: &Application,
-    share: Option<&http::Share>,
-    slot: u32,
-) -> Option<Box<dyn Runtime>> {
-    match (application, share) {
+pub fn within_worker(pool: &Pool, share: Option<&http::Share>, slot: u32) -> Option<Box<dyn Runtime>> {
+    match (&pool.application, share) {
+        (Application::FastCgi(fastcgi), _) => Some(Box::new(fastcgi::FastCgi::new(pool, fastcgi.clone()))),
         (Application::Cgi(cgi), _) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
         (Application::Http(http), _) => Some(Box::new(http::Http::new(http.clone()))),
         (Application::Program(program), Some(share)) => {

@@ -34,6 +34,12 @@ const FPM_HEAD: &str = "\
 const OTHERS: &[(&str, Section, &str, &str)] = &[
     ("CGI programs", Section::Cgi, "cgi", "cgi"),
     (
+        "a program that speaks FastCGI",
+        Section::FastCgi,
+        "perl",
+        "fastcgi",
+    ),
+    (
         "a program that speaks HTTP; node has the same keys",
         Section::Http,
         "app",
@@ -77,6 +83,11 @@ pub fn toml() -> String {
          #[pool.elsewhere]\n#listen = \"/run/forkyard-$pool.sock\"\n#user = \"www-data\"\n#pm = \"ondemand\"\n\
          #max_children = 4\n#application = { runtime = \"http\", address = \"127.0.0.1:3000\" }\n",
     );
+    text.push_str(
+        "\n\n# A pool of many applications. See docs/application-pool.md.\n#[pool.sites]\n\
+         #listen = \"/run/forkyard-$pool.sock\"\n#routing = \"application\"\n\n#[pool.sites.applications]\n",
+    );
+    keys(Section::Applications, &mut text);
     text
 }
 

@@ -25,12 +25,8 @@ fn rules_of_the_application() {
             "10:1: error: [pool www] application.runtime: missing; write runtime = \"php\"",
         ),
         (
-            "runtime = \"fastcgi\"",
-            "9:1: error: [pool www] application.runtime: this version can't run \"fastcgi\"; it can be \"php\", \"cgi\", \"http\", \"node\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"",
-        ),
-        (
             "runtime = \"pph\"",
-            "9:1: error: [pool www] application.runtime: \"pph\" is no known runtime; it can be \"php\", \"cgi\", \"http\", \"node\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"",
+            "9:1: error: [pool www] application.runtime: \"pph\" is no known runtime; it can be \"php\", \"cgi\", \"fastcgi\", \"http\", \"node\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"",
         ),
         (
             "runtime = \"noed\"",

@@ -1,6 +1,7 @@
 //! Reaps children and tells what became of them.
 
 use super::preloader::Heard;
+use super::routers::Which;
 use super::slow::Traceable;
 use super::{Edge, Who};
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -30,6 +31,8 @@ impl Edge {
             match self.pids.remove(&pid) {
                 Some(Who::Worker(worker)) => self.worker_gone(worker, pid, exit_of(ended)),
                 Some(Who::Rehearsal) => self.rehearsal_ended(ended),
+                Some(Who::Router(pool)) => self.companion_gone(pool, Which::Router, pid, ended),
+                Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
                 Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
                 Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
@@ -68,6 +71,7 @@ impl Edge {
             }
             self.unkeep_worker(id, &worker);
         }
+        self.instance_gone(id);
         self.happened.push_back(Event::WorkerExited(id, exit));
     }
 

@@ -31,6 +31,9 @@ impl Edge {
             Source::Preloader(pid) => self.hear_preloader(pid),
             // Taken up by the loop, which knows what serves.
             Source::Status(_) => false,
+            Source::Router(pool) => self.hear_router(pool),
+            Source::Scout(pool) => self.hear_scout(pool),
+            Source::CompanionMessages(pool, which) => self.read_companion_messages(pool, which),
             Source::Spawner(token) => {
                 self.attend_spawner(token);
                 false
@@ -99,6 +102,7 @@ impl Edge {
                     self.happened.push_back(Event::WorkerUp(id));
                 }
             }
+            self.instance_up(id);
         }
         if generation_is_well {
             if let Some(generation) = self.generations.get_mut(&id) {

@@ -2,6 +2,7 @@
 
 use super::output::Lines;
 use super::renewal::Make;
+use crate::config::ProcessManager;
 use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::Notify;
 use crate::master::event::{PoolId, WorkerId};
@@ -88,6 +89,11 @@ impl Generation {
         let name = format!("forkyard program {}", self.settings.pool.name);
         let share = Share::create(&name, instances, self.settings.slots as usize)?;
         Ok(self.share.insert(share).clone())
+    }
+
+    /// Whether its workers are ordered. What they are made of ends with this master.
+    pub(super) fn is_ordered(&self) -> bool {
+        matches!(self.settings.pool.pm, ProcessManager::Ordered { .. })
     }
 
     /// Brings the scoreboard and the pipes into being.

@@ -218,6 +218,9 @@ impl Edge {
     /// Nothing is left of it.
     fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
         let exit = exit_of_report(report);
+        let members = self.starting(token).and_then(|pid| self.preloaders.get(&pid));
+        let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
+        self.note_failure(&members, report);
         match self.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
             None => self.happened.push_back(Event::PreloaderGone(id, exit)),
@@ -253,6 +256,7 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
         }
         Application::Php(_)
         | Application::Cgi(_)
+        | Application::FastCgi(_)
         | Application::Http(_)
         | Application::Program(_)
         | Application::Rust => (pool.chdir.clone(), "php"),

@@ -81,7 +81,11 @@ impl Edge {
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
                 "[pool {}] the {} did not answer within {}, killing",
                 self.generation_name(*generation),
-                if self.has_program(*generation) { "application" } else { "preloader" },
+                if self.has_program(*generation) {
+                    "application"
+                } else {
+                    "preloader"
+                },
                 seconds(*limit)
             ),
             Notice::WorkerGone(worker, exit, expected) => {

@@ -59,6 +59,7 @@ fn php(generation: &Generation) -> Option<&Php> {
         Application::Php(php) => Some(php),
         Application::Rust
         | Application::Cgi(_)
+        | Application::FastCgi(_)
         | Application::Http(_)
         | Application::Program(_)
         | Application::Wrapped(_) => None,
