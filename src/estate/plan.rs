@@ -6,9 +6,8 @@
 
 use super::document::{Document, Generation, Pool, Program, Told, Worker};
 use super::names;
-use crate::runtime::http::table;
+use crate::runtime::http::table_pages;
 use crate::scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
-use crate::sys::shm::PAGE_WORDS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -205,8 +204,7 @@ fn believed(worker: &Worker, facts: &Facts) -> Worker {
 
 /// Those processes of its program that can be told to go. Whether they are there is looked at when they are taken over.
 fn believed_programs(generation: &Generation, facts: &Facts) -> Vec<Program> {
-    let words = table::words(generation.places as usize, generation.slots as usize);
-    let wanted = Kind::Memory(words.div_ceil(PAGE_WORDS));
+    let wanted = Kind::Memory(table_pages(generation.places as usize, generation.slots as usize));
     let table = facts.kinds.get(&names::program_table(generation.id));
     let mut places = BTreeSet::new();
     let mut is_sound = |program: &&Program| {
@@ -348,7 +346,7 @@ mod tests {
         generation.programs = vec![program(1), program(1), program(2), program(0)];
         let (id, slots) = (generation.id, generation.slots as usize);
         let mut facts = facts(&document);
-        let pages = table::words(2, slots).div_ceil(PAGE_WORDS);
+        let pages = table_pages(2, slots);
         let [input, _] = names::program(id, 1);
         facts.kinds.insert(input, Kind::PipeIn);
         let believed = |facts: &Facts| plan(&document, facts).generations[0].programs.clone();

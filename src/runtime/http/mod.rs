@@ -8,7 +8,7 @@ mod head;
 mod program;
 mod run;
 mod share;
-pub(crate) mod table;
+mod table;
 
 pub use run::Http;
-pub use share::Share;
+pub use share::{Share, table_pages};

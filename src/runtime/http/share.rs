@@ -20,7 +20,7 @@ impl Share {
     /// # Errors
     /// There is no memory.
     pub fn create(name: &str, processes: usize, slots: usize) -> Result<Share> {
-        let memory = Memory::create(name, pages(processes, slots))?;
+        let memory = Memory::create(name, table_pages(processes, slots))?;
         Share::adopt(memory.writable, processes, slots)
     }
 
@@ -29,7 +29,7 @@ impl Share {
     /// # Errors
     /// It can't be mapped.
     pub fn adopt(memory: OwnedFd, processes: usize, slots: usize) -> Result<Share> {
-        let words = Words::map_writable(memory.as_fd(), 0, pages(processes, slots))?;
+        let words = Words::map_writable(memory.as_fd(), 0, table_pages(processes, slots))?;
         Ok(Share {
             words: Rc::new(words),
             memory: Rc::new(memory),
@@ -53,6 +53,7 @@ impl Share {
     }
 }
 
-fn pages(processes: usize, slots: usize) -> usize {
+/// Pages of memory that a table for so many processes and workers takes.
+pub fn table_pages(processes: usize, slots: usize) -> usize {
     table::words(processes, slots).div_ceil(PAGE_WORDS)
 }

@@ -45,7 +45,7 @@ pub struct Place {
 }
 
 /// Words that a table for so many processes and workers needs.
-pub(crate) const fn words(processes: usize, slots: usize) -> usize {
+pub(super) const fn words(processes: usize, slots: usize) -> usize {
     HEAD_WORDS + processes * PROCESS_WORDS + slots
 }
 
