@@ -12,7 +12,7 @@ fn program(more: &str) -> String {
 }
 
 fn resolved(more: &str) -> FastCgi {
-    let loaded = parse(&program(more), &ROOT).expect("a valid configuration");
+    let loaded = parse(&program(more), std::path::Path::new("f.toml"), &ROOT).expect("a valid configuration");
     match &loaded.config.pools[0].application {
         Application::FastCgi(fastcgi) => fastcgi.clone(),
         other => panic!("{other:?}"),
