@@ -80,11 +80,20 @@ fn applications_table(
     }
     for starting in &of.starting {
         let root = printable(&starting.application);
-        let _ = writeln!(text, "  starting instance {} of {root}: {}", starting.instance, starting.step);
+        let _ = writeln!(
+            text,
+            "  starting instance {} of {root}: {}",
+            starting.instance, starting.step
+        );
     }
     for error in &of.errors {
         let root = printable(&error.application);
-        let _ = writeln!(text, "  error {} in {root}: {}", error.id, printable(&error.message));
+        let _ = writeln!(
+            text,
+            "  error {} in {root}: {}",
+            error.id,
+            printable(&error.message)
+        );
     }
 }
 
@@ -107,13 +116,19 @@ fn one(application: &Value, uses: &dyn Fn(i32) -> Use, text: &mut String) {
         let _ = write!(remarks, ", the oldest for {oldest:.1} s");
     }
     let name = printable(application["name"].as_str().unwrap_or("?"));
-    let _ = writeln!(text, "  {name}: restarts {}{remarks}", number(&application["restarts"]));
+    let _ = writeln!(
+        text,
+        "  {name}: restarts {}{remarks}",
+        number(&application["restarts"])
+    );
     for instance in application["instances"].as_array().into_iter().flatten() {
         let pid = instance["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
         let used = pid.map(uses).unwrap_or_default();
         let memory = used.memory.or(instance["memory"].as_u64());
         let memory = memory.map_or_else(|| "-".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
-        let cpu = used.cpu.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
+        let cpu = used
+            .cpu
+            .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
         let since = |key: &str| match instance[key].as_f64() {
             Some(seconds) => format!("{seconds:.1} s"),
             None => "-".to_owned(),
@@ -138,21 +153,81 @@ fn number(value: &Value) -> u64 {
 /// Applications' numbers for a monitoring system (OpenMetrics).
 pub(super) fn metrics(status: &Status) -> String {
     const APPLICATION: &[(&str, &str, &str, &str)] = &[
-        ("waiting", "gauge", "requests_waiting", "Requests that wait for an instance."),
-        ("restarts", "gauge", "restarts", "How often the application was restarted."),
-        ("accepted", "counter", "requests", "Requests that asked for an instance."),
-        ("queued", "counter", "requests_queued", "Requests that had to wait."),
-        ("queue_full", "counter", "requests_refused_full", "Requests refused because too many waited."),
-        ("timed_out", "counter", "requests_timed_out", "Requests that waited for too long."),
-        ("refused", "counter", "requests_refused", "Requests refused for another reason."),
-        ("spawned", "counter", "instances_started", "Instances that came up."),
-        ("spawn_failed", "counter", "instances_failed", "Instances that did not."),
+        (
+            "waiting",
+            "gauge",
+            "requests_waiting",
+            "Requests that wait for an instance.",
+        ),
+        (
+            "restarts",
+            "gauge",
+            "restarts",
+            "How often the application was restarted.",
+        ),
+        (
+            "accepted",
+            "counter",
+            "requests",
+            "Requests that asked for an instance.",
+        ),
+        (
+            "queued",
+            "counter",
+            "requests_queued",
+            "Requests that had to wait.",
+        ),
+        (
+            "queue_full",
+            "counter",
+            "requests_refused_full",
+            "Requests refused because too many waited.",
+        ),
+        (
+            "timed_out",
+            "counter",
+            "requests_timed_out",
+            "Requests that waited for too long.",
+        ),
+        (
+            "refused",
+            "counter",
+            "requests_refused",
+            "Requests refused for another reason.",
+        ),
+        (
+            "spawned",
+            "counter",
+            "instances_started",
+            "Instances that came up.",
+        ),
+        (
+            "spawn_failed",
+            "counter",
+            "instances_failed",
+            "Instances that did not.",
+        ),
     ];
-    let pools = || status.pools.iter().filter_map(|pool| Some((pool, pool.applications.as_ref()?.book.as_ref()?)));
+    let pools = || {
+        status
+            .pools
+            .iter()
+            .filter_map(|pool| Some((pool, pool.applications.as_ref()?.book.as_ref()?)))
+    };
     let mut text = String::new();
     for (key, kind, name, help) in [
-        ("instances", "gauge", "instances", "Instances of all applications."),
-        ("max", "gauge", "instances_max", "Most instances of all applications."),
+        (
+            "instances",
+            "gauge",
+            "instances",
+            "Instances of all applications.",
+        ),
+        (
+            "max",
+            "gauge",
+            "instances_max",
+            "Most instances of all applications.",
+        ),
         ("waiting", "gauge", "pool_requests_waiting", "Requests that wait."),
     ] {
         head(name, kind, help, &mut text);
@@ -184,7 +259,12 @@ pub(super) fn metrics(status: &Status) -> String {
             }
         }
     }
-    head("application_instances", "gauge", "Instances of an application.", &mut text);
+    head(
+        "application_instances",
+        "gauge",
+        "Instances of an application.",
+        &mut text,
+    );
     for (pool, book) in pools() {
         for application in book["applications"].as_array().into_iter().flatten() {
             let count = application["instances"].as_array().map_or(0, Vec::len);
@@ -206,7 +286,9 @@ fn head(name: &str, kind: &str, help: &str, text: &mut String) {
 
 /// A label's value.
 fn label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[cfg(test)]

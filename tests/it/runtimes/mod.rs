@@ -12,5 +12,6 @@ mod rack;
 mod rack_faults;
 mod rack_forks;
 mod rack_sites;
+mod refork;
 mod slow;
 mod wsgi;
