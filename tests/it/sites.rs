@@ -5,6 +5,7 @@ mod deaths;
 mod restarts;
 mod serving;
 mod storm;
+mod trust;
 
 use crate::support::daemon::Daemon;
 use crate::support::nginx::Nginx;
