@@ -276,6 +276,7 @@ fn wrapped(
             .unwrap_or_else(|| PathBuf::from(usual)),
         start_timeout: applications.options.start_timeout,
         preloader_idle_timeout: idle,
+        refork_after: Vec::new(),
     })
 }
 
