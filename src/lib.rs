@@ -4,6 +4,8 @@
 //! system calls) touch the world, the rest is plain values and can be simulated.
 //!
 //! * [`applications`]: the application pool's book; which instance of which application answers which request.
+//! * [`router`]: which application a request is for, and which instance gets its connection.
+//! * [`scout`]: looks at applications' directories.
 //! * [`cli`]: the command line.
 //! * [`config`]: what the operator wrote, turned into what it means.
 //! * [`confine`]: what is closed to a pool beyond the rights of its user.
@@ -24,6 +26,7 @@
 //! * [`abi`]: the worker contract as a C ABI.
 //! * [`sys`]: the only door to the kernel.
 //! * [`tick`]: monotonic time as a value.
+//! * [`timers`]: when something is due.
 #![deny(unsafe_code)]
 
 #[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
@@ -40,12 +43,15 @@ pub mod listen;
 pub mod logs;
 pub mod master;
 pub mod reporter;
+pub mod router;
 pub mod runtime;
 pub mod scoreboard;
+pub mod scout;
 pub mod slowlog;
 pub mod spawn;
 pub mod status;
 #[expect(unsafe_code, reason = "the only door to the kernel")]
 pub mod sys;
 pub mod tick;
+pub mod timers;
 pub mod worker;

@@ -1,86 +1,42 @@
 //! Input that a hostile worker, preloader or client could make up, from seeds. `FORKYARD_SEED` replays the one round that
 //! a failure named.
 
+mod random;
+
 use forkyard::config::RequestSettings;
 use forkyard::logs::parse_message;
 use forkyard::runtime::php::protocol::Answer;
 use forkyard::runtime::php::request_settings::{Rule, Verdict};
 use forkyard::scoreboard::layout::slot;
 use forkyard::scoreboard::{census, header};
+use random::{Random, rounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const ROUNDS: u64 = 3_000;
 const PAGE_WORDS: usize = 512;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        let length = self.below(most + 1);
-        (0..length).map(|_| self.next() as u8).collect()
-    }
-
-    /// A number near an edge, where sums overflow and signs change, or any other.
-    fn edge(&mut self) -> u64 {
-        let edges = [
-            0,
-            1,
-            u64::MAX,
-            u64::MAX - 1,
-            1 << 63,
-            (1 << 63) - 1,
-            1 << 32,
-            1 << 31,
-            u64::from(u32::MAX),
-        ];
-        match self.below(2) {
-            0 => edges[self.below(edges.len())],
-            _ => self.next() >> self.below(64),
-        }
-    }
-}
-
-/// Names the round that failed.
-struct Round(u64);
-
-impl Drop for Round {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("replay with FORKYARD_SEED={}", self.0);
-        }
-    }
-}
-
-fn rounds(test: impl Fn(&mut Random)) {
-    let replayed = std::env::var("FORKYARD_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seeds = match replayed {
-        Some(seed) => seed..seed + 1,
-        None => 0..ROUNDS,
-    };
-    for seed in seeds {
-        let _round = Round(seed);
-        test(&mut Random(seed));
+/// A number near an edge, where sums overflow and signs change, or any other.
+fn edge(random: &mut Random) -> u64 {
+    let edges = [
+        0,
+        1,
+        u64::MAX,
+        u64::MAX - 1,
+        1 << 63,
+        (1 << 63) - 1,
+        1 << 32,
+        1 << 31,
+        u64::from(u32::MAX),
+    ];
+    match random.below(2) {
+        0 => random.pick(&edges),
+        _ => random.next() >> random.below(64),
     }
 }
 
 #[test]
 fn a_message_is_a_level_and_the_rest() {
-    rounds(|random| {
+    rounds(ROUNDS, |random| {
         let line = random.bytes(3000);
         let (_, text) = parse_message(&line);
         let known = line.first().is_some_and(|first| (b'1'..=b'5').contains(first));
@@ -97,7 +53,7 @@ fn an_answer_is_one_of_the_protocol_s_or_none() {
         r#"{"result":"error","worker":5,"message":"no"}"#,
         r#"{"result":"error","message":"no"}"#,
     ];
-    rounds(|random| {
+    rounds(ROUNDS, |random| {
         let mut line = good[random.below(good.len())].as_bytes().to_vec();
         for _ in 0..random.below(6) {
             let at = random.below(line.len());
@@ -106,7 +62,7 @@ fn an_answer_is_one_of_the_protocol_s_or_none() {
                 1 => drop(line.remove(at)),
                 2 => line.insert(at, b"{}[]\",:0e-9\\u"[random.below(13)]),
                 _ => line
-                    .splice(at..at, random.edge().to_string().into_bytes())
+                    .splice(at..at, edge(random).to_string().into_bytes())
                     .for_each(drop),
             }
             if line.is_empty() {
@@ -127,9 +83,9 @@ fn an_answer_is_one_of_the_protocol_s_or_none() {
 
 #[test]
 fn a_slot_is_read_within_its_page_whatever_is_in_it() {
-    rounds(|random| {
-        let page: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(random.edge())).collect();
-        page[slot::LENGTHS].store(random.edge(), Ordering::Relaxed);
+    rounds(ROUNDS, |random| {
+        let page: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(edge(random))).collect();
+        page[slot::LENGTHS].store(edge(random), Ordering::Relaxed);
         let entry = census::read(&page);
         for (text, (_, room)) in entry.texts.iter().zip(slot::TEXTS) {
             assert!(text.len() <= room);
@@ -156,7 +112,7 @@ fn a_slot_is_read_within_its_page_whatever_is_in_it() {
 
 #[test]
 fn a_setting_s_name_is_judged_whatever_it_is() {
-    rounds(|random| {
+    rounds(ROUNDS, |random| {
         let mut rule = Rule::new(RequestSettings::Harmless, Vec::new());
         for _ in 0..100 {
             let name = String::from_utf8_lossy(&random.bytes(300)).into_owned();

@@ -54,12 +54,12 @@ impl Book {
         match after {
             Life::Draining => {
                 if let Some(most) = options.drain_timeout {
-                    self.timers.set_in(Timer::Instance(id), step.now, most);
+                    self.timers.set(Timer::Instance(id), step.now, most);
                 }
             }
             Life::Working => {
                 self.timers
-                    .set_in(Timer::Instance(id), step.now, options.work_timeout);
+                    .set(Timer::Instance(id), step.now, options.work_timeout);
                 step.act(Action::Work(id));
             }
             Life::Disabled => step.act(Action::Disabled(id, Disabling::Done)),
@@ -69,7 +69,7 @@ impl Book {
                 }
                 step.act(Action::Stop(id, Force::Ask));
                 self.timers
-                    .set_in(Timer::Instance(id), step.now, options.stop_timeout);
+                    .set(Timer::Instance(id), step.now, options.stop_timeout);
             }
             Life::Spawning | Life::Serving | Life::Spent | Life::Disabling => {}
         }

@@ -3,7 +3,8 @@
 use super::application::{AppId, Application, length};
 use super::book::{Book, Step};
 use super::event::Ticket;
-use super::timers::{SHORTEST, Timer};
+use super::timers::Timer;
+use crate::timers::SHORTEST;
 use std::collections::BTreeSet;
 
 /// Why an instance is wanted. What comes first is done first.
@@ -140,7 +141,7 @@ impl Book {
         ) {
             let since = self.instances[instance].used_at;
             let due = (since + most).max(step.now + SHORTEST);
-            self.timers.set(Timer::Idle(id), due);
+            self.timers.set_at(Timer::Idle(id), due);
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What an application may do. Values that can't be meant can't be said.
 
+use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// How an application's instances are replaced by such with new code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RestartMethod {
     /// All old ones retire at once; requests wait for new ones.
     Blocking,
@@ -13,7 +15,7 @@ pub enum RestartMethod {
 }
 
 /// An application's settings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// Most instances of the application; `None`: as many as the pool has.
     pub max_per_app: Option<NonZeroU32>,

@@ -64,7 +64,7 @@ impl Book {
                 }
                 if let Some(deadline) = deadline {
                     self.timers
-                        .set_in(Timer::Removal(id), step.now, deadline.since(step.now));
+                        .set(Timer::Removal(id), step.now, deadline.since(step.now));
                 }
             }
         }
@@ -95,7 +95,7 @@ impl Book {
         }
         if let Removal::Graceful(Some(deadline)) = removal {
             self.timers
-                .set_in(Timer::Shutdown, step.now, deadline.since(step.now));
+                .set(Timer::Shutdown, step.now, deadline.since(step.now));
         }
     }
 

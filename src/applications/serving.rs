@@ -64,7 +64,7 @@ impl Book {
             (None, patience) => {
                 if let Patience::Until(deadline) = patience {
                     self.timers
-                        .set_in(Timer::Waiter(ticket), step.now, deadline.since(step.now));
+                        .set(Timer::Waiter(ticket), step.now, deadline.since(step.now));
                 }
                 self.apps.entry(id).and_modify(|app| {
                     app.waiters.insert(ticket);
@@ -222,7 +222,7 @@ impl Book {
         if length(instance.running.len()) < app.options.at_once() {
             instance.running.insert(ticket);
             if let Some(most) = app.options.max_request_time {
-                self.timers.set_in(Timer::Session(ticket), step.now, most);
+                self.timers.set(Timer::Session(ticket), step.now, most);
             }
         } else {
             instance.queued.insert(ticket);
@@ -280,7 +280,7 @@ impl Book {
                 app.queued -= 1;
                 instance.running.insert(next);
                 if let Some(most) = app.options.max_request_time {
-                    self.timers.set_in(Timer::Session(next), step.now, most);
+                    self.timers.set(Timer::Session(next), step.now, most);
                 }
             }
         }

@@ -31,7 +31,7 @@ impl Book {
         self.instances
             .insert(new, Instance::new(id, app.generation, step.now));
         self.timers
-            .set_in(Timer::Instance(new), step.now, app.options.start_timeout);
+            .set(Timer::Instance(new), step.now, app.options.start_timeout);
         self.touched.insert(id);
         step.act(Action::Spawn(new, Arc::clone(&app.name), app.generation));
         Some(new)
@@ -98,10 +98,10 @@ impl Book {
             });
             if let Some(delay) = delay {
                 app.backoff = Some(step.now + delay);
-                self.timers.set_in(Timer::Backoff(id), step.now, delay);
+                self.timers.set(Timer::Backoff(id), step.now, delay);
             }
         }
-        self.timers.set_in(Timer::Forgive(id), step.now, FORGIVEN_AFTER);
+        self.timers.set(Timer::Forgive(id), step.now, FORGIVEN_AFTER);
         let name = Arc::clone(&app.name);
         step.say(Notice::Trouble(Arc::clone(&name), trouble, delay));
         let alone = app.spawning.is_empty();

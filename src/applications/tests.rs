@@ -1,6 +1,7 @@
 //! The rules one by one: the cases of Passenger's pool and of pooler, and those that neither has.
 
 mod lending;
+mod more;
 mod places;
 mod restarts;
 

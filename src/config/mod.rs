@@ -4,9 +4,10 @@
 //! A [`Config`] that exists has passed every rule. All findings are collected, so that one run names all mistakes.
 //! [`settings`] is the table of all keys and of php-fpm's directives; [`fpm`] reads php-fpm's own files, and [`import`] makes TOML of them.
 //! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
-//! no other part.
+//! no other part but the plain options of [`crate::applications`].
 
 pub mod access;
+mod applications;
 mod check;
 mod draft;
 mod effects;
@@ -29,6 +30,7 @@ mod value;
 mod world;
 
 pub use access::AccessLog;
+pub use applications::Applications;
 pub use check::{EXIT_INVALID, check};
 pub use effects::{Host, load};
 pub use error::{Errors, Finding, Kind, Place, Severity};

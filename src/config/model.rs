@@ -184,6 +184,8 @@ pub struct Pool {
     pub access: Option<AccessLog>,
     /// What the workers run.
     pub application: Application,
+    /// `Some`: requests go to many applications; what is said of one is then what holds for each.
+    pub applications: Option<super::applications::Applications>,
 }
 
 /// What is closed to a pool's processes beyond the rights of their user. By default nothing.

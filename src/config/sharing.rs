@@ -115,6 +115,7 @@ pub fn common(pool: &Pool) -> Pool {
         decorate_workers_output: false,
         reload,
         access: None,
+        applications: None,
         application: match &pool.application {
             Application::Php(php) => Application::Php(common_php(php)),
             other => other.clone(),

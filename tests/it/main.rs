@@ -14,6 +14,8 @@ mod logs;
 mod preloader_shared;
 mod processes;
 mod protocol;
+#[path = "../random/mod.rs"]
+mod random;
 mod reload;
 mod reporter;
 mod runtimes;

@@ -2,6 +2,7 @@
 //!
 //! `FORKYARD_STORM=N` has N of them instead of a few, `FORKYARD_SEED=N` repeats an order.
 
+use crate::random::Random;
 use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{process, until};
@@ -16,19 +17,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const EVENTS: u64 = 24;
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
-
-/// splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -169,7 +157,7 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let seed = number("FORKYARD_SEED").unwrap_or(now.subsec_nanos().into());
     eprintln!("FORKYARD_SEED={seed} FORKYARD_STORM={events}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let storm = Storm::start();
     let daemon = &storm.daemon;
     let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -208,7 +196,7 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
                 _ => daemon.signal(Signal::SIGUSR2),
             }
             // Sometimes the next comes in the middle of this one.
-            wait_for_requests([0, 5, 40, 200, 400][random.below(5) as usize]);
+            wait_for_requests([0, 5, 40, 200, 400][random.below(5)]);
         }
         wait_for_requests(200);
         before

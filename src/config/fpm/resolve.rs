@@ -155,6 +155,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         reload: ReloadWhen::Always,
         access: access(values),
         application: Application::Php(php(text, context)?),
+        applications: None,
     })
 }
 

@@ -109,6 +109,7 @@ pub(super) fn resolve(
         reload: (draft.reload.written()).map_or(ReloadWhen::Changed, |written| written.value.0),
         access: access(draft, world, report),
         application: application::resolve(text, world, report)?,
+        applications: None,
         listen: listen?,
         pm: pm?,
     })

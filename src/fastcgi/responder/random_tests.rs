@@ -1,70 +1,23 @@
 //! Input that nobody thought of. `FORKYARD_SEED` replays the one round that a failure named.
 
+#[path = "../../../tests/random/mod.rs"]
+mod random;
+
 use super::super::client::{Answer, Part, Request};
 use super::super::pairs::append_pair;
 use super::super::record::{HEADER_LENGTH, header};
 use super::*;
+use random::{Random, rounds};
 
 /// Debug builds take a few seconds at most, release builds go through millions of inputs.
 const ROUNDS: u64 = if cfg!(debug_assertions) { 1_500 } else { 300_000 };
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn one_in(&mut self, chances: usize) -> bool {
-        self.below(chances) == 0
-    }
-
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        let length = self.below(most + 1);
-        (0..length).map(|_| self.next() as u8).collect()
-    }
-
-    /// Short most of the time, so that the edges of the format are met often.
-    fn length(&mut self) -> usize {
-        match self.below(20) {
-            0 => self.below(2000),
-            1 => 120 + self.below(16),
-            _ => self.below(20),
-        }
-    }
-}
-
-/// Names the round that failed.
-struct Round(u64);
-
-impl Drop for Round {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("replay with FORKYARD_SEED={}", self.0);
-        }
-    }
-}
-
-fn rounds(test: impl Fn(&mut Random)) {
-    let replayed = std::env::var("FORKYARD_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seeds = match replayed {
-        Some(seed) => seed..seed + 1,
-        None => 0..ROUNDS,
-    };
-    for seed in seeds {
-        let _round = Round(seed);
-        test(&mut Random(seed));
+/// Short most of the time, so that the edges of the format are met often.
+fn length(random: &mut Random) -> usize {
+    match random.below(20) {
+        0 => random.below(2000),
+        1 => 120 + random.below(16),
+        _ => random.below(20),
     }
 }
 
@@ -208,7 +161,7 @@ fn append_record(wire: &mut Vec<u8>, kind: RecordType, id: u16, content: &[u8], 
 }
 
 fn append_stream(wire: &mut Vec<u8>, kind: RecordType, id: u16, content: &[u8], random: &mut Random) {
-    let most = 1 + random.length();
+    let most = 1 + length(random);
     let mut rest = content;
     while !rest.is_empty() {
         let (piece, later) = rest.split_at(rest.len().min(1 + random.below(most)));
@@ -263,7 +216,7 @@ fn append_request(wire: &mut Vec<u8>, expected: &mut Vec<Said>, random: &mut Ran
         } else {
             random.bytes(20)
         };
-        let length = random.length();
+        let length = length(random);
         let value = random.bytes(length);
         if name.len() + value.len() > left {
             break;
@@ -282,7 +235,7 @@ fn append_request(wire: &mut Vec<u8>, expected: &mut Vec<Said>, random: &mut Ran
         keep,
         params,
     });
-    let length = random.length();
+    let length = length(random);
     let body = random.bytes(length);
     append_stream(wire, RecordType::Stdin, id, &body, random);
     if !body.is_empty() {
@@ -314,7 +267,7 @@ fn without_replies(said: Vec<Said>) -> Vec<Said> {
 
 #[test]
 fn valid_requests_are_heard_however_they_are_cut() {
-    rounds(|random| {
+    rounds(ROUNDS, |random| {
         let (wire, expected) = requests(random);
         let whole = heard(&wire, false);
         let pieces = heard_in_pieces(&wire, false, random);
@@ -327,7 +280,7 @@ fn valid_requests_are_heard_however_they_are_cut() {
 
 #[test]
 fn early_answers_lose_no_later_request() {
-    rounds(|random| {
+    rounds(ROUNDS, |random| {
         let (mut wire, count) = (Vec::new(), 1 + random.below(4));
         for number in 0..count {
             let body = random.bytes(100);
@@ -335,7 +288,7 @@ fn early_answers_lose_no_later_request() {
                 id: 1 + random.below(2) as u16,
                 params: &[(b"NUMBER", &[number as u8])],
                 body: &body,
-                record_content: 1 + random.length(),
+                record_content: 1 + length(random),
                 pads: random.one_in(2),
                 ..Request::default()
             };
@@ -358,7 +311,7 @@ fn early_answers_lose_no_later_request() {
 
 #[test]
 fn damaged_requests_mean_the_same_however_they_are_cut() {
-    rounds(|random| {
+    rounds(ROUNDS, |random| {
         let (mut wire, _) = requests(random);
         for _ in 0..=random.below(4) {
             let at = random.below(wire.len());
@@ -386,7 +339,7 @@ fn damaged_requests_mean_the_same_however_they_are_cut() {
 
 #[test]
 fn noise_does_no_harm() {
-    rounds(|random| {
+    rounds(ROUNDS, |random| {
         let mut wire = random.bytes(300);
         // Pure noise soon breaks; noise with good headers goes deeper.
         while random.below(8) > 0 {

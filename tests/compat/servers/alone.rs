@@ -251,6 +251,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         reload: ReloadWhen::Changed,
         access: None,
         application: Application::Php(php),
+        applications: None,
     };
     let identity = if is_root() {
         Identity::look_up("www-data", None).expect("there is a user www-data")

@@ -12,6 +12,30 @@ static int send_no_headers(sapi_headers_struct *headers)
     return SAPI_HEADER_SENT_SUCCESSFULLY;
 }
 
+/* A request that comes from no web server. */
+static void come_from_nobody(size_t (*write)(const char *, size_t), void (*register_variables)(zval *))
+{
+    sapi_module.ub_write = write;
+    sapi_module.send_headers = send_no_headers;
+    sapi_module.activate = NULL;
+    sapi_module.deactivate = NULL;
+    sapi_module.flush = NULL;
+    sapi_module.getenv = NULL;
+    sapi_module.read_cookies = NULL;
+    sapi_module.register_server_variables = register_variables;
+}
+
+/* Begins it; the answer has a body and nothing else. */
+static bool begin_without_headers(void)
+{
+    if (php_request_startup() == FAILURE) {
+        return false;
+    }
+    SG(headers_sent) = 1;
+    SG(request_info).no_headers = 1;
+    return true;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcasecmp(*(const char *const *)a, *(const char *const *)b);
@@ -82,20 +106,11 @@ static void print_version(void)
 EXPORT int forkyard_shim_report(int what)
 {
     volatile int result = -1;
-    sapi_module.ub_write = write_report;
-    sapi_module.send_headers = send_no_headers;
-    sapi_module.activate = NULL;
-    sapi_module.deactivate = NULL;
-    sapi_module.flush = NULL;
-    sapi_module.getenv = NULL;
-    sapi_module.read_cookies = NULL;
-    sapi_module.register_server_variables = register_environment;
+    come_from_nobody(write_report, register_environment);
     sapi_module.phpinfo_as_text = 1;
-    if (php_request_startup() == FAILURE) {
+    if (!begin_without_headers()) {
         return -1;
     }
-    SG(headers_sent) = 1;
-    SG(request_info).no_headers = 1;
     zend_first_try {
         switch (what) {
         case FORKYARD_SHIM_VERSION_TEXT:

@@ -28,24 +28,13 @@ EXPORT const char *forkyard_shim_ini(const char *name)
 
 EXPORT int forkyard_shim_begin_quiet(void)
 {
-    sapi_module.ub_write = drop_output;
-    sapi_module.send_headers = send_no_headers;
-    sapi_module.activate = NULL;
-    sapi_module.deactivate = NULL;
-    sapi_module.flush = NULL;
-    sapi_module.getenv = NULL;
-    sapi_module.read_cookies = NULL;
-    sapi_module.register_server_variables = NULL;
+    come_from_nobody(drop_output, NULL);
     zend_error_cb = drop_error;
     volatile int result = -1;
     zend_first_try {
         /* A list of paths that may ask is for scripts. */
         change_ini("opcache.restrict_api", "", ZEND_INI_SYSTEM, NULL);
-        if (php_request_startup() == SUCCESS) {
-            SG(headers_sent) = 1;
-            SG(request_info).no_headers = 1;
-            result = 0;
-        }
+        result = begin_without_headers() ? 0 : -1;
     } zend_end_try();
     return result;
 }

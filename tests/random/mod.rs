@@ -1,4 +1,5 @@
-//! A small generator of numbers, the same on every machine (splitmix64).
+//! A small generator of numbers, the same on every machine (splitmix64), and rounds of a test by its seeds.
+#![allow(dead_code, reason = "each test uses its part")]
 
 use std::time::Duration;
 
@@ -23,6 +24,15 @@ impl Random {
         (self.next() % bound.max(1) as u64) as usize
     }
 
+    pub(crate) fn one_in(&mut self, chances: usize) -> bool {
+        self.below(chances) == 0
+    }
+
+    pub(crate) fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let length = self.below(most + 1);
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+
     /// `low..=high`.
     pub(crate) fn between(&mut self, low: u32, high: u32) -> u32 {
         low + self.below((high - low + 1) as usize) as u32
@@ -38,5 +48,31 @@ impl Random {
 
     pub(crate) fn millis(&mut self, low: u32, high: u32) -> Duration {
         Duration::from_millis(u64::from(self.between(low, high)))
+    }
+}
+
+/// Names the round that failed.
+struct Round(u64);
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("replay with FORKYARD_SEED={}", self.0);
+        }
+    }
+}
+
+/// So many rounds of a test, or the one that `FORKYARD_SEED` names.
+pub(crate) fn rounds(count: u64, test: impl Fn(&mut Random)) {
+    let replayed = std::env::var("FORKYARD_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seeds = match replayed {
+        Some(seed) => seed..seed + 1,
+        None => 0..count,
+    };
+    for seed in seeds {
+        let _round = Round(seed);
+        test(&mut Random::new(seed));
     }
 }

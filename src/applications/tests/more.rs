@@ -1,0 +1,163 @@
+//! Cases of Passenger's own tests that the rules one by one do not show; numbered as there.
+
+use super::*;
+use crate::applications::action::Disabling;
+use crate::applications::{RestartMethod, Stamp};
+
+fn two_at_once() -> Options {
+    Options {
+        concurrency: NonZeroU32::new(2),
+        max_per_app: NonZeroU32::new(2),
+        ..plain()
+    }
+}
+
+#[test]
+fn the_least_busy_of_several_busy_instances_takes_the_next_8() {
+    let mut bench = Bench::new(2);
+    let mut held: Vec<Ticket> = (0..3).map(|_| bench.ask("a", two_at_once())).collect();
+    for id in [0, 1] {
+        bench.tell(Event::Spawned(InstanceId(id)));
+    }
+    // The first instance has two requests, the second one.
+    bench.close(held.remove(0));
+    let third = bench.ask("a", two_at_once());
+    let busiest = bench.lent(third).expect("both have room");
+    let fourth = bench.ask("a", two_at_once());
+    let other = bench.lent(fourth).expect("one has room");
+    assert_ne!(busiest, other);
+    // All are full: the first that has room serves (9).
+    let fifth = bench.ask("a", two_at_once());
+    assert_eq!(bench.lent(fifth), None);
+    bench.close(third);
+    assert_eq!(bench.lent(fifth), Some(busiest));
+    for ticket in held.into_iter().chain([fourth, fifth]) {
+        bench.close(ticket);
+    }
+    assert_eq!(bench.book.view().active, 0);
+}
+
+#[test]
+fn restart_files_that_are_there_already_are_no_reason_18() {
+    let mut bench = Bench::new(2);
+    let sight = Sight {
+        restart: Some(Stamp {
+            modified_ns: 1,
+            inode: 1,
+        }),
+        always: false,
+    };
+    let target = Target::Application(Arc::from("a"), plain());
+    let ticket = bench.request(target, Patience::Endless, None, Some(sight));
+    let id = bench.begun()[0];
+    bench.tell(Event::Spawned(id));
+    assert_eq!(bench.lent(ticket), Some(id));
+}
+
+#[test]
+fn of_an_idle_and_a_busy_instance_the_idle_one_makes_room_21() {
+    let mut bench = Bench::new(2);
+    let tickets = [bench.ask("a", plain()), bench.ask("a", plain())];
+    for id in [0, 1] {
+        bench.tell(Event::Spawned(InstanceId(id)));
+    }
+    bench.close(tickets[0]);
+    let waiter = bench.ask("b", plain());
+    assert_eq!(bench.stopped(), [InstanceId(0)]);
+    bench.tell(Event::Exited(InstanceId(0)));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.lent(waiter), Some(new));
+    bench.close(tickets[1]);
+    assert_eq!(bench.stopped(), [], "the busy one lives on");
+}
+
+#[test]
+fn who_asks_first_for_a_place_that_another_is_taking_is_served_in_turn_25() {
+    let mut bench = Bench::new(1);
+    let first = bench.ask("a", plain());
+    let second = bench.ask("b", plain());
+    let id = bench.begun();
+    assert_eq!(id, [], "the only place is taken by a's");
+    bench.tell(Event::Spawned(InstanceId(0)));
+    assert_eq!(bench.lent(first), Some(InstanceId(0)), "its request comes first");
+    bench.close(first);
+    assert_eq!(bench.stopped(), [InstanceId(0)], "then it yields");
+    bench.tell(Event::Exited(InstanceId(0)));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.lent(second), Some(new));
+}
+
+#[test]
+fn a_waiter_has_what_was_detached_started_again_31() {
+    let mut bench = Bench::new(1);
+    let id = bench.warm("a", plain());
+    let holder = bench.ask("a", plain());
+    let waiter = bench.ask("a", plain());
+    bench.tell(Event::Detach(id));
+    bench.close(holder);
+    bench.tell(Event::Exited(id));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.lent(waiter), Some(new));
+}
+
+#[test]
+fn in_a_full_pool_an_instance_is_disabled_without_another_51() {
+    let mut bench = Bench::new(2);
+    let tickets = [bench.ask("a", plain()), bench.ask("a", plain())];
+    for id in [0, 1] {
+        bench.tell(Event::Spawned(InstanceId(id)));
+    }
+    bench.tell(Event::Disable(InstanceId(0)));
+    assert_eq!(bench.actions, [], "50: it has a request");
+    bench.tell(Event::Disable(InstanceId(0)));
+    assert_eq!(bench.actions, [], "50: asked for again, it is answered once");
+    bench.close(tickets[0]);
+    assert_eq!(bench.actions, [Action::Disabled(InstanceId(0), Disabling::Done)]);
+    bench.close(tickets[1]);
+    assert_eq!(bench.begun(), []);
+}
+
+#[test]
+fn a_restart_during_a_restart_begins_anew_78() {
+    let mut bench = Bench::new(2);
+    let old = bench.warm("a", plain());
+    let restart = |bench: &mut Bench| {
+        bench.tell(Event::Restart(Arc::from("a"), RestartMethod::Blocking));
+    };
+    restart(&mut bench);
+    let waiter = bench.ask("a", plain());
+    let dropped = bench.begun()[0];
+    restart(&mut bench);
+    assert!(bench.actions.contains(&Action::Stop(dropped, Force::Kill)));
+    for id in [old, dropped] {
+        bench.tell(Event::Exited(id));
+    }
+    let new = InstanceId(dropped.0 + 1);
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.lent(waiter), Some(new));
+    let view = bench.book.view();
+    assert_eq!((view.count, view.applications[0].generation), (1, 2));
+}
+
+#[test]
+fn everything_ends_while_an_application_restarts_13() {
+    let mut bench = Bench::new(2);
+    let old = bench.warm("a", plain());
+    bench.tell(Event::Restart(Arc::from("a"), RestartMethod::Rolling));
+    let new = bench.begun()[0];
+    bench.tell(Event::Shutdown(Removal::Immediate));
+    for id in [old, new] {
+        assert!(
+            bench
+                .actions
+                .iter()
+                .any(|action| matches!(action, Action::Stop(one, _) if *one == id))
+        );
+    }
+    bench.tell(Event::Exited(new));
+    bench.tell(Event::Exited(old));
+    assert_eq!(bench.actions.last(), Some(&Action::Finished));
+}

@@ -1,0 +1,37 @@
+//! What a pool with `routing = "application"` is told of its applications.
+
+use crate::applications::Options;
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The applications of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applications {
+    /// Applications' roots are below one of these, links resolved; absolute, at least one.
+    pub directories: Vec<PathBuf>,
+    /// The FastCGI parameter that names a request's application by its root. Where it is absent, `PASSENGER_APP_ROOT`
+    /// does, and else the parent of `DOCUMENT_ROOT`.
+    pub root_parameter: String,
+    /// Most instances of all applications.
+    pub max: NonZeroU32,
+    /// Most of them that are being started at a time.
+    pub max_spawning: NonZeroU32,
+    /// What holds for an application that says nothing else, and the bounds of what it may say.
+    pub options: Options,
+    /// Where restart files are; relative to the application's root. `None`: `tmp`.
+    pub restart_dir: Option<PathBuf>,
+    /// How long a look at an application's files is good.
+    pub stat_throttle_rate: Duration,
+    /// Most time that a request waits for an instance; `None`: as long as its client does.
+    pub max_request_queue_time: Option<Duration>,
+    /// An application without a request and an instance for so long is forgotten.
+    pub forget_after: Duration,
+    /// Owners of applications have at least this user id.
+    pub min_uid: u32,
+    /// Whom the applications of an owner run as who may have none; `None`: they are refused.
+    pub default_user: Option<String>,
+    /// Whom the router runs as.
+    pub router_user: Option<String>,
+}

@@ -1,0 +1,120 @@
+//! What passes between a router and a worker: messages over a socket of type `SOCK_SEQPACKET`.
+//!
+//! A message is a byte that says what it is, the session's ticket (8 bytes, the least first), and bytes that were read from
+//! the connection already. The router keeps its own descriptor of a connection while a worker serves it: so it can offer
+//! the connection to another instance, or close it, when the worker is gone; and a worker that is done need not send it
+//! back. A worker that closes a connection shuts it down first (shutdown(2)), because the router's copy is still open.
+
+/// Most bytes of a connection that are passed on with it.
+pub const MOST_BYTES: usize = 128 * 1024;
+/// Bytes before them.
+pub const HEAD_BYTES: usize = 9;
+
+/// From the router to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToWorker {
+    /// Serve the connection that comes along. The bytes are what was read of it already.
+    Serve,
+    /// Tell [`ToRouter::Here`] when all that was sent before is done.
+    Where,
+    /// Do out-of-band work; answered with [`ToRouter::Worked`].
+    Work,
+}
+
+/// From a worker to the router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToRouter {
+    /// The answer is complete and the connection may have another request, whose first bytes come along if there are any.
+    Kept,
+    /// The connection is shut down.
+    Closed,
+    /// The connection was not looked at: the worker leaves.
+    NotBegun,
+    /// The answer to [`ToWorker::Where`].
+    Here,
+    /// The application asks for out-of-band work.
+    WorkWanted,
+    /// Out-of-band work is done. A byte: 1 if it went well.
+    Worked,
+    /// How much memory the worker uses (PSS): 8 bytes, the least first.
+    Memory,
+}
+
+impl ToWorker {
+    const ALL: [(u8, ToWorker); 3] = [
+        (b'S', ToWorker::Serve),
+        (b'?', ToWorker::Where),
+        (b'O', ToWorker::Work),
+    ];
+}
+
+impl ToRouter {
+    const ALL: [(u8, ToRouter); 7] = [
+        (b'K', ToRouter::Kept),
+        (b'C', ToRouter::Closed),
+        (b'N', ToRouter::NotBegun),
+        (b'!', ToRouter::Here),
+        (b'o', ToRouter::WorkWanted),
+        (b'd', ToRouter::Worked),
+        (b'M', ToRouter::Memory),
+    ];
+}
+
+/// What a message is, as its first byte says it.
+pub trait Word: Copy + PartialEq + 'static {
+    /// All there are.
+    const TABLE: &'static [(u8, Self)];
+}
+
+impl Word for ToWorker {
+    const TABLE: &'static [(u8, ToWorker)] = &ToWorker::ALL;
+}
+
+impl Word for ToRouter {
+    const TABLE: &'static [(u8, ToRouter)] = &ToRouter::ALL;
+}
+
+/// The beginning of a message.
+pub fn head<W: Word>(word: W, ticket: u64) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    // Every word is in its table.
+    head[0] = W::TABLE
+        .iter()
+        .find(|(_, one)| *one == word)
+        .map_or(0, |(byte, _)| *byte);
+    head[1..].copy_from_slice(&ticket.to_le_bytes());
+    head
+}
+
+/// A message's word, ticket and bytes. `None`: it is no message.
+pub fn parse<W: Word>(message: &[u8]) -> Option<(W, u64, &[u8])> {
+    let (head, rest) = message.split_first_chunk::<HEAD_BYTES>()?;
+    let [byte, ticket @ ..] = head;
+    let (_, word) = W::TABLE.iter().find(|(one, _)| one == byte)?;
+    (rest.len() <= MOST_BYTES).then_some((*word, u64::from_le_bytes(*ticket), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_is_understood_and_nothing_else() {
+        fn round<W: Word + std::fmt::Debug>() {
+            for (_, word) in W::TABLE {
+                let mut message = head(*word, 0x0102_0304_0506_0708).to_vec();
+                message.extend_from_slice(b"more");
+                assert_eq!(
+                    parse::<W>(&message),
+                    Some((*word, 0x0102_0304_0506_0708, &b"more"[..]))
+                );
+            }
+            assert_eq!(parse::<W>(b"\0\0\0\0\0\0\0\0\0"), None);
+            assert_eq!(parse::<W>(b"S"), None);
+        }
+        round::<ToWorker>();
+        round::<ToRouter>();
+        let long = [&head(ToWorker::Serve, 1)[..], &vec![0; MOST_BYTES + 1]].concat();
+        assert_eq!(parse::<ToWorker>(&long), None);
+    }
+}

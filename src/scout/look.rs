@@ -1,0 +1,86 @@
+//! What a scout is asked and what it answers.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    /// Comes back with the answer.
+    pub number: u64,
+    /// The application's root as the request names it.
+    pub root: PathBuf,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The question's.
+    pub number: u64,
+    /// What is there, or why it is no application of the pool: names the path and what would be right.
+    pub found: Result<Found, String>,
+}
+
+/// An application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Its root, all links resolved, below one of the pool's directories.
+    pub root: PathBuf,
+    /// What it is.
+    pub kind: Kind,
+    /// The file that says so; absolute. `None`: its `forkyard.toml` alone does.
+    pub startup_file: Option<PathBuf>,
+    /// Owner of that file, or of the root: user and group. Of a symbolic link, its own.
+    pub owner: (u32, u32),
+    /// What its `forkyard.toml` says, checked; absent: there is none.
+    pub settings: Option<Settings>,
+    /// `restart.txt`: modified (nanoseconds since 1970), inode.
+    pub restart: Option<(i128, u64)>,
+    /// `always_restart.txt` is there.
+    pub always_restart: bool,
+}
+
+/// What an application is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// PHP.
+    Php,
+    /// Python's WSGI.
+    Wsgi,
+    /// Python's ASGI.
+    Asgi,
+    /// Ruby's Rack.
+    Rack,
+    /// Node.js.
+    Node,
+    /// A program that speaks HTTP.
+    Http,
+    /// A program that speaks FastCGI.
+    Fastcgi,
+    /// A program for each request.
+    Cgi,
+}
+
+/// What an application may say of itself in its `forkyard.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// What it is, if its files do not say so.
+    pub runtime: Option<Kind>,
+    /// What is loaded: as `entry` of the runtime.
+    pub entry: Option<String>,
+    /// How it is started: for programs.
+    pub start_command: Option<String>,
+    /// Environment variables.
+    #[serde(default)]
+    pub env: std::collections::BTreeMap<String, String>,
+    /// Fewer instances than the pool allows an application.
+    pub max_per_app: Option<u32>,
+    /// Instances that are kept, up to what the pool allows.
+    pub min_instances: Option<u32>,
+    /// Requests after which an instance is replaced.
+    pub max_requests: Option<u32>,
+    /// Restart one instance after the other.
+    pub rolling_restarts: Option<bool>,
+}
