@@ -8,7 +8,7 @@ pub mod wrapped;
 
 use crate::config::Application;
 use crate::sys::Error;
-use crate::worker::Runtime;
+use crate::worker::{ClientGone, Request, Runtime};
 use nix::errno::Errno;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -54,4 +54,11 @@ pub fn within_worker(application: &Application) -> Option<Box<dyn Runtime>> {
         Application::Http(http) => Some(Box::new(http::Http::new(http.clone()))),
         Application::Php(_) | Application::Wrapped(_) | Application::Rust => None,
     }
+}
+
+/// An answer in plain words: `why` for the web server's log, `body` for the client.
+fn refuse(request: &mut Request<'_>, status: &str, why: &str, body: &str) -> Result<(), ClientGone> {
+    request.write_error(why.as_bytes())?;
+    let text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n{body}\n");
+    request.write(text.as_bytes())
 }

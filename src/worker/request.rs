@@ -94,6 +94,16 @@ impl<'w> Request<'w> {
         self.service.memory(bytes);
     }
 
+    /// Tells the scoreboard what a program that has answered has used of the processor, microseconds.
+    pub(crate) fn set_program_cpu(&mut self, micros: u64) {
+        self.service.program_cpu(micros);
+    }
+
+    /// Whether the access log shows how much processor time or memory a request takes.
+    pub(crate) fn logs_usage(&self) -> bool {
+        self.service.logs_usage()
+    }
+
     /// Answers the request itself if `uri` is the pool's status or ping path. `extra_headers` are whole header lines
     /// that come first (`X-Powered-By: …\r\n`).
     pub fn answer_builtin(&mut self, uri: &[u8], extra_headers: &[u8]) -> bool {

@@ -83,6 +83,8 @@ pub(super) struct Service {
     pub(super) leaving: bool,
     taken: Tick,
     cpu_micros: u64,
+    /// Of the program that answers the request, if it is one of its own.
+    program_cpu_micros: u64,
     /// The access log, if there is one.
     recorder: Option<Box<Recorder>>,
     /// The request that the answer at the end of its time was made for.
@@ -118,6 +120,7 @@ impl Service {
             leaving: false,
             taken: Tick::ZERO,
             cpu_micros: clock::process_cpu_micros(),
+            program_cpu_micros: 0,
             recorder,
             last_word_for: 0,
         }
@@ -160,6 +163,18 @@ impl Service {
         if let Some(recorder) = &mut self.recorder {
             recorder.memory(bytes);
         }
+    }
+
+    /// What a program has used of the processor for the request.
+    pub(super) fn program_cpu(&mut self, micros: u64) {
+        self.program_cpu_micros = micros;
+    }
+
+    /// Whether the access log shows what a request uses.
+    pub(super) fn logs_usage(&self) -> bool {
+        self.recorder
+            .as_ref()
+            .is_some_and(|recorder| recorder.wants_usage())
     }
 
     /// Makes `connection` the current one, its first bytes still to be read.
@@ -572,10 +587,12 @@ impl Service {
     pub(super) fn account(&mut self, now: Tick) {
         let micros = now.since(self.taken).as_micros() as u64;
         let mut centipercent = 0;
+        let program = std::mem::take(&mut self.program_cpu_micros);
         if micros >= CPU_THRESHOLD_MICROS {
             let total = clock::process_cpu_micros();
             let used = total
                 .saturating_sub(self.cpu_micros)
+                .saturating_add(program)
                 .min(micros.saturating_mul(64));
             centipercent = used * 10_000 / micros;
             self.cpu_micros = total;

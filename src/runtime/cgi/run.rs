@@ -4,8 +4,10 @@ use super::head::Head;
 use super::meta;
 use super::target::{self, Target};
 use crate::config;
+use crate::runtime::refuse;
+use crate::scoreboard::Stage;
 use crate::sys::foreign::{self, Foreign};
-use crate::sys::process::{self, Ended};
+use crate::sys::process::{self, Ended, Usage};
 use crate::sys::{Error, fd};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::ffi::CString;
@@ -19,6 +21,9 @@ const LOGGED_BYTES: usize = 1024;
 
 /// Bytes of standard error that are kept until the header has been written.
 const MOST_HELD_BYTES: usize = 64 * 1024;
+/// How long the end of an answer waits for that of its program if the access log has processor time or memory in it: a program
+/// ends right after its output, as a rule.
+const USAGE_PATIENCE: Duration = Duration::from_millis(20);
 /// How long to wait for a program that is being written to (ETXTBSY), each time.
 const BUSY_PAUSES_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
@@ -40,7 +45,8 @@ impl Cgi {
             Ok(target) => target,
             Err(none) => {
                 log::warn!("[pool {}] {none}", request.pool());
-                return refuse(request, none.status(), &none.to_string());
+                let status = none.status();
+                return refuse(request, status, &none.to_string(), &status[4..]);
             }
         };
         let program = match self.begin(request, &target) {
@@ -52,7 +58,7 @@ impl Cgi {
                     request.pool(),
                     hint(&error)
                 );
-                return refuse(request, INTERNAL_ERROR, "the program could not be started");
+                return internal_error(request, "the program could not be started");
             }
         };
         program.answer(request, &target)
@@ -111,8 +117,6 @@ impl Runtime for Cgi {
     }
 }
 
-const INTERNAL_ERROR: &str = "500 Internal Server Error";
-
 /// A program that has been started.
 struct Running {
     pid: i32,
@@ -140,11 +144,20 @@ impl Running {
             }
         };
         answer.let_go_of_errors(request);
+        let mut reaped = None;
         // The answer is on its way; what the program still does concerns the worker only.
         if outcome.is_ok() {
+            if request.logs_usage() {
+                reaped = process::reap_within(pid, USAGE_PATIENCE);
+                account(request, reaped.as_ref());
+            }
+            // Whoever has the whole answer finds its line in the access log.
+            request.set_stage(Stage::End);
             let _ = request.finish();
         }
-        match process::reap_pid(pid) {
+        let reaped = reaped.map_or_else(|| process::reap_used(pid), Ok);
+        account(request, reaped.as_ref().ok());
+        match reaped.map(|(ended, _)| ended) {
             Ok(Ended::Code(0)) => {}
             Ok(ended) if relayed.is_ok() => {
                 log::warn!(
@@ -158,6 +171,14 @@ impl Running {
             Err(error) => log::error!("[pool {}] {error}", request.pool()),
         }
         outcome
+    }
+}
+
+/// The request has used what its program has.
+fn account(request: &mut Request<'_>, reaped: Option<&(Ended, Usage)>) {
+    if let Some((_, usage)) = reaped {
+        request.set_memory(usage.peak_memory_bytes);
+        request.set_program_cpu(usage.cpu_micros);
     }
 }
 
@@ -258,7 +279,7 @@ impl Answer<'_> {
             Stop::Failed(errno) => {
                 log::error!("[pool {}] poll: {errno}", request.pool());
                 if self.head.is_some() {
-                    return refuse(request, INTERNAL_ERROR, "the program could not be waited for");
+                    return internal_error(request, "the program could not be waited for");
                 }
                 Ok(())
             }
@@ -281,20 +302,13 @@ impl Answer<'_> {
             request.pool(),
             self.script.display()
         );
-        refuse(request, INTERNAL_ERROR, "the program's answer is malformed")
+        internal_error(request, "the program's answer is malformed")
     }
 }
 
-/// An answer in plain words. The log says more than the client is told.
-fn refuse(request: &mut Request<'_>, status: &str, why: &str) -> Result<(), ClientGone> {
-    let body = if status == INTERNAL_ERROR {
-        why
-    } else {
-        &status[4..]
-    };
-    request.write_error(why.as_bytes())?;
-    let text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n{body}\n");
-    request.write(text.as_bytes())
+/// The log says more than the client is told.
+fn internal_error(request: &mut Request<'_>, why: &str) -> Result<(), ClientGone> {
+    refuse(request, "500 Internal Server Error", why, why)
 }
 
 fn hint(error: &Error) -> &'static str {

@@ -3,6 +3,7 @@
 use super::answer::{Answer, Malformed, Part};
 use super::head::{self, Framing};
 use crate::config::{self, Address};
+use crate::runtime::refuse;
 use crate::sys::{Error, fd, socket};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -47,7 +48,7 @@ impl Http {
                     "[pool {}] the application can't be reached: {error}",
                     request.pool()
                 );
-                refuse(request, "502 Bad Gateway", "the application can't be reached")
+                bad_gateway(request, "the application can't be reached")
             }
         }
     }
@@ -138,7 +139,7 @@ impl Http {
             Outcome::Failed(why) => why,
         };
         log::error!("[pool {}] the application gave no answer: {why}", request.pool());
-        refuse(request, "502 Bad Gateway", "the application gave no answer")
+        bad_gateway(request, "the application gave no answer")
     }
 }
 
@@ -224,9 +225,7 @@ fn is_repeatable(request: &Request<'_>) -> bool {
     )
 }
 
-/// An answer in plain words. The log says more than the client is told.
-fn refuse(request: &mut Request<'_>, status: &str, why: &str) -> Result<(), ClientGone> {
-    request.write_error(why.as_bytes())?;
-    let text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n{why}\n");
-    request.write(text.as_bytes())
+/// The log says more than the client is told.
+fn bad_gateway(request: &mut Request<'_>, why: &str) -> Result<(), ClientGone> {
+    refuse(request, "502 Bad Gateway", why, why)
 }
