@@ -28,24 +28,37 @@ type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
 pub(super) struct Foreign {
     answer: AnswerFn,
     data: *mut c_void,
-    served: u64,
-    peak_memory_bytes: u64,
+    peak: Peak,
 }
 
 /// The peak of memory is looked at once in so many requests: it only grows, and asking is a system call.
 const REQUESTS_A_LOOK: u64 = 16;
 
+/// The most memory that this worker has had.
+#[derive(Debug, Default)]
+pub(super) struct Peak {
+    served: u64,
+    bytes: u64,
+}
+
+impl Peak {
+    /// Says it of the request that begins.
+    pub(super) fn tell(&mut self, request: &mut Request<'_>) {
+        if self.served % REQUESTS_A_LOOK == 0 {
+            self.bytes = peak_memory_bytes();
+        }
+        self.served += 1;
+        request.set_memory(self.bytes);
+    }
+}
+
 impl Runtime for Foreign {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
+            self.peak.tell(request);
             // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
             // outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
-            if self.served % REQUESTS_A_LOOK == 0 {
-                self.peak_memory_bytes = peak_memory_bytes();
-            }
-            self.served += 1;
-            request.set_memory(self.peak_memory_bytes);
         }
     }
 }
@@ -263,8 +276,7 @@ pub unsafe extern "C" fn forkyard_worker_run(
             let mut runtime = Foreign {
                 answer,
                 data,
-                served: 0,
-                peak_memory_bytes: 0,
+                peak: Peak::default(),
             };
             worker::run(kit, seat, &mut runtime)
         }

@@ -1,6 +1,6 @@
 //! A worker by the C ABI that asks for its requests, for languages that would rather not be called.
 
-use super::preloader::CPreloader;
+use super::preloader::{CPreloader, Peak};
 use super::{Handle, Text};
 use crate::fastcgi::Params;
 use crate::worker::{Request, Worker};
@@ -13,6 +13,7 @@ pub struct CWorker {
     request: Option<Box<Request<'static>>>,
     /// Owned; a raw pointer because `request` borrows from it.
     worker: *mut Worker,
+    peak: Peak,
 }
 
 impl Drop for CWorker {
@@ -38,6 +39,7 @@ pub unsafe extern "C" fn forkyard_worker_begin(preloader: *mut CPreloader) -> *m
         Ok(worker) => Box::into_raw(Box::new(CWorker {
             request: None,
             worker: Box::into_raw(Box::new(worker)),
+            peak: Peak::default(),
         })),
         Err(error) => {
             log::error!("worker failed to initialize: {error}");
@@ -65,6 +67,7 @@ pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Hand
         }
         let mut request = worker.request();
         if request.is_for_application() {
+            this.peak.tell(&mut request);
             return super::handle(this.request.insert(Box::new(request)));
         }
         request.release();

@@ -191,6 +191,8 @@ impl<'w> Request<'w> {
     /// As [`Request::finish`], for a runtime that is about to return. The connection stays current: to look after it
     /// meanwhile would cost more than the moment until the worker does.
     pub fn end(&mut self) -> Result<(), ClientGone> {
+        // Whoever has the whole answer finds its line in the access log.
+        self.service.stage(Stage::End);
         self.service.finish()
     }
 
