@@ -128,6 +128,9 @@ int forkyard_preloader_settle(forkyard_preloader *preloader);
 void forkyard_preloader_ready(forkyard_preloader *preloader, const char *version, size_t length);
 /* The application can't be loaded; the master logs why. */
 void forkyard_preloader_failed(forkyard_preloader *preloader, const char *message, size_t length);
+/* Before that, what is in the report besides: 1, what happened; 2, what to do about it; 3, details for developers, such as a
+ * backtrace. */
+void forkyard_preloader_explain(forkyard_preloader *preloader, int what, const char *text, size_t length);
 /* Waits until a worker is wanted: 1. 0: end the process. */
 int forkyard_preloader_wait(forkyard_preloader *preloader);
 /* Makes the worker, as a child of the master: 0 in the worker, its pid in the preloader, -1 if that failed. No fork handlers

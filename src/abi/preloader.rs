@@ -4,7 +4,10 @@ use super::{Handle, Text};
 use crate::runtime::php::protocol::{EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::{Preloader, Socket, Wanted};
 use crate::runtime::wrapped::SETTLED;
-use crate::sys::process::{Side, forget_variables, fork_sibling, peak_memory_bytes};
+use crate::spawn::error::Category;
+use crate::spawn::setupper::{self, Complaint, Notes};
+use crate::spawn::step::Step;
+use crate::sys::process::{Side, change_environment, forget_variables, fork_sibling, peak_memory_bytes};
 use crate::sys::{fd, signal, title};
 use crate::worker::{self, Kit, Request, Runtime, Seat};
 use std::ffi::{c_char, c_int, c_void};
@@ -19,6 +22,12 @@ pub struct CPreloader {
     wanted: Option<Wanted>,
     /// The process became what its pool says before it was this program.
     is_settled: bool,
+    /// The work directory of its start, until that is over.
+    notes: Option<Notes>,
+    /// What was said besides of why the application can't be loaded.
+    problem: Option<String>,
+    solution: Option<String>,
+    details: Option<String>,
 }
 
 /// `forkyard_answer`.
@@ -64,6 +73,22 @@ impl Runtime for Foreign {
 }
 
 impl CPreloader {
+    /// Tells the master why there will be no workers.
+    fn tell_failure(&self, step: Step, message: &str) {
+        if let Some(notes) = &self.notes {
+            let complaint = Complaint {
+                summary: message,
+                problem: self.problem.as_deref(),
+                solution: self.solution.as_deref(),
+                details: self.details.as_deref(),
+            };
+            notes.fail(step, Category::Internal, &complaint);
+        }
+        let details = self.details.as_deref().map(|details| format!("\n{details}"));
+        self.preloader
+            .failed(&format!("{message}{}", details.unwrap_or_default()));
+    }
+
     /// In a worker: the socket over which it is asked what it is busy with.
     pub(super) fn take_questions(&mut self) -> Option<OwnedFd> {
         self.wanted.as_mut()?.seat.questions.take()
@@ -88,6 +113,13 @@ impl CPreloader {
 pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     let is_settled = std::env::var_os(SETTLED).is_some();
     forget_variables(&[SETTLED]);
+    let notes = Notes::inherited();
+    if let (Some(notes), false) = (&notes, is_settled) {
+        notes.begin();
+    }
+    if let Some(notes) = &notes {
+        notes.advance(Step::SubprocessExecWrapper, Step::SubprocessWrapperPreparation);
+    }
     title::prepare();
     signal::ignore_pipe();
     // SAFETY: the header's contract: called once, in a process that a master started with this descriptor.
@@ -115,6 +147,10 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
         application,
         wanted: None,
         is_settled,
+        notes,
+        problem: None,
+        solution: None,
+        details: None,
     }))
 }
 
@@ -142,19 +178,30 @@ pub unsafe extern "C" fn forkyard_preloader_application(preloader: *mut CPreload
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -> c_int {
     // SAFETY: the header's contract.
-    let (preloader, is_settled) = unsafe {
-        let preloader = exclusive(preloader);
-        (&preloader.preloader, preloader.is_settled)
-    };
-    let result = if is_settled {
-        preloader.settle_again()
+    let preloader = unsafe { exclusive(preloader) };
+    let mark = setupper::mark();
+    let result = if preloader.is_settled {
+        preloader.preloader.settle_again()
     } else {
-        preloader.settle()
+        preloader.preloader.settle()
     };
+    // Whatever the application starts while it is loaded can be found and ended if that fails.
+    change_environment(&[], &mark.into_iter().collect::<Vec<_>>());
     match result {
-        Ok(()) => 0,
+        Ok(()) => {
+            if let Some(notes) = &preloader.notes {
+                notes.describe();
+                let next = Step::SubprocessAppLoadOrExec;
+                notes.advance(Step::SubprocessWrapperPreparation, next);
+            }
+            if preloader.preloader.kit.settings.pool.chroot.is_some() {
+                // A directory from outside leads out.
+                preloader.notes = None;
+            }
+            0
+        }
         Err(error) => {
-            preloader.failed(&error.to_string());
+            preloader.tell_failure(Step::SubprocessSetupperBeforeShell, &error.to_string());
             -1
         }
     }
@@ -172,6 +219,10 @@ pub unsafe extern "C" fn forkyard_preloader_ready(
 ) {
     // SAFETY: the header's contract.
     let (preloader, version) = unsafe { (exclusive(preloader), super::bytes(version.cast(), length)) };
+    setupper::forget_mark();
+    if let Some(notes) = preloader.notes.take() {
+        notes.finish(Step::SubprocessAppLoadOrExec);
+    }
     preloader.preloader.ready(&String::from_utf8_lossy(version));
 }
 
@@ -187,7 +238,30 @@ pub unsafe extern "C" fn forkyard_preloader_failed(
 ) {
     // SAFETY: the header's contract.
     let (preloader, message) = unsafe { (exclusive(preloader), super::bytes(message.cast(), length)) };
-    preloader.preloader.failed(&String::from_utf8_lossy(message));
+    preloader.tell_failure(Step::SubprocessAppLoadOrExec, &String::from_utf8_lossy(message));
+}
+
+/// What is said besides of a failure: 1, what happened; 2, what to do about it; 3, details for developers. Before
+/// [`forkyard_preloader_failed`].
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_explain(
+    preloader: *mut CPreloader,
+    what: c_int,
+    text: *const c_char,
+    length: usize,
+) {
+    // SAFETY: the header's contract.
+    let (preloader, text) = unsafe { (exclusive(preloader), super::bytes(text.cast(), length)) };
+    let text = Some(String::from_utf8_lossy(text).into_owned());
+    match what {
+        1 => preloader.problem = text,
+        2 => preloader.solution = text,
+        3 => preloader.details = text,
+        _ => {}
+    }
 }
 
 /// Waits until a worker is wanted: 1, or 0: the preloader is to end.

@@ -154,6 +154,10 @@ pub struct Pool {
     pub clear_env: bool,
     /// The workers' environment, in the order written; a value `$NAME` is already replaced.
     pub env: Vec<(String, String)>,
+    /// What an application of an application pool adds to that in its own file. It is set only in a process that has become
+    /// the application's user: before, a variable such as `LD_PRELOAD` would be followed with the master's rights.
+    #[serde(default)]
+    pub own_env: Vec<(String, String)>,
     /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the workers.
@@ -309,6 +313,11 @@ pub enum ProcessManager {
         /// A worker is retired after it has been idle this long.
         process_idle_timeout: Duration,
     },
+    /// Those that were ordered, until they are dismissed: of an application pool.
+    Ordered {
+        /// Most workers, at least 1.
+        max_children: u32,
+    },
 }
 
 impl ProcessManager {
@@ -317,16 +326,18 @@ impl ProcessManager {
         match *self {
             ProcessManager::Static { max_children }
             | ProcessManager::Dynamic { max_children, .. }
-            | ProcessManager::Ondemand { max_children, .. } => max_children,
+            | ProcessManager::Ondemand { max_children, .. }
+            | ProcessManager::Ordered { max_children } => max_children,
         }
     }
 
-    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`.
+    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`; or `ordered`.
     pub fn name(&self) -> &'static str {
         match self {
             ProcessManager::Static { .. } => "static",
             ProcessManager::Dynamic { .. } => "dynamic",
             ProcessManager::Ondemand { .. } => "ondemand",
+            ProcessManager::Ordered { .. } => "ordered",
         }
     }
 }
@@ -350,6 +361,8 @@ pub enum Application {
     Cgi(Cgi),
     /// A program that speaks HTTP and is there already.
     Http(Http),
+    /// A program that speaks FastCGI, one for each worker.
+    FastCgi(FastCgi),
     /// An application in another language, loaded by a wrapper that forks workers from itself.
     Wrapped(Wrapped),
     /// A Rust handler that the embedding program registered under the pool's name.
@@ -372,6 +385,33 @@ pub struct Cgi {
 pub struct Http {
     /// Where the program listens.
     pub address: Address,
+}
+
+/// Settings of a FastCGI program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastCgi {
+    /// What is executed.
+    pub command: StartCommand,
+    /// Where it works; `None`: where the worker does.
+    pub root: Option<PathBuf>,
+    /// How long it may take until it reads what it is sent.
+    pub start_timeout: Duration,
+    /// How long it may go on with a request whose client has left.
+    pub abort_timeout: Duration,
+}
+
+/// How a program is executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartCommand {
+    /// By `/bin/sh -c "exec ..."`.
+    Shell(String),
+    /// By itself.
+    Program {
+        /// Absolute path of the executable.
+        path: PathBuf,
+        /// Its arguments, without its name.
+        arguments: Vec<String>,
+    },
 }
 
 /// What a wrapper loads.

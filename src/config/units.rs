@@ -70,6 +70,15 @@ pub(super) enum Manager {
     Ondemand,
 }
 
+/// To what a pool's connections go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Routing {
+    /// To the workers of one application.
+    Pool,
+    /// To the application that each request names.
+    Application,
+}
+
 /// Which reloads replace a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reload(pub(super) ReloadWhen);
@@ -79,7 +88,7 @@ pub(super) struct Reload(pub(super) ReloadWhen);
 pub(super) struct PreloaderChoice(pub(super) Preloading);
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = number_and_unit(text)?;
     let milliseconds: u64 = match unit {
         "ms" => 1,
@@ -293,6 +302,16 @@ form!(
     Manager,
     "a process manager; write \"static\", \"dynamic\" or \"ondemand\"",
     str manager
+);
+form!(
+    Routing,
+    "a kind of routing; write \"pool\" or \"application\"",
+    str | text
+        | match text {
+            "pool" => Some(Routing::Pool),
+            "application" => Some(Routing::Application),
+            _ => None,
+        }
 );
 form!(
     Reload,

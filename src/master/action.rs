@@ -1,7 +1,7 @@
 //! What the master's core can ask for. The edge performs each in order, decides nothing, and tells failures back as
 //! events.
 
-use super::event::{Exit, GenerationId, PoolId, SlotIndex, WorkerId};
+use super::event::{Exit, GenerationId, OrderId, PoolId, SlotIndex, WorkerId};
 use crate::config::EmergencyRestart;
 use std::fmt;
 use std::time::Duration;
@@ -24,6 +24,10 @@ pub enum Action {
     StopPreloader(GenerationId, Force),
     /// Make a worker in this slot; ends in `Forked` or `ForkFailed`.
     Fork(WorkerId, GenerationId, SlotIndex),
+    /// This worker is for that order. Comes right before its `Fork`.
+    Fill(OrderId, WorkerId),
+    /// Nothing came of an order, and nothing will.
+    Fail(OrderId),
     /// Tell a worker to finish: seen between requests.
     Retire(WorkerId),
     /// Send a worker SIGTERM with the word that its request's time is up, so that the client is answered.

@@ -120,6 +120,7 @@ impl Manager {
             seen: None,
             stalled: None,
             overdue: false,
+            order: None,
             slow: None,
         };
         self.children.adopt(adopted.worker, worker);

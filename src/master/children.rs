@@ -1,7 +1,8 @@
 //! The workers, from the decision to make one until it is reaped.
 
-use super::event::{GenerationId, SlotIndex, WorkerId};
+use super::event::{GenerationId, OrderId, SlotIndex, WorkerId};
 use super::leave::Going;
+use super::ordered::Order;
 use crate::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,6 +24,8 @@ pub(super) struct Worker {
     pub slow: Option<Slow>,
     /// It was told to go as surplus long ago.
     pub overdue: bool,
+    /// The order that it was made for.
+    pub order: Option<Order>,
 }
 
 /// How far a worker has come.
@@ -138,6 +141,7 @@ impl Children {
             stalled: None,
             slow: None,
             overdue: false,
+            order: None,
         };
         self.crews.entry(generation).or_default().count(&worker, 1);
         self.members.entry(generation).or_default().insert(id);
@@ -210,6 +214,13 @@ impl Children {
             .iter()
             .copied()
             .find(|id| self.workers.get(id).is_some_and(Worker::stays))
+    }
+
+    /// The one that was made for an order.
+    pub(super) fn of_order(&self, id: OrderId) -> Option<WorkerId> {
+        let is_for = |worker: &Worker| worker.order.is_some_and(|order| order.id == id);
+        let mut workers = self.workers.iter();
+        workers.find(|(_, worker)| is_for(worker)).map(|(id, _)| *id)
     }
 
     /// All of them, over all generations.

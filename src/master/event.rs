@@ -17,6 +17,10 @@ pub struct GenerationId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u64);
 
+/// One order for a worker of an application pool. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderId(pub u64);
+
 /// A slot of a generation's scoreboard, `0..max_children`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotIndex(pub u32);
@@ -44,6 +48,18 @@ pub enum Event {
     /// whose new sockets are bound. Pools that run and are not named here are drained and closed. A daemon that is
     /// ending answers with [`super::action::Action::DropGeneration`] and [`super::action::Action::ClosePool`] for what is new.
     Apply(Wanted),
+    /// A worker is ordered. Ends in [`super::action::Action::Fill`] or [`super::action::Action::Fail`]; a worker may be
+    /// filled in once more if the first could not be made. A pool, or generation, that is not known begins with it; one
+    /// that can't begin is answered with [`super::action::Action::DropGeneration`] and
+    /// [`super::action::Action::ClosePool`], too.
+    Order(Ordered),
+    /// An order is not wanted any more: if it has a worker that is told to finish, or killed; otherwise it ends in
+    /// [`super::action::Action::Fail`]. Unknown: nothing.
+    Cancel(OrderId, bool),
+    /// Nobody orders workers of this pool any more: those that it has finish.
+    Disband(PoolId),
+    /// What is left of a pool that is closed, or is to be disbanded, ends now.
+    Expel(PoolId),
     /// The pool's source of work (listening socket or hand-over queue of kept connections) is ready. Only told while
     /// it is watched, once per [`super::action::Action::Watch`].
     SourceReady(PoolId),
@@ -180,6 +196,19 @@ pub struct WantedPool {
     /// The new generation's id. Same id as the running one: nothing changed, leave it alone.
     pub generation: GenerationId,
     /// Its policy.
+    pub policy: Policy,
+}
+
+/// An order for one worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ordered {
+    /// Its number.
+    pub order: OrderId,
+    /// The pool: one that is known by earlier orders, or a new one.
+    pub pool: PoolId,
+    /// The generation that makes the worker: the pool's present one, or a new one, which takes its place.
+    pub generation: GenerationId,
+    /// Its policy, with [`crate::config::ProcessManager::Ordered`].
     pub policy: Policy,
 }
 

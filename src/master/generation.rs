@@ -7,11 +7,13 @@
 //!
 //! The first generation of a pool serves at once. A later one first learns how many workers it is to have up (Measuring:
 //! the old one's census is on its way), then makes them (Warming) while the old one goes on serving and growing, and then
-//! takes over. One that is overtaken by a newer configuration before it serves leaves without having served.
+//! takes over. Where workers are ordered the next one serves at once, and the old one is Superseded until its workers
+//! were dismissed. One that is overtaken by a newer configuration before it serves leaves without having served.
 
 use super::action::{Figures, Notify};
 use super::backoff::Backoff;
 use super::event::{Policy, PoolId};
+use super::ordered::Order;
 use super::overdue;
 use super::preloader::Preloader;
 use super::slots::Slots;
@@ -19,6 +21,7 @@ use super::source::Block;
 use super::spare::Spare;
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
+use std::collections::VecDeque;
 
 /// Where a generation is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(super) enum Stage {
     Warming(u32),
     /// It serves, and grows as needed.
     Serving,
+    /// Of ordered workers: another makes them now. Those that it has stay until they are dismissed.
+    Superseded,
     /// Its workers finish and go.
     Leaving,
 }
@@ -55,6 +60,8 @@ pub(super) struct Generation {
     pub block: Option<Block>,
     /// See `policy::Load`.
     pub owed: u32,
+    /// Orders that have no worker yet, oldest first.
+    pub orders: VecDeque<Order>,
     pub asked: CensusNumber,
     pub answered: CensusNumber,
     /// The census on which each of these decides.
@@ -86,6 +93,7 @@ impl Generation {
             figures: Figures::default(),
             block: None,
             owed: 0,
+            orders: VecDeque::new(),
             asked: CensusNumber::default(),
             answered: CensusNumber::default(),
             spare_on: CensusNumber::default(),
@@ -100,7 +108,7 @@ impl Generation {
     pub(super) fn wants_told(&self, source_asks: bool) -> Notify {
         let takes_work = match self.stage {
             Stage::Warming(_) | Stage::Serving => true,
-            Stage::Measuring(_) | Stage::Leaving => false,
+            Stage::Measuring(_) | Stage::Superseded | Stage::Leaving => false,
         };
         let idle_below = match self.policy.pm {
             ProcessManager::Dynamic {
@@ -108,7 +116,8 @@ impl Generation {
             } if self.spare.wants_telling() => min_spare_servers,
             ProcessManager::Dynamic { .. }
             | ProcessManager::Static { .. }
-            | ProcessManager::Ondemand { .. } => 0,
+            | ProcessManager::Ondemand { .. }
+            | ProcessManager::Ordered { .. } => 0,
         };
         Notify {
             always: (source_asks && takes_work) || self.watchdog.wants_telling(),

@@ -49,7 +49,29 @@ impl Manager {
         match generation.stage {
             Stage::Serving => assert_eq!(pool.serving, Some(id)),
             Stage::Measuring(_) | Stage::Warming(_) => assert_eq!(pool.coming, Some(id)),
+            Stage::Superseded => assert!(
+                pool.by_order && pool.serving != Some(id),
+                "{id:?}: another serves"
+            ),
             Stage::Leaving => assert_eq!(crew.staying, 0, "{id:?}: all are told to go"),
+        }
+        if !generation.orders.is_empty() {
+            assert_eq!(
+                generation.stage,
+                Stage::Serving,
+                "{id:?}: orders wait where they are filled"
+            );
+            let block = generation.block.expect("something keeps orders waiting");
+            self.check_block(id, generation, block);
+        }
+        if pool.by_order && generation.stage == Stage::Serving {
+            let is_used =
+                !generation.orders.is_empty() || crew.all > 0 || generation.preloader != Preloader::Absent;
+            let has_others = self
+                .generations
+                .iter()
+                .any(|(other, it)| *other != id && it.pool == generation.pool);
+            assert!(is_used || has_others, "{id:?}: it is there for something");
         }
         if let Spare::Closed(block) = generation.spare {
             self.check_block(id, generation, block);

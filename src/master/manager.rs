@@ -99,6 +99,10 @@ impl Manager {
         match event {
             Event::Adopt(adopted) => self.adopt(adopted, step),
             Event::Apply(wanted) => self.apply(wanted, step),
+            Event::Order(ordered) => self.take_order(ordered, step),
+            Event::Cancel(order, kill) => self.cancel(order, kill, step),
+            Event::Disband(pool) => self.disband(pool, step),
+            Event::Expel(pool) => self.expel(pool, step),
             Event::SourceReady(pool) => self.source_changed(pool, source::Cause::Ready, step),
             Event::ChildAccept(generation) => self.accepted(generation, step),
             Event::Census(generation, rows, queued) => self.counted(generation, &rows, queued, step),
@@ -157,7 +161,7 @@ impl Manager {
             let crew = self.children.crew(*id);
             match generation.stage {
                 Stage::Measuring(_) | Stage::Warming(_) => count.coming += crew.staying,
-                Stage::Serving => count.serving += crew.staying,
+                Stage::Serving | Stage::Superseded => count.serving += crew.staying,
                 Stage::Leaving => {}
             }
             count.leaving += crew.all - crew.staying;
@@ -321,5 +325,6 @@ impl Manager {
         self.watch_for_surplus(id, step);
         self.wind_preloader_clock(id, step);
         self.publish_notify(id, step);
+        self.close_if_unused(id, step);
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Pool {
     pub found_empty: u32,
     /// The log already says that it has no worker and can't have one.
     pub said_none: bool,
+    /// Its workers are ordered. It begins with the first order and is no matter of the configuration's.
+    pub by_order: bool,
     /// Its listening socket is closed; it goes when its last generation does.
     pub closed: bool,
 }
@@ -60,6 +62,7 @@ impl Pool {
             inquiry: Inquiry::default(),
             found_empty: 0,
             said_none: false,
+            by_order: false,
             closed: false,
         }
     }

@@ -38,9 +38,9 @@ impl Manager {
         let names: BTreeSet<PoolId> = wanted.pools.iter().map(|pool| pool.pool).collect();
         let gone: Vec<PoolId> = self
             .pools
-            .keys()
-            .filter(|pool| !names.contains(pool))
-            .copied()
+            .iter()
+            .filter(|(id, pool)| !names.contains(id) && !pool.by_order)
+            .map(|(id, _)| *id)
             .collect();
         for pool in gone {
             self.close(pool, leave::Cause::Leave, step);
@@ -91,7 +91,9 @@ impl Manager {
         let crew = self.crew(old);
         let stage = match policy.pm {
             ProcessManager::Ondemand { .. } => Stage::Measuring(self.take_census(old, step)),
-            ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => {
+            ProcessManager::Static { .. }
+            | ProcessManager::Dynamic { .. }
+            | ProcessManager::Ordered { .. } => {
                 Stage::Warming(policy::warm(policy.pm, crew.staying, crew.staying))
             }
         };
@@ -189,7 +191,8 @@ impl Manager {
                 generation.stage = Stage::Warming(policy::warm(generation.policy.pm, running, busy));
                 true
             }
-            Stage::Measuring(_) | Stage::Warming(_) | Stage::Serving | Stage::Leaving => false,
+            Stage::Measuring(_) | Stage::Warming(_) | Stage::Serving => false,
+            Stage::Superseded | Stage::Leaving => false,
         };
         if let Some(worker) = gives_way {
             self.dismiss(worker, leave::Cause::Surplus, step);
@@ -253,6 +256,7 @@ impl Manager {
     ) {
         self.publish_notify(id, step);
         match pm {
+            ProcessManager::Ordered { .. } => {}
             ProcessManager::Static { .. } => self.source_changed(pool_id, source::Cause::End, step),
             ProcessManager::Dynamic { .. } => {
                 self.source_changed(pool_id, source::Cause::End, step);
@@ -278,6 +282,7 @@ impl Manager {
             pool.serving = pool.serving.filter(|serving| *serving != id);
             pool.coming = pool.coming.filter(|coming| *coming != id);
         }
+        self.fail_orders(id, step);
         self.quota.forget(id);
         for timer in [Timer::Turn(id), Timer::Backoff(id), Timer::Shrink(id)] {
             self.timers.clear(timer);
@@ -297,7 +302,7 @@ impl Manager {
     }
 
     /// Closes a pool for good: nobody is to connect to what nobody will answer. What runs is finished.
-    fn close(&mut self, id: PoolId, cause: leave::Cause, step: &mut Step<'_>) {
+    pub(super) fn close(&mut self, id: PoolId, cause: leave::Cause, step: &mut Step<'_>) {
         self.drain(id, cause, step);
         let Some(pool) = self.pools.get_mut(&id) else {
             return;
@@ -324,7 +329,8 @@ impl Manager {
             return true;
         };
         let empty = self.crew(id).all == 0 && generation.preloader == Preloader::Absent;
-        if generation.stage != Stage::Leaving || !empty {
+        let is_over = matches!(generation.stage, Stage::Leaving | Stage::Superseded);
+        if !is_over || !empty {
             return false;
         }
         let pool_id = generation.pool;
@@ -338,8 +344,14 @@ impl Manager {
             .generations
             .values()
             .all(|generation| generation.pool != pool_id);
-        if is_last && self.pools.get(&pool_id).is_some_and(|pool| pool.closed) {
+        let Some(pool) = self.pools.get(&pool_id) else {
+            return true;
+        };
+        if is_last && pool.closed {
             self.pools.remove(&pool_id);
+        } else if pool.by_order {
+            // It may be that nothing else of the pool was left.
+            self.touched.extend(pool.serving);
         }
         true
     }

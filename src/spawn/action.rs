@@ -19,6 +19,8 @@ pub enum Action {
     Deliver(Token, Outcome),
     /// To be logged.
     Say(String),
+    /// A start failed, and the application is to blame: to be logged. Comes before the answer to whoever wanted it.
+    Report(Arc<Report>),
 }
 
 /// What is to be done for a journey.

@@ -1,7 +1,7 @@
 //! What the machine is told.
 
 use super::error::{Ended, Fault};
-use super::handshake::response::Response;
+use super::handshake::response::{Complaint, Response};
 use super::plan::Plan;
 use super::step::Step;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub enum Event {
     },
     /// It is not wanted any more. The answer still comes.
     Cancel(Token),
+    /// Whoever wants it has waited for long enough: as if its time were over. The answer still comes.
+    Expire(Token),
     /// An application's preloader is to go.
     Retire {
         /// Whose.
@@ -69,6 +71,8 @@ pub enum News {
     Finish(Option<u8>),
     /// It could not be read.
     FinishUnreadable(Fault),
+    /// What it said of its failure by another way than the work directory, which counts if nothing is found there.
+    Told(Box<Complaint>),
     /// The port was connected to, and the process that listens is the application's.
     Pinged,
     /// Nobody listens there.

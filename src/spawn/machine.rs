@@ -54,11 +54,13 @@ impl Machine {
         match event {
             Event::Spawn { token, plan } => self.spawn(token, plan, now, out),
             Event::Cancel(token) => {
-                let wanted = Purpose::Wish(token);
-                let mut attempts = self.attempts.iter();
-                let found = attempts.find(|(_, attempt)| attempt.purpose == wanted);
-                if let Some(id) = found.map(|(id, _)| *id) {
+                if let Some(id) = self.journey_of(token) {
                     self.step(id, now, out, |attempt, orders| attempt.cancel(now, orders));
+                }
+            }
+            Event::Expire(token) => {
+                if let Some(id) = self.journey_of(token) {
+                    self.step(id, now, out, |attempt, orders| attempt.expire(now, orders));
                 }
             }
             Event::Retire { group } => self.retire(&group, now, out),
@@ -131,11 +133,18 @@ impl Machine {
         self.attempts.len()
     }
 
+    fn journey_of(&self, token: Token) -> Option<JourneyId> {
+        let mut attempts = self.attempts.iter();
+        let found = attempts.find(|(_, attempt)| attempt.purpose == Purpose::Wish(token));
+        found.map(|(id, _)| *id)
+    }
+
     fn spawn(&mut self, token: Token, plan: Arc<Plan>, now: Tick, out: &mut Vec<Action>) {
         let faults = plan.faults();
         let held = self
             .groups
             .get(&plan.group)
+            .filter(|_| plan.is_held_back)
             .and_then(|group| group.backoff.holds(now));
         let trouble = match held {
             _ if !faults.is_empty() => Some(Trouble::BadPlan(faults)),
@@ -150,9 +159,10 @@ impl Machine {
             out.push(Action::Deliver(token, Outcome::Failed(Arc::new(report))));
             return;
         }
-        let route = match plan.method {
-            Method::Direct => Route::SpawnDirectly,
-            Method::Smart => Route::SpawnThroughPreloader,
+        let route = match (plan.method, &plan.internal) {
+            (_, Some(_)) => Route::StartPreloader,
+            (Method::Direct, None) => Route::SpawnDirectly,
+            (Method::Smart, None) => Route::SpawnThroughPreloader,
         };
         let group = self.groups.entry(plan.group.clone()).or_insert_with(|| Group {
             plan: Arc::clone(&plan),
@@ -376,12 +386,12 @@ impl Machine {
         let (purpose, blamed, started) = (attempt.purpose, attempt.is_to_blame(), attempt.started);
         let report = Arc::new(self.report(id, attempt, now));
         if blamed {
-            out.push(Action::Say(report.line()));
+            out.push(Action::Report(Arc::clone(&report)));
         }
         let idle = report.plan.max_preloader_idle_time;
         let mut followers = Vec::new();
         if let Some(known) = self.groups.get_mut(&group) {
-            if blamed {
+            if blamed && report.plan.is_held_back {
                 known.backoff.fail(started, now, report.id);
             }
             known.preloader.asked.remove(&id);
@@ -422,7 +432,7 @@ impl Machine {
             ended: now,
             failure,
             pid: attempt.pid,
-            exit: attempt.died.map(|ended| ended.describe()),
+            exit: attempt.died,
             output: response.output,
             subprocess: response.surroundings,
             preloader,

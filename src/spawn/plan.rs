@@ -4,7 +4,9 @@ use super::step::Route;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +16,8 @@ use std::time::Duration;
 pub enum Kind {
     /// It knows nothing of us: it is up when its port can be connected to.
     Generic,
+    /// It speaks FastCGI: it is up when it takes what is sent to the socket that it was given.
+    FastCgi,
     /// It speaks the handshake itself.
     Native,
     /// A wrapper of ours loads it and speaks the handshake.
@@ -31,7 +35,7 @@ impl Kind {
     /// Who writes into the work directory, as reports call it.
     pub const fn writer(self) -> &'static str {
         match self {
-            Kind::Generic | Kind::Native => "the application",
+            Kind::Generic | Kind::FastCgi | Kind::Native => "the application",
             Kind::Wrapper => "forkyard's wrapper around the application",
             Kind::ForeignWrapper => "the wrapper around the application, which is not part of forkyard",
         }
@@ -78,6 +82,20 @@ pub struct Limit {
     pub hard: Option<u64>,
 }
 
+/// A program of forkyard's own that is started as it is, without the env setupper. It is given the work directory as a
+/// descriptor, [`WORK_DIRECTORY`], and no standard input, and does the env setupper's part itself ([`super::setupper::Notes`]), since it knows better when. It needs no socket, as the
+/// master speaks with it over a descriptor that it was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Internal {
+    /// The executable.
+    pub program: PathBuf,
+    /// Its arguments, name first.
+    pub arguments: Vec<String>,
+}
+
+/// The descriptor on which an internal program finds its work directory.
+pub const WORK_DIRECTORY: RawFd = 5;
+
 /// One application, and how it is to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -93,6 +111,12 @@ pub struct Plan {
     pub find_free_port: bool,
     /// Run by `/bin/sh -c "exec …"`.
     pub start_command: String,
+    /// Executed instead: forkyard's own preloader. The route is then `START_PRELOADER`.
+    pub internal: Option<Internal>,
+    /// What it inherits; `None`: the environment of forkyard itself. Not in reports.
+    pub inherited: Option<Vec<(OsString, OsString)>>,
+    /// Not tried again at once when it has failed; otherwise whoever wants it sees to that.
+    pub is_held_back: bool,
     /// What a wrapper loads; absolute.
     pub startup_file: Option<PathBuf>,
     /// Process title, for wrappers.
@@ -148,6 +172,9 @@ impl Plan {
             method: Method::Direct,
             find_free_port: false,
             start_command: start_command.to_owned(),
+            internal: None,
+            inherited: None,
+            is_held_back: true,
             startup_file: None,
             process_title: None,
             app_type: String::new(),
@@ -185,9 +212,11 @@ impl Plan {
         need(!self.base_uri.is_empty(), "base_uri is empty");
         need(!self.start_timeout.is_zero(), "start_timeout is zero");
         let file = self.startup_file.as_deref();
-        let has_file = !self.kind.has_wrapper() || file.is_some_and(std::path::Path::is_absolute);
+        let has_file = !self.kind.has_wrapper()
+            || self.internal.is_some()
+            || file.is_some_and(std::path::Path::is_absolute);
         need(has_file, "a wrapper needs a startup_file with an absolute path");
-        let typed = self.kind == Kind::Generic || !self.app_type.is_empty();
+        let typed = matches!(self.kind, Kind::Generic | Kind::FastCgi) || !self.app_type.is_empty();
         need(typed, "app_type is empty and the application is not generic");
         let smart = self.method == Method::Direct || self.kind != Kind::Generic;
         need(smart, "a generic application has no preloader");

@@ -170,6 +170,7 @@ impl Driver {
                 Action::Do(id, order) => self.effects.perform(id, order),
                 Action::Deliver(token, outcome) => self.delivered.push_back((token, outcome)),
                 Action::Say(line) => self.said.push(line),
+                Action::Report(report) => self.said.push(report.line()),
             }
         }
     }

@@ -111,6 +111,20 @@ pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> 
     Ok(())
 }
 
+/// Writes to a FIFO that somebody has open to read, without waiting.
+///
+/// # Errors
+/// ENXIO: nobody has; EEXIST: it is something else.
+pub fn write_fifo(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
+    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let fifo = openat(directory, name, flags, Mode::empty()).named("openat", name)?;
+    if kind(&fstat(&fifo).named("fstat", name)?) != SFlag::S_IFIFO {
+        return Err(Error::new("openat", name, Errno::EEXIST));
+    }
+    nix::unistd::write(&fifo, bytes).named("write", name)?;
+    Ok(())
+}
+
 /// The names in a directory, at most `most` of them, in no order.
 pub fn names(directory: BorrowedFd<'_>, most: usize) -> Result<Vec<OsString>> {
     let mut stream =

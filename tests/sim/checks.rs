@@ -188,7 +188,7 @@ impl World {
                     max_spare_servers,
                     ..
                 } => count <= max_spare_servers && (count >= min_spare_servers || capped),
-                ProcessManager::Ondemand { .. } => count == 0,
+                ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. } => count == 0,
             };
             if !right {
                 return Err(format!(
@@ -319,6 +319,7 @@ impl World {
                     self.fail(format!("{id:?} is dropped and not empty"));
                 }
             }
+            Action::Fill(..) | Action::Fail(_) => self.fail("nobody ordered anything"),
             Action::Watch(_)
             | Action::Unwatch(_)
             | Action::SetNotify(..)

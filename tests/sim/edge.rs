@@ -253,7 +253,7 @@ impl World {
                     self.die(id, exit);
                 }
             }
-            Action::Trace(_) | Action::Publish(..) => {}
+            Action::Trace(_) | Action::Publish(..) | Action::Fill(..) | Action::Fail(_) => {}
             Action::Renew => self.renew(),
             Action::DropGeneration(id) => {
                 self.generations.remove(&id);

@@ -52,6 +52,7 @@
 mod checks;
 mod edge;
 mod kernel;
+mod ordered;
 #[path = "../random/mod.rs"]
 mod random;
 mod scenario;

@@ -516,6 +516,6 @@ fn start(pm: ProcessManager) -> u32 {
         ProcessManager::Dynamic {
             max_spare_servers, ..
         } => max_spare_servers,
-        ProcessManager::Ondemand { .. } => 0,
+        ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. } => 0,
     }
 }

@@ -11,6 +11,9 @@ use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKE
 use forkyard::runtime::php::{files, settings as php_settings};
 use forkyard::runtime::preloader::{Message, Socket};
 use forkyard::slowlog::StackSource;
+use forkyard::spawn::error::Category;
+use forkyard::spawn::setupper::{self, Complaint, Notes};
+use forkyard::spawn::step::Step;
 use forkyard::sys::process::{Side, exit_now, fork_sibling};
 use forkyard::sys::{self, last_word, program, signal, title};
 use forkyard::worker::{self, Kit, KitError, Seat, Settings};
@@ -77,6 +80,61 @@ impl fmt::Display for Error {
     }
 }
 
+impl Error {
+    /// Writes down why PHP can't be started, in which step, and what to do about it.
+    fn note(&self, notes: &Notes) {
+        let (step, category, solution) = match self {
+            Error::Line(_) | Error::Order | Error::Generation | Error::NotPhp | Error::Kit(_) => (
+                Step::SubprocessWrapperPreparation,
+                Category::Internal,
+                "forkyard-php and forkyard have to be of one version: install both anew.",
+            ),
+            Error::System(_) => (
+                Step::SubprocessWrapperPreparation,
+                Category::OperatingSystem,
+                "Check that the machine has memory and descriptors to spare, and the service's limits.",
+            ),
+            Error::Settle(_) => (
+                Step::SubprocessSetupperBeforeShell,
+                Category::OperatingSystem,
+                "Correct the pool's setting that is named: its user, directories, limits, or what confines it.",
+            ),
+            Error::Unreadable(..) => (
+                Step::SubprocessAppLoadOrExec,
+                Category::FileSystem,
+                "Let the pool's user read the file, or name another one in application.php_ini.",
+            ),
+            Error::Setting(_) => (
+                Step::SubprocessAppLoadOrExec,
+                Category::Internal,
+                "Correct the setting in the pool's configuration.",
+            ),
+            Error::Php(_) => (
+                Step::SubprocessWrapperPreparation,
+                Category::FileSystem,
+                "Install PHP's library for embedding (Debian: libphp8.2-embed), or name the one that is there in \
+                 application.version or application.library.",
+            ),
+            Error::Start => (
+                Step::SubprocessAppLoadOrExec,
+                Category::Internal,
+                "PHP has said why: read its output. Look into php.ini, the files that are read after it, the extensions \
+                 that they name, and opcache.preload.",
+            ),
+        };
+        let summary = self.to_string();
+        let complaint = Complaint {
+            summary: &summary,
+            solution: Some(solution),
+            ..Complaint::default()
+        };
+        notes.fail(step, category, &complaint);
+        if step == Step::SubprocessSetupperBeforeShell {
+            notes.describe();
+        }
+    }
+}
+
 impl From<sys::Error> for Error {
     fn from(error: sys::Error) -> Error {
         Error::System(error)
@@ -91,6 +149,10 @@ impl From<worker::SettleError> for Error {
 
 /// Serves the master until it closes the socket.
 pub(crate) fn run() -> ExitCode {
+    let notes = Notes::inherited();
+    if let Some(notes) = &notes {
+        notes.begin();
+    }
     // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
     let mut socket = match Socket::new(unsafe { sys::fd::adopt(SOCKET) }) {
         Ok(socket) => socket,
@@ -102,9 +164,12 @@ pub(crate) fn run() -> ExitCode {
         }
     };
     let (mut preloader, warms_up) = match socket.receive() {
-        Ok(Some(message)) => match Preloader::begin(message) {
+        Ok(Some(message)) => match Preloader::begin(message, notes.as_ref()) {
             Ok(begun) => begun,
             Err(error) => {
+                if let Some(notes) = &notes {
+                    error.note(notes);
+                }
                 socket.answer(&Answer::Error {
                     worker: None,
                     message: error.to_string(),
@@ -120,6 +185,9 @@ pub(crate) fn run() -> ExitCode {
         if let Err(error) = preloader.warm_up(&mut socket, &mut early) {
             return lost(&error);
         }
+    }
+    if let Some(notes) = notes {
+        notes.finish(Step::SubprocessAppLoadOrExec);
     }
     socket.answer(&Answer::Ready {
         version: preloader.php.version.clone(),
@@ -180,7 +248,7 @@ enum Spawned {
 
 impl Preloader {
     /// Starts PHP. With it: whether the master will name scripts to compile.
-    fn begin(message: Message) -> Result<(Preloader, bool), Error> {
+    fn begin(message: Message, notes: Option<&Notes>) -> Result<(Preloader, bool), Error> {
         let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
         let Command::Begin {
             kit: settings,
@@ -207,6 +275,10 @@ impl Preloader {
         if !is_jailed {
             worker::settle(&settings)?;
         }
+        if let Some(notes) = notes {
+            notes.advance(Step::SubprocessSetupperBeforeShell, Step::SubprocessAppLoadOrExec);
+            notes.describe();
+        }
         let paths = settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
         let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
         let php = match lock_place {
@@ -217,6 +289,7 @@ impl Preloader {
             worker::settle(&settings)?;
         }
         worker::settle_environment(&settings);
+        setupper::forget_mark();
         program::let_go_of_code();
         let preloader = Preloader {
             settings,
@@ -256,12 +329,13 @@ impl Preloader {
             Ok(command) => command,
             Err(error) => return failed(None, Error::Line(error)),
         };
-        let (worker, slot, generation) = match command {
+        let (worker, slot, is_routed, generation) = match command {
             Command::Spawn {
                 worker,
                 slot,
+                is_routed,
                 generation,
-            } => (worker, slot, generation),
+            } => (worker, slot, is_routed, generation),
             Command::Adopt { generation, kit } => {
                 return match Kit::assemble(kit, message.descriptors) {
                     Ok(kit) => match self.kits.adopt(generation, kit) {
@@ -283,7 +357,7 @@ impl Preloader {
             Command::Warm { .. } => return Spawned::Nothing,
             Command::Begin { .. } => return failed(None, Error::Order),
         };
-        let seat = match Seat::assemble(slot, message.descriptors) {
+        let seat = match Seat::assemble(slot, is_routed, message.descriptors) {
             Ok(seat) => seat,
             Err(error) => return failed(Some(worker), Error::Kit(error)),
         };

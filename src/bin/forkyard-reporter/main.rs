@@ -11,7 +11,7 @@ const EXIT_SOFTWARE: u8 = 70;
 fn main() -> ExitCode {
     title::prepare();
     signal::ignore_pipe();
-    match fd::adopt_first(CHANNEL).and_then(reporter::run) {
+    match fd::adopt_passed(CHANNEL).and_then(reporter::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error!("the reporter can't go on: {error}");

@@ -2,7 +2,7 @@
 
 use super::directive::Form::{List, Text};
 use super::row::Sample::{Nowhere, Off, On};
-use super::row::Section::{Cgi, Http, Php, Pool, Wrapped};
+use super::row::Section::{Cgi, FastCgi, Http, Php, Pool, Wrapped};
 use super::row::{Setting, key};
 
 #[rustfmt::skip]
@@ -74,6 +74,21 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""/usr/lib/cgi-bin""#)),
     key(Cgi, "search_arguments", "flag", "`false`",
         "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)"),
+    key(FastCgi, "start_command", "string", "",
+        "what is started, by a shell")
+        .sample(Off(r#""/usr/bin/php-cgi8.2""#)),
+    key(FastCgi, "program", "path", "",
+        "what is started, without a shell; instead of `start_command`")
+        .sample(Off(r#""/usr/bin/php-cgi8.2""#)),
+    key(FastCgi, "arguments", "list", "`[]`",
+        "the arguments of `program`"),
+    key(FastCgi, "root", "path", "the worker's directory (`chdir`)",
+        "the directory in which the program works")
+        .sample(Off(r#""/srv/app""#)),
+    key(FastCgi, "start_timeout", "duration, not 0", r#"`"90s"`"#,
+        "how long the program may take until it reads what it is sent"),
+    key(FastCgi, "abort_timeout", "duration", r#"`"10s"`"#,
+        "how long the program may go on with a request whose client has left; then it is killed and started anew"),
     key(Http, "address", "string", "",
         "where the program listens: an address and port, a port of this machine, or the path of a unix socket")
         .sample(Off(r#""127.0.0.1:3000""#)),

@@ -1,31 +1,23 @@
-//! Brings workers and preloaders into being.
+//! Brings workers into being.
 
 use super::generation::Generation;
 use super::output::Lines;
-use super::preloader::{Command, Preloader};
-use super::shared::Mould;
+use super::preloader::Command;
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
-use crate::config::{Application, sharing};
+use crate::config::{Application, ProcessManager};
 use crate::logs::Log;
-use crate::master::event::{Event, Exit, GenerationId, WorkerId};
+use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime;
 use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
-use crate::sys::process::{self, Program, Side, exit_now};
+use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal, title};
 use crate::worker::{self, Kit, Runtime, Seat};
-use mio::Interest;
 use nix::sys::socket::SockType;
-use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
-/// Bytes that a preloader's process title may have beside its arguments.
-const TITLE_ROOM_BYTES: usize = 96;
-/// The descriptor on which a preloader finds its channel.
-const PRELOADER_CHANNEL: RawFd = crate::runtime::php::protocol::SOCKET;
 
 impl Edge {
     /// Makes a worker, or asks its preloader for one.
@@ -47,6 +39,7 @@ impl Edge {
             }
             self.unkeep_worker(worker, &edge);
         }
+        self.instance_not_made(worker);
         self.happened.push_back(Event::ForkFailed(worker));
     }
 
@@ -58,6 +51,12 @@ impl Edge {
         generation.seat(slot, worker);
         let (retire_out, retire) = pipe(false)?;
         let (questions, answers) = super::slow::questions(&generation.settings.pool)?.unzip();
+        let (ours, channel) = match generation.settings.pool.pm {
+            ProcessManager::Ordered { .. } => Some(socket_pair(SockType::SeqPacket)?).unzip(),
+            ProcessManager::Static { .. }
+            | ProcessManager::Dynamic { .. }
+            | ProcessManager::Ondemand { .. } => (None, None),
+        };
         let edge = WorkerEdge {
             generation: id,
             slot,
@@ -72,6 +71,7 @@ impl Edge {
             unfinished: false,
             traceable: None,
             questions,
+            channel: ours,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -87,10 +87,11 @@ impl Edge {
             retire: retire_out,
             output,
             questions: answers,
+            channel,
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust | Application::Cgi(_) | Application::Http(_) => {
+            Application::Rust | Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) => {
                 self.fork_directly(worker, id, seat)
             }
         }
@@ -124,10 +125,12 @@ impl Edge {
                 nix::errno::Errno::ESRCH,
             ));
         };
+        let is_routed = seat.is_routed();
         let (slot, descriptors) = seat.take_apart();
         let command = Command::Spawn {
             worker: worker.0,
             slot,
+            is_routed,
             generation,
         };
         preloader.send(&command, descriptors);
@@ -137,7 +140,8 @@ impl Edge {
     fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
-        let mut own = runtime::within_worker(&kit.settings.pool.application);
+        let mut own = runtime::within_worker(&kit.settings.pool);
+        let has_elder = self.has_elder(id);
         if own.is_none() && !self.handlers.contains_key(&name) {
             return Err(Error::new(
                 "fork",
@@ -155,11 +159,18 @@ impl Edge {
             Side::Child => {
                 signal::reset_in_child();
                 match own.as_mut().or_else(|| self.handlers.get_mut(&name)) {
-                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut())),
+                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut(), has_elder)),
                     None => exit_now(EXIT_SOFTWARE),
                 }
             }
         }
+    }
+
+    /// Whether the generation before it is still there.
+    fn has_elder(&self, id: GenerationId) -> bool {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let mut all = self.generations.iter();
+        all.any(|(other, generation)| *other < id && Some(generation.pool) == pool)
     }
 
     /// A worker exists.
@@ -181,6 +192,9 @@ impl Edge {
                 self.generation_name(generation)
             });
             self.happened.push_back(Event::Forked(worker));
+            if self.workers.get(&worker).is_some_and(|edge| edge.up) {
+                self.instance_up(worker);
+            }
         }
     }
 
@@ -209,91 +223,16 @@ impl Edge {
         let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
         let pool = self.pools.get(&generation.pool).ok_or_else(nothing)?;
         let queue = pool.queue.as_ref().ok_or_else(nothing)?;
-        generation.kit(&pool.listener.socket, queue)
-    }
-
-    /// Starts a generation's preloader, or attaches it to one that its pool shares.
-    pub(super) fn start_preloader(&mut self, id: GenerationId) {
-        let started = match self.attach(id) {
-            Ok(false) => self.try_start_preloader(id),
-            attached => attached.map(|_| ()),
-        };
-        if let Err(error) = started {
-            log::error!(
-                "[pool {}] can't start the preloader: {error}",
-                self.generation_name(id)
-            );
-            self.happened
-                .push_back(Event::PreloaderGone(id, Exit::Code(EXIT_SOFTWARE)));
+        match &pool.listener {
+            Some(listener) => generation.kit(&listener.socket, queue),
+            // Its workers are given their connections.
+            None => generation.kit(&null()?, queue),
         }
     }
-
-    fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
-        self.open(id)?;
-        self.note_origin(id);
-        let kit = self.kit(id)?;
-        let (channel, theirs) = socket_pair(SockType::Stream)?;
-        crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
-        let (output, output_in) = pipe(false)?;
-        crate::sys::fd::set_nonblocking(output.as_fd(), true)?;
-        let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
-        let mould = self.mould(id);
-        let settings = mould.as_ref().map_or(&kit.settings, Mould::settings);
-        let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
-        let launch = runtime::launch(&kit.settings.pool.application, &self.libexec)?;
-        let name = sharing::label([&kit.settings.pool]);
-        let title = format!("{}: preloader {name}", kit.settings.pool.title);
-        let mut descriptors = vec![(output_in, 1), (output_twice, 2), (theirs, PRELOADER_CHANNEL)];
-        descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
-        let program = Program {
-            path: c_string(launch.path.as_os_str().as_bytes()),
-            // Room for the process title.
-            arguments: std::iter::once(title)
-                .chain(launch.arguments)
-                .chain([" ".repeat(TITLE_ROOM_BYTES)])
-                .map(|text| c_string(text.as_bytes()))
-                .collect(),
-            environment: worker::environment(settings, std::env::vars_os().collect())
-                .into_iter()
-                .map(variable)
-                .collect(),
-            descriptors,
-            // The worker's own limit is set when it settles; until then the master's holds.
-            descriptor_limit: None,
-        };
-        let pid = process::start(&program)?;
-        drop(program);
-        let executable = launch.path;
-        let both = Interest::READABLE | Interest::WRITABLE;
-        self.sources
-            .watch_for(&self.registry, &channel, Source::Preloader(pid), both)?;
-        self.sources
-            .watch(&self.registry, &output, Source::PreloaderOutput(pid))?;
-        let mut preloader = Preloader::new(pid, channel, Lines::new(output));
-        preloader.executable = super::slow::identify(&executable);
-        let (settings, descriptors) = kit.take_apart();
-        preloader.mould = mould;
-        let begin = Command::Begin {
-            kit: settings,
-            warms_up: self.ask_for_scripts(id, pid),
-            shared: self.number_in_preloader(id),
-        };
-        preloader.send(&begin, descriptors);
-        log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
-        self.take_preloader(id, preloader);
-        Ok(())
-    }
-}
-
-fn variable((name, value): (OsString, OsString)) -> CString {
-    let mut text = name.as_bytes().to_vec();
-    text.push(b'=');
-    text.extend_from_slice(value.as_bytes());
-    CString::new(text).unwrap_or_default()
 }
 
 /// In the child: becomes what the pool says and serves. Says the exit code.
-fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
+fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -> i32 {
     let mut keep: Vec<RawFd> = kit.descriptors();
     keep.extend(seat.descriptors());
     keep.sort_unstable();
@@ -310,6 +249,7 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     let result = null().map_err(worker::SettleError::from).and_then(|null| {
         let messages = kit.messages.try_clone();
         Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
+        runtime.prepare(has_elder)?;
         worker::settle(&kit.settings)?;
         Ok(worker::settle_output(&seat, null.as_fd())?)
     });

@@ -1,6 +1,7 @@
 //! Reaps children and tells what became of them.
 
 use super::preloader::Heard;
+use super::routers::Which;
 use super::slow::Traceable;
 use super::{Edge, Who};
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -9,8 +10,6 @@ use crate::scoreboard::{Stage, census};
 use crate::sys::process::{self, Ended};
 use std::rc::Rc;
 
-/// Lines that are logged of why a preloader can't start.
-const MOST_LINES_OF_A_REPORT: usize = 200;
 /// Children that ended before their preloader had said that it made them, remembered.
 const EARLY_DEATHS: usize = 256;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
@@ -30,11 +29,14 @@ impl Edge {
         }
         while let Some((pid, ended)) = process::reap() {
             match self.pids.remove(&pid) {
-                Some(Who::Worker(worker)) => self.worker_gone(worker, pid, exit(ended)),
+                Some(Who::Worker(worker)) => self.worker_gone(worker, pid, exit_of(ended)),
                 Some(Who::Rehearsal) => self.rehearsal_ended(ended),
+                Some(Who::Router(pool)) => self.companion_gone(pool, Which::Router, pid, ended),
+                Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
                 Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
-                Some(Who::Preloader) => self.preloader_gone(pid, ended),
+                Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
+                None if self.spawner.reaped(pid, ended) => self.drain_spawner(),
                 // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
                 None => {
                     if self.early_deaths.len() >= EARLY_DEATHS {
@@ -68,6 +70,7 @@ impl Edge {
             }
             self.unkeep_worker(id, &worker);
         }
+        self.instance_gone(id);
         self.happened.push_back(Event::WorkerExited(id, exit));
     }
 
@@ -97,7 +100,8 @@ impl Edge {
         self.deaths.insert(id, death);
     }
 
-    fn preloader_gone(&mut self, pid: i32, ended: Ended) {
+    /// A preloader has ended, and was reaped.
+    pub(super) fn preloader_gone(&mut self, pid: i32, exit: Exit) {
         // What it answered before it ended counts: those workers exist.
         for _ in 0..LAST_LOOKS {
             if !self.hear_preloader(pid) {
@@ -115,7 +119,7 @@ impl Edge {
         }
         for id in preloader.members.all() {
             self.last_words.insert(id, preloader.last_words.clone());
-            self.detach(id, exit(ended));
+            self.detach(id, exit);
         }
     }
 
@@ -125,6 +129,7 @@ impl Edge {
             return false;
         };
         preloader.push();
+        let start = preloader.start;
         match preloader.hear() {
             Heard::Answers(answers) => {
                 let more = !answers.is_empty();
@@ -140,6 +145,10 @@ impl Edge {
                     "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
                     self.preloader_name(pid)
                 );
+                if let Some(token) = start {
+                    self.spawner
+                        .complain(token, &format!("It does not keep to the protocol: {what}."));
+                }
                 let _ = process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
                 false
             }
@@ -163,11 +172,13 @@ impl Edge {
                 let known = stack.zip(preloader.executable);
                 preloader.traceable =
                     known.map(|(source, executable)| Rc::new(Traceable { source, executable }));
-                preloader.facts = Some(facts.clone());
-                let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
-                for id in members {
-                    self.note_facts(id, facts.clone());
-                    self.happened.push_back(Event::PreloaderReady(id));
+                preloader.facts = Some(facts);
+                match preloader.start {
+                    Some(token) => {
+                        self.spawner.is_up(token);
+                        self.drain_spawner();
+                    }
+                    None => self.preloader_is_ready(pid),
                 }
             }
             Answer::Scripts { scripts } => self.take_scripts(pid, scripts),
@@ -190,11 +201,11 @@ impl Edge {
                 worker: None,
                 message,
             } => {
-                let mut lines = message.lines().take(MOST_LINES_OF_A_REPORT);
-                let first = lines.next().unwrap_or_default();
-                log::error!("[pool {}] the preloader can't start: {first}", name());
-                // A traceback is to be read as one.
-                lines.for_each(|line| log::error!("[pool {}]   {line}", name()));
+                match self.preloaders.get(&pid).and_then(|preloader| preloader.start) {
+                    // It ends, and then it is told.
+                    Some(token) => self.spawner.complain(token, &message),
+                    None => log::error!("[pool {}] the preloader: {message}", name()),
+                }
             }
         }
     }
@@ -220,7 +231,7 @@ impl Edge {
             if let Some((_, ended)) = self.early_deaths.remove(at) {
                 self.born(worker, pid);
                 self.pids.remove(&pid);
-                self.worker_gone(worker, pid, exit(ended));
+                self.worker_gone(worker, pid, exit_of(ended));
             }
             return;
         }
@@ -230,7 +241,7 @@ impl Edge {
             .get(&id)
             .and_then(|g| g.settings.identity.as_ref());
         let is_foreign = identity.is_some_and(|identity| process::real_user(pid) != Some(identity.uid));
-        if self.pids.contains_key(&pid) || !process::is_child(pid) || is_foreign {
+        if self.pids.contains_key(&pid) || self.spawner.knows(pid) || !process::is_child(pid) || is_foreign {
             log::error!(
                 "[pool {}] the preloader names process {pid}, which is no new child",
                 self.generation_name(id)
@@ -264,7 +275,8 @@ fn describe(entry: &census::Entry) -> Option<String> {
     }
 }
 
-fn exit(ended: Ended) -> Exit {
+/// How a process ended, for the core.
+pub(super) fn exit_of(ended: Ended) -> Exit {
     match ended {
         Ended::Code(code) => Exit::Code(code),
         Ended::Signal(signal, core) => Exit::Signal { signal, core },

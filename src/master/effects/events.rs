@@ -9,8 +9,6 @@ use crate::master::event::Event;
 use mio::Token;
 use nix::errno::Errno;
 
-/// Lines of a preloader that are kept for the report of its end.
-const LAST_WORDS: usize = 4;
 /// Reads of a child_accept pipe at once: 16 hold more words than a pipe does.
 const CHILD_ACCEPT_READS: usize = 17;
 
@@ -33,6 +31,13 @@ impl Edge {
             Source::Preloader(pid) => self.hear_preloader(pid),
             // Taken up by the loop, which knows what serves.
             Source::Status(_) => false,
+            Source::Router(pool) => self.hear_router(pool),
+            Source::Scout(pool) => self.hear_scout(pool),
+            Source::CompanionMessages(pool, which) => self.read_companion_messages(pool, which),
+            Source::Spawner(token) => {
+                self.attend_spawner(token);
+                false
+            }
             Source::PreloaderOutput(pid) => self.read_preloader_output(pid),
             Source::Foreign(worker) => {
                 self.foreign_gone(worker);
@@ -96,6 +101,7 @@ impl Edge {
                     self.happened.push_back(Event::WorkerUp(id));
                 }
             }
+            self.instance_up(id);
         }
         if generation_is_well {
             if let Some(generation) = self.generations.get_mut(&id) {
@@ -136,21 +142,18 @@ impl Edge {
         let Some(preloader) = self.preloaders.get_mut(&pid) else {
             return false;
         };
-        let last_words = &mut preloader.last_words;
-        let Some(output) = preloader.output.as_mut() else {
+        let Some(mut output) = preloader.output.take() else {
             return false;
         };
         let look = output.read(|line| {
             let text = String::from_utf8_lossy(line).into_owned();
             log::warn!("[pool {name}] preloader {pid} said: \"{text}\"");
-            if last_words.len() >= LAST_WORDS {
-                last_words.pop_front();
-            }
-            last_words.push_back(text);
+            preloader.note_words(text);
         });
         if look == Look::Ended {
             self.sources.forget(&self.registry, output.pipe());
-            preloader.output = None;
+        } else {
+            preloader.output = Some(output);
         }
         look == Look::More
     }

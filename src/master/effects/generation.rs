@@ -2,6 +2,7 @@
 
 use super::output::Lines;
 use super::renewal::Make;
+use crate::config::ProcessManager;
 use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::Notify;
 use crate::master::event::{PoolId, WorkerId};
@@ -74,6 +75,11 @@ impl Generation {
             access,
             slow_log: None,
         }
+    }
+
+    /// Whether its workers are ordered. What they are made of ends with this master.
+    pub(super) fn is_ordered(&self) -> bool {
+        matches!(self.settings.pool.pm, ProcessManager::Ordered { .. })
     }
 
     /// Brings the scoreboard and the pipes into being.

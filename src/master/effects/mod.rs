@@ -8,24 +8,27 @@ mod estate;
 mod events;
 mod failure;
 mod generation;
+mod launches;
 mod output;
 mod pools;
 mod preloader;
 mod reloads;
 mod renewal;
 mod reporter;
+mod routers;
 mod said;
 mod say;
 mod shared;
 mod slow;
 mod sources;
+mod spawner;
 mod store;
 mod totals;
 mod upgrade;
 mod warm;
 
 use super::action::{Action, Force};
-use super::event::{Event, GenerationId, PoolId, Row, Told, WorkerId};
+use super::event::{Event, GenerationId, OrderId, PoolId, Row, Told, WorkerId};
 use crate::config::Config;
 use crate::estate::names;
 use crate::listen::Inherited;
@@ -37,11 +40,13 @@ use generation::Generation;
 use mio::Registry;
 use nix::sys::signal::Signal;
 use output::Lines;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+pub(super) use control::Rights;
 pub use failure::RunError;
 pub use pools::ApplyError;
 pub(super) use renewal::Extent;
@@ -66,8 +71,18 @@ pub(super) struct Edge {
     generations: HashMap<GenerationId, Generation>,
     workers: HashMap<WorkerId, WorkerEdge>,
     reporters: HashMap<PoolId, reporter::ReporterEdge>,
+    /// Of application pools.
+    routers: BTreeMap<PoolId, routers::RouterEdge>,
+    /// For which instance of which pool each worker is that was ordered, and each order.
+    instances: HashMap<WorkerId, (PoolId, u64)>,
+    orders: HashMap<OrderId, (PoolId, u64)>,
+    next_order: u64,
+    /// Who waits for the status until routers have answered.
+    statuses: Vec<routers::PendingStatus>,
     /// Preloaders by pid.
     preloaders: HashMap<i32, preloader::Preloader>,
+    /// What is being started by the spawning kit.
+    spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
     /// Children that ended before their preloader had said that it made them.
@@ -118,6 +133,8 @@ struct WorkerEdge {
     start_time: std::cell::Cell<Option<u64>>,
     /// A line of its output is not complete.
     unfinished: bool,
+    /// The router's end of its channel, if a router gives it its connections.
+    channel: Option<OwnedFd>,
     /// How what it is busy with can be seen; `None`: it can't.
     traceable: Option<Rc<slow::Traceable>>,
     /// Over which it is asked that, if it is.
@@ -132,12 +149,17 @@ enum Who {
     /// The new program, trying.
     Rehearsal,
     Reporter(PoolId),
+    Router(PoolId),
+    Scout(PoolId),
     /// A process that writes down what the worker with this pid is busy with.
     Tracer(i32),
 }
 
 impl Edge {
     /// Nothing runs yet.
+    ///
+    /// # Errors
+    /// `dup`.
     pub(in crate::master) fn new(
         registry: Registry,
         log: &'static Log,
@@ -145,8 +167,11 @@ impl Edge {
         handlers: Handlers,
         libexec: PathBuf,
         descriptor_limit: Option<(u64, u64)>,
-    ) -> Edge {
-        Edge {
+    ) -> io::Result<Edge> {
+        let spawner =
+            spawner::Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
+        Ok(Edge {
+            spawner,
             registry,
             log,
             config,
@@ -157,6 +182,11 @@ impl Edge {
             generations: HashMap::new(),
             workers: HashMap::new(),
             reporters: HashMap::new(),
+            routers: BTreeMap::new(),
+            instances: HashMap::new(),
+            orders: HashMap::new(),
+            next_order: 0,
+            statuses: Vec::new(),
             preloaders: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
@@ -176,7 +206,7 @@ impl Edge {
             todo: Vec::new(),
             happened: VecDeque::new(),
             outcome: None,
-        }
+        })
     }
 
     /// Performs one action.
@@ -195,6 +225,8 @@ impl Edge {
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
+            Action::Fill(order, worker) => self.fill_order(order, worker),
+            Action::Fail(order) => self.fail_order(order),
             Action::Nudge(pool) => self.nudge(pool),
             Action::TimeUp(worker) => self.time_up(worker),
             Action::Kill(worker, force) => self.kill(worker, force),
@@ -299,8 +331,11 @@ impl Edge {
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };
+        let is_ordered = generation.is_ordered();
         if let Some(mut resources) = generation.resources {
-            self.unkeep(names::of_generation(id.0));
+            if !is_ordered {
+                self.unkeep(names::of_generation(id.0));
+            }
             self.sources.forget(&self.registry, &resources.child_accept.0);
             self.drain_messages(&generation.settings.pool.name, &mut resources.messages);
             self.sources.forget(&self.registry, resources.messages.pipe());

@@ -14,6 +14,12 @@ const LOOK_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub(super) struct Lines {
     pipe: OwnedFd,
+    splitter: Splitter,
+}
+
+/// Bytes to lines, whichever way they come.
+#[derive(Debug, Default)]
+pub(super) struct Splitter {
     partial: Vec<u8>,
 }
 
@@ -31,10 +37,12 @@ pub(super) enum Look {
 impl Lines {
     /// Reads from the read end of a non-blocking pipe or socket.
     pub(super) fn new(pipe: OwnedFd) -> Lines {
-        Lines {
-            pipe,
-            partial: Vec::new(),
-        }
+        Lines::resume(pipe, Splitter::default())
+    }
+
+    /// Goes on reading what somebody else has read up to here.
+    pub(super) fn resume(pipe: OwnedFd, splitter: Splitter) -> Lines {
+        Lines { pipe, splitter }
     }
 
     /// The pipe.
@@ -49,15 +57,12 @@ impl Lines {
 
     /// Whether a line has begun that is not complete.
     pub(super) fn is_unfinished(&self) -> bool {
-        !self.partial.is_empty()
+        !self.splitter.partial.is_empty()
     }
 
     /// Gives what there is of a line as if it were complete.
-    pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
-        if !self.partial.is_empty() {
-            line(&self.partial);
-            self.partial.clear();
-        }
+    pub(super) fn end_line(&mut self, line: impl FnMut(&[u8])) {
+        self.splitter.end_line(line);
     }
 
     /// As [`Lines::read`], with lines wrapped after so many bytes, if need be a little earlier, so that no character of
@@ -70,11 +75,26 @@ impl Lines {
                     self.end_line(line);
                     return Look::Ended;
                 }
-                Ok(Progress::Done(count)) => self.take(&buffer[..count], most, &mut line),
+                Ok(Progress::Done(count)) => self.splitter.take(&buffer[..count], most, &mut line),
                 Ok(Progress::WouldBlock) => return Look::Drained,
             }
         }
         Look::More
+    }
+}
+
+impl Splitter {
+    /// Takes bytes and gives each line that is complete now.
+    pub(super) fn push(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
+        self.take(bytes, LINE_BYTES, &mut line);
+    }
+
+    /// Gives what there is of a line as if it were complete.
+    pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
+        if !self.partial.is_empty() {
+            line(&self.partial);
+            self.partial.clear();
+        }
     }
 
     fn take(&mut self, bytes: &[u8], most: usize, line: &mut impl FnMut(&[u8])) {

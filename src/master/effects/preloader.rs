@@ -1,9 +1,11 @@
 //! The channel to a preloader: JSON lines out, with descriptors, and JSON lines back, which are untrusted.
 
+use super::launches::LAST_WORDS;
 use super::output::Lines;
 use super::shared::{Facts, Members, Mould};
 use super::slow::Traceable;
 use crate::runtime::php::protocol::{self, Answer};
+use crate::spawn::event::Token;
 use crate::sys::fd::{null, receive_with, send_with};
 use crate::worker::Settings;
 use std::collections::VecDeque;
@@ -22,7 +24,10 @@ pub(super) type Command = protocol::Command<Settings>;
 #[derive(Debug)]
 pub(super) struct Preloader {
     pub(super) pid: i32,
+    /// Under which the spawning kit starts it; `None`: it is up.
+    pub(super) start: Option<Token>,
     pub(super) channel: OwnedFd,
+    /// Its standard output and error, once it is up.
     pub(super) output: Option<Lines>,
     /// The generations whose workers it makes.
     pub(super) members: Members,
@@ -54,11 +59,13 @@ pub(super) enum Heard {
 }
 
 impl Preloader {
-    pub(super) fn new(pid: i32, channel: OwnedFd, output: Lines) -> Preloader {
+    /// One whose start has this token.
+    pub(super) fn new(pid: i32, channel: OwnedFd, start: Token) -> Preloader {
         Preloader {
             pid,
+            start: Some(start),
             channel,
-            output: Some(output),
+            output: None,
             members: Members::default(),
             mould: None,
             facts: None,
@@ -105,6 +112,14 @@ impl Preloader {
                 Err(_) => return,
             }
         }
+    }
+
+    /// Keeps what it wrote for the line about its end.
+    pub(super) fn note_words(&mut self, text: String) {
+        if self.last_words.len() >= LAST_WORDS {
+            self.last_words.pop_front();
+        }
+        self.last_words.push_back(text);
     }
 
     /// Whether it has said that it is ready.

@@ -1,8 +1,8 @@
 //! Which process makes the workers of which generation. The core gives each generation a preloader of its own; here the
 //! generations of pools that share one are attached to one process. It is stopped when the last one leaves it.
 
+use super::Edge;
 use super::preloader::{Command, Preloader};
-use super::{Edge, Who};
 use crate::config::sharing;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -120,7 +120,7 @@ impl Edge {
         preloader.send(&Command::Adopt { generation, kit }, descriptors);
         preloader.members.staying.insert(id);
         let origin = preloader.mould.as_ref().and_then(|mould| mould.origin);
-        let facts = preloader.facts.clone();
+        let facts = preloader.facts.clone().filter(|_| preloader.start.is_none());
         log::debug!("[pool {}] shares preloader {pid}", self.generation_name(id));
         if let Some(generation) = self.generations.get_mut(&id) {
             if let Some(resources) = &mut generation.resources {
@@ -178,6 +178,7 @@ impl Edge {
         };
         let others = preloader.members.staying.iter().any(|member| *member != id);
         let leaves = preloader.members.leaving.contains(&id);
+        let start = preloader.start;
         let signal = match force {
             Force::Ask | Force::Terminate if others => {
                 if !leaves {
@@ -192,6 +193,17 @@ impl Edge {
             // The process has not answered for long. Whether that is good enough for the others is theirs to say.
             Force::Kill if others && leaves => {
                 self.detach(id, Exit::Code(0));
+                return;
+            }
+            Force::Ask | Force::Terminate if start.is_some() => {
+                preloader.is_ending = true;
+                start.into_iter().for_each(|token| self.spawner.cancel(token));
+                self.drain_spawner();
+                return;
+            }
+            Force::Kill if start.is_some() => {
+                start.into_iter().for_each(|token| self.spawner.expire(token));
+                self.drain_spawner();
                 return;
             }
             Force::Ask => {
@@ -247,7 +259,6 @@ impl Edge {
     pub(super) fn take_preloader(&mut self, id: GenerationId, mut preloader: Preloader) {
         let pid = preloader.pid;
         preloader.members.staying.insert(id);
-        self.pids.insert(pid, Who::Preloader);
         self.preloaders.insert(pid, preloader);
         if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
             resources.preloader = Some(pid);

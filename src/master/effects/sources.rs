@@ -1,6 +1,7 @@
 //! What the master's loop watches, and what each token stands for.
 
 use super::super::event::{GenerationId, PoolId, WorkerId};
+use super::routers::Which;
 use crate::sys::Error;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -32,10 +33,21 @@ pub(in crate::master) enum Source {
     ControlSession(u64),
     /// The address of a pool's status.
     Status(PoolId),
+    /// What an application pool's router says.
+    Router(PoolId),
+    /// What its scout has seen.
+    Scout(PoolId),
+    /// What one of the two says for the log.
+    CompanionMessages(PoolId, Which),
+    /// Something of a process that is being started.
+    Spawner(Token),
 }
 
 /// The token of the signal pipe.
 pub(in crate::master) const SIGNALS: Token = Token(0);
+
+/// The first of the spawning kit's tokens. Those below are given out one by one and never used twice.
+pub(super) const FIRST_OF_SPAWNER: usize = usize::MAX / 2;
 
 /// All that is watched.
 #[derive(Debug, Default)]
@@ -81,6 +93,9 @@ impl Sources {
 
     /// What a token stands for; `None`: it is not watched any more.
     pub(super) fn source(&self, token: Token) -> Option<Source> {
+        if token.0 >= FIRST_OF_SPAWNER {
+            return Some(Source::Spawner(token));
+        }
         self.by_token.get(&token.0).copied()
     }
 }

@@ -219,9 +219,10 @@ impl Edge {
         Some(Err(error))
     }
 
-    /// Replaces this program. Returns only if that failed; nothing has changed then.
+    /// Replaces this program. Returns only if that failed; nothing has changed then, except that preloaders which were
+    /// starting fail.
     pub(in crate::master) fn hand_over(
-        &self,
+        &mut self,
         manager: &Manager,
         stopping: Option<Stopping>,
         variables: &[(&'static str, OsString)],
@@ -229,6 +230,8 @@ impl Edge {
         let Some(invocation) = invocation::get() else {
             return UpgradeError::Unknown;
         };
+        // The next master starts its own.
+        self.spawner.abandon();
         let descriptors = self.descriptors();
         let numbers = descriptors
             .iter()

@@ -4,6 +4,7 @@ use super::head::Head;
 use super::meta;
 use super::target::{self, Target};
 use crate::config;
+use crate::runtime::complaints::Complaints;
 use crate::runtime::refuse;
 use crate::scoreboard::Stage;
 use crate::sys::foreign::{self, Foreign};
@@ -16,16 +17,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// Bytes of a line of standard error that are logged.
-const LOGGED_BYTES: usize = 1024;
-
-/// Bytes of standard error that are kept until the header has been written.
-const MOST_HELD_BYTES: usize = 64 * 1024;
 /// How long the end of an answer waits for that of its program if the access log has processor time or memory in it: a program
 /// ends right after its output, as a rule.
 const USAGE_PATIENCE: Duration = Duration::from_millis(20);
-/// How long to wait for a program that is being written to (ETXTBSY), each time.
-const BUSY_PAUSES_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Answers each request by a process of its own.
 #[derive(Debug)]
@@ -82,7 +76,7 @@ impl Cgi {
             directory: c_string(directory),
             streams: [input_theirs, output_theirs, errors_theirs],
         };
-        let pid = start(&program)?;
+        let pid = foreign::start_patiently(&program)?;
         let peer = Peer {
             head: Vec::new(),
             chunked: false,
@@ -91,20 +85,6 @@ impl Cgi {
             errors: Some(errors),
         };
         Ok(Running { pid, peer })
-    }
-}
-
-/// Starts a program; one that is being written to right now is given a moment until that is done.
-fn start(program: &Foreign) -> Result<i32, Error> {
-    let mut pauses = BUSY_PAUSES_MS.iter();
-    loop {
-        match foreign::start(program) {
-            Err(error) if error.errno == nix::errno::Errno::ETXTBSY => match pauses.next() {
-                Some(pause) => std::thread::sleep(Duration::from_millis(*pause)),
-                None => return Err(error),
-            },
-            outcome => return outcome,
-        }
     }
 }
 
@@ -131,11 +111,12 @@ impl Running {
             head: Some(Head::new(name.as_bytes().starts_with(b"nph-"))),
             wrong: None,
             script: &target.script,
-            errors: Vec::new(),
-            held: Vec::new(),
+            complaints: Complaints::default(),
         };
         let relayed = relay(request, peer, &mut answer);
-        answer.log_errors(request, true);
+        answer
+            .complaints
+            .log_rest(request.pool(), &target.script.to_string_lossy());
         let outcome = match relayed {
             Ok(()) => answer.end(request),
             Err(stop) => {
@@ -143,7 +124,7 @@ impl Running {
                 answer.give_up(request, stop)
             }
         };
-        answer.let_go_of_errors(request);
+        answer.complaints.let_go(request);
         let mut reaped = None;
         // The answer is on its way; what the program still does concerns the worker only.
         if outcome.is_ok() {
@@ -155,8 +136,10 @@ impl Running {
             request.set_stage(Stage::End);
             let _ = request.finish();
         }
-        let reaped = reaped.map_or_else(|| process::reap_used(pid), Ok);
-        account(request, reaped.as_ref().ok());
+        let reaped = match reaped {
+            Some(reaped) => Ok(reaped),
+            None => process::reap_used(pid).inspect(|reaped| account(request, Some(reaped))),
+        };
         match reaped.map(|(ended, _)| ended) {
             Ok(Ended::Code(0)) => {}
             Ok(ended) if relayed.is_ok() => {
@@ -177,8 +160,7 @@ impl Running {
 /// The request has used what its program has.
 fn account(request: &mut Request<'_>, reaped: Option<&(Ended, Usage)>) {
     if let Some((_, usage)) = reaped {
-        request.set_memory(usage.peak_memory_bytes);
-        request.set_program_cpu(usage.cpu_micros);
+        request.count_waited(usage.cpu_micros, usage.peak_memory_bytes);
     }
 }
 
@@ -189,10 +171,8 @@ struct Answer<'t> {
     /// What is wrong with it.
     wrong: Option<String>,
     script: &'t Path,
-    /// A line of standard error whose end has yet to come.
-    errors: Vec<u8>,
-    /// Standard error that waits for the header: nginx has little room for it before, and would answer 502.
-    held: Vec<u8>,
+    /// What it says to its standard error.
+    complaints: Complaints,
 }
 
 impl Sink for Answer<'_> {
@@ -205,7 +185,7 @@ impl Sink for Answer<'_> {
             Ok(Some((header, rest))) => {
                 request.write(&header)?;
                 self.head = None;
-                self.let_go_of_errors(request);
+                self.complaints.let_go(request);
                 request.write(rest)?;
                 Ok(())
             }
@@ -217,51 +197,18 @@ impl Sink for Answer<'_> {
     }
 
     fn errors(&mut self, request: &mut Request<'_>, bytes: &[u8]) {
-        let room = MOST_HELD_BYTES.saturating_sub(self.held.len());
-        self.held.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.complaints.hold(bytes);
         if self.head.is_none() {
-            self.let_go_of_errors(request);
+            self.complaints.let_go(request);
         }
-        self.errors.extend_from_slice(bytes);
-        self.log_errors(request, false);
+        if request.catches_output() {
+            self.complaints
+                .log(bytes, request.pool(), &self.script.to_string_lossy());
+        }
     }
 }
 
 impl Answer<'_> {
-    fn let_go_of_errors(&mut self, request: &mut Request<'_>) {
-        if !self.held.is_empty() {
-            // A client that is gone is noticed by whoever writes output.
-            let _ = request.write_error(&self.held);
-            self.held.clear();
-        }
-    }
-
-    /// Logs the whole lines, and at the end what is left.
-    fn log_errors(&mut self, request: &Request<'_>, all: bool) {
-        if !request.catches_output() {
-            self.errors.clear();
-            return;
-        }
-        while let Some(end) = self.errors.iter().position(|byte| *byte == b'\n') {
-            self.log_error(request, end);
-            self.errors.drain(..=end);
-        }
-        if (all && !self.errors.is_empty()) || self.errors.len() > LOGGED_BYTES {
-            self.log_error(request, self.errors.len());
-            self.errors.clear();
-        }
-    }
-
-    fn log_error(&self, request: &Request<'_>, end: usize) {
-        let line = String::from_utf8_lossy(&self.errors[..end.min(LOGGED_BYTES)]);
-        log::warn!(
-            "[pool {}] {} said into stderr: \"{}\"",
-            request.pool(),
-            self.script.display(),
-            line.escape_debug()
-        );
-    }
-
     /// The output has ended.
     fn end(&mut self, request: &mut Request<'_>) -> Result<(), ClientGone> {
         match self.head.take() {

@@ -65,6 +65,9 @@ pub enum Command<Kit> {
         worker: u64,
         /// Its slot in the scoreboard.
         slot: u32,
+        /// Its connections come from a router, whose channel is the last of its descriptors.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_routed: bool,
         /// Of a process that pools share, the generation that it belongs to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         generation: Option<u64>,
@@ -144,6 +147,7 @@ mod tests {
         let spawn: Command<u32> = Command::Spawn {
             worker: 5,
             slot: 2,
+            is_routed: false,
             generation: None,
         };
         assert_eq!(json(&spawn), r#"{"command":"spawn","worker":5,"slot":2}"#);
@@ -174,6 +178,7 @@ mod tests {
         let spawn: Command<u32> = Command::Spawn {
             worker: 5,
             slot: 2,
+            is_routed: false,
             generation: Some(4),
         };
         assert_eq!(

@@ -191,10 +191,16 @@ fn begin(message: Message) -> Result<Kit, Error> {
 fn wanted(message: Message) -> Result<Wanted, (Option<u64>, Error)> {
     let command: Command<serde::de::IgnoredAny> =
         serde_json::from_slice(&message.line).map_err(|error| (None, Error::Line(error)))?;
-    let Command::Spawn { worker, slot, .. } = command else {
+    let Command::Spawn {
+        worker,
+        slot,
+        is_routed,
+        ..
+    } = command
+    else {
         return Err((None, Error::Order));
     };
-    match Seat::assemble(slot, message.descriptors) {
+    match Seat::assemble(slot, is_routed, message.descriptors) {
         Ok(seat) => Ok(Wanted { worker, seat }),
         Err(error) => Err((Some(worker), Error::Kit(error))),
     }

@@ -5,6 +5,9 @@
 
 use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::Socket;
+use crate::spawn::error::Category;
+use crate::spawn::setupper::{Complaint, Notes};
+use crate::spawn::step::Step;
 use crate::sys::fd;
 use crate::worker::{self, Settings};
 use nix::errno::Errno;
@@ -25,36 +28,82 @@ const MAX_LINE_BYTES: usize = 4 << 20;
 const PART_PATIENCE: Duration = Duration::from_millis(1);
 const MAX_WAITS: u32 = 10_000;
 
+/// Why the interpreter does not run.
+struct Failure {
+    step: Step,
+    category: Category,
+    summary: String,
+    solution: &'static str,
+}
+
 /// Settles, and becomes the interpreter; only returns the exit code of a failure, which the master has been told.
 pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
-    let failure = match become_it(interpreter, arguments) {
+    let notes = Notes::inherited();
+    if let Some(notes) = &notes {
+        notes.begin();
+    }
+    let failure = match become_it(interpreter, arguments, notes.as_ref()) {
         Ok(()) => return 0,
         Err(failure) => failure,
     };
-    match fd::adopt_first(SOCKET).and_then(Socket::new) {
+    if let Some(notes) = &notes {
+        let complaint = Complaint {
+            summary: &failure.summary,
+            solution: Some(failure.solution),
+            ..Complaint::default()
+        };
+        notes.fail(failure.step, failure.category, &complaint);
+        notes.describe();
+    }
+    let message = failure.summary;
+    match fd::adopt_passed(SOCKET).and_then(Socket::new) {
         Ok(socket) => socket.answer(&Answer::Error {
             worker: None,
-            message: failure,
+            message,
         }),
-        Err(error) => eprintln!("forkyard: {failure}; {error}"),
+        Err(error) => eprintln!("forkyard: {message}; {error}"),
     }
     EXIT_START_FAILED
 }
 
 /// `Ok`: the master is gone.
-fn become_it(interpreter: &OsString, arguments: &[OsString]) -> Result<(), String> {
-    let Some(settings) = peek()? else { return Ok(()) };
+fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Notes>) -> Result<(), Failure> {
+    let settings = peek().map_err(|summary| Failure {
+        step: Step::SubprocessSetupperBeforeShell,
+        category: Category::Internal,
+        summary,
+        solution: "The programs of forkyard have to be of one version: install all of them anew.",
+    })?;
+    let Some(settings) = settings else { return Ok(()) };
     let mut program = std::process::Command::new(interpreter);
     program.args(arguments);
     // In a new root directory there is neither this interpreter nor its library: the wrapper goes there when it has
     // loaded them.
     if settings.pool.chroot.is_none() {
-        worker::settle(&settings).map_err(|error| error.to_string())?;
+        worker::settle(&settings).map_err(|error| Failure {
+            step: Step::SubprocessSetupperBeforeShell,
+            category: Category::OperatingSystem,
+            summary: error.to_string(),
+            solution: "Correct the pool's setting that is named: its user, directories, limits, or what confines it.",
+        })?;
+        // Only now: it may say what the dynamic linker loads.
+        program.envs(settings.pool.own_env.iter().map(|(name, value)| (name, value)));
         program.env(SETTLED, "1");
+    }
+    if let Some(notes) = notes {
+        notes.advance(Step::SubprocessSetupperBeforeShell, Step::SubprocessExecWrapper);
+        // Without it the wrapper has less to say, and says that over the socket.
+        let _ = notes.pass_on();
     }
     let error = program.exec();
     let path = Path::new(interpreter).display();
-    Err(format!("start {path}: {error}; see application.interpreter"))
+    Err(Failure {
+        step: Step::SubprocessExecWrapper,
+        category: Category::FileSystem,
+        summary: format!("start {path}: {error}; see application.interpreter"),
+        solution: "Install the interpreter, or name the one that the application is to have in application.interpreter; the \
+                   pool's user has to be able to execute it.",
+    })
 }
 
 /// The settings in the master's first line; `None`: it is gone.

@@ -5,6 +5,13 @@ module Forkyard
   SERVER_ERROR = "Status: 500 Internal Server Error\r\nContent-Type: text/plain\r\n\r\nInternal Server Error\n"
   # Ruby's handlers would run between two instructions of Ruby, of which there are none while a worker waits.
   SIGNALS = %w[TERM INT QUIT HUP USR1 USR2].freeze
+  # Texts of a report, as forkyard.h numbers them, and how long one may be.
+  SOLUTION = 2
+  DETAILS = 3
+  MOST_OF_A_REPORT = 16 * 1024
+  # The descriptor of the work directory, until the library takes it.
+  WORK_DIRECTORY = 5
+  private_constant :SOLUTION, :DETAILS, :MOST_OF_A_REPORT, :WORK_DIRECTORY
   private_constant :EXIT_SOFTWARE, :USUAL_FILE, :SERVER_ERROR, :SIGNALS
 
   class << self
@@ -13,7 +20,7 @@ module Forkyard
       # Without a locale Ruby would take every source and template for ASCII.
       Encoding.default_external = Encoding::UTF_8 if Encoding.default_external == Encoding::US_ASCII
       $stdout.sync = true
-      @library = Library.new(ARGV.shift)
+      @library = library(ARGV.shift) or return EXIT_SOFTWARE
       @preloader = @library.begin_preloader.call
       return 0 if @preloader.zero?
 
@@ -24,7 +31,7 @@ module Forkyard
       begin
         @application = load(settings)
       rescue Exception => error
-        fail_to_load(error)
+        fail_to_load(error, settings)
         return EXIT_SOFTWARE
       end
       warm_up
@@ -65,12 +72,50 @@ module Forkyard
       built.is_a?(Array) ? built.first : built
     end
 
-    # The master says what is wrong in one line; where it happened is logged before.
-    def fail_to_load(error)
+    def library(path)
+      Library.new(path)
+    rescue Fiddle::DLError, SystemCallError => error
+      complain("can't load forkyard's library with Ruby #{RUBY_VERSION}: #{error.message}",
+               "Install forkyard anew: its library belongs beside its programs. The interpreter has to be built for this " \
+               "machine and its C library, as forkyard is.")
+    end
+
+    # Without the library, which alone can speak to the master: by the work directory of the start.
+    def complain(summary, solution)
+      $stderr.puts(summary)
+      { "summary" => summary, "solution_description.txt" => solution }.each do |name, text|
+        File.write("/proc/self/fd/#{WORK_DIRECTORY}/response/error/#{name}", text, mode: "wx")
+      rescue SystemCallError
+        nil
+      end
+      nil
+    end
+
+    # What is wrong in a line, and where it happened.
+    def fail_to_load(error, settings)
       text = report(error)
-      $stderr.write(text)
       message = text.split(/^\tfrom /, 2).first.strip.gsub(/\s*\n\s*/, "; ")
+      { SOLUTION => remedy(error, settings), DETAILS => text }.each do |what, said|
+        said = said.byteslice(0, MOST_OF_A_REPORT)
+        @library.explain.call(@preloader, what, said, said.bytesize)
+      end
+      message = message.byteslice(0, MOST_OF_A_REPORT)
       @library.failed.call(@preloader, message, message.bytesize)
+    end
+
+    def remedy(error, settings)
+      root = settings["root"]
+      if defined?(Bundler::BundlerError) && error.is_a?(Bundler::BundlerError)
+        "Run \"bundle install\" in #{root} with Ruby #{RUBY_VERSION}, as a user whose gems the pool's user can read."
+      elsif error.is_a?(LoadError) && error.path.nil?
+        "Check application.root, and name the application's file in application.entry."
+      elsif error.is_a?(LoadError)
+        "Put the gem that has #{error.path} into the Gemfile and run \"bundle install\" in #{root}, or correct the name."
+      elsif error.is_a?(SyntaxError)
+        "Correct the line that is named; it may be written for another Ruby than #{RUBY_VERSION}."
+      else
+        "The backtrace says where it happened: correct the application, or give it what it misses there."
+      end
     end
 
     # What is there now is shared by all workers: it is put together, and nothing that is garbage goes along.

@@ -8,14 +8,14 @@ use crate::spawn::event::{JourneyId, News};
 use crate::spawn::plan::Plan;
 use crate::spawn::step::Route;
 use crate::spawn::workdir::WorkDirectory;
-use crate::sys::pidfd;
+use crate::sys::{pidfd, process};
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Most that is read of one process before others have their turn: so many times [`CHUNK`].
@@ -43,6 +43,10 @@ pub(super) struct Live {
     pub(super) is_adopted: bool,
     pub(super) ended: Option<Ended>,
     pub(super) reaped: bool,
+    /// How it ended, if another has reaped it.
+    pub(super) gone: Option<process::Ended>,
+    /// What it is to be given when it is forked.
+    pub(super) descriptors: Vec<(OwnedFd, RawFd)>,
     pub(super) capture: Capture,
     pub(super) ping: Option<TcpStream>,
     pub(super) talk: Option<Talk>,
@@ -69,6 +73,8 @@ impl Live {
             is_adopted: false,
             ended: None,
             reaped: false,
+            gone: None,
+            descriptors: Vec::new(),
             capture: Capture::default(),
             ping: None,
             talk: None,
@@ -79,7 +85,7 @@ impl Live {
     }
 
     /// What its processes have in their environment and no other has.
-    fn mark(&self) -> Option<Vec<u8>> {
+    pub(super) fn mark(&self) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStrExt;
         let path = self.directory.as_ref()?.path().as_os_str().as_bytes();
         Some([b"FORKYARD_SPAWN_WORK_DIR=", path].concat())

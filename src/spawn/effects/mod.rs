@@ -14,9 +14,9 @@ use super::error::{Ended, Fault};
 use super::event::{JourneyId, News};
 use super::handshake::arguments::Arguments;
 use super::handshake::properties::{self, Address, Found};
-use super::handshake::response::{Properties, Response};
+use super::handshake::response::{Complaint, Properties, Response};
 use super::journey::Journey;
-use super::plan::Plan;
+use super::plan::{Plan, WORK_DIRECTORY};
 use super::step::Route;
 use super::workdir::WorkDirectory;
 use crate::sys::{self, clock, dir, pidfd, process};
@@ -27,7 +27,7 @@ use nix::sys::signal::Signal;
 use ports::Ports;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CString, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,6 +75,8 @@ pub struct Process {
     pub input: Option<OwnedFd>,
     /// Its standard output and error; non-blocking.
     pub output: Option<OwnedFd>,
+    /// It has ended since it came up, and the caller has reaped it already ([`Effects::reaped`]).
+    pub gone: Option<process::Ended>,
 }
 
 /// Given all that processes write, as it comes.
@@ -87,6 +89,8 @@ pub struct Effects {
     live: BTreeMap<JourneyId, Live>,
     ports: Ports,
     news: VecDeque<(JourneyId, News)>,
+    /// Work directories that are to be removed when there is time.
+    old: Vec<WorkDirectory>,
     sink: Sink,
 }
 
@@ -108,6 +112,7 @@ impl Effects {
             live: BTreeMap::new(),
             ports,
             news: VecDeque::new(),
+            old: Vec::new(),
             sink,
         }
     }
@@ -177,6 +182,7 @@ impl Effects {
         let found = live.find(|(_, live)| live.pid == Some(pid) && !live.reaped);
         let Some((id, live)) = found else { return false };
         live.reaped = true;
+        live.gone = Some(ended);
         live.ended = Some(translate(ended));
         let id = *id;
         self.exited(id);
@@ -195,7 +201,54 @@ impl Effects {
             handle: live.process.take()?,
             input: live.input.take(),
             output: live.output.take(),
+            gone: live.gone,
         })
+    }
+
+    /// Descriptors that the process of a journey is to have, with their numbers there. Between the order to prepare and
+    /// the order to fork.
+    pub fn give(&mut self, id: JourneyId, descriptors: Vec<(OwnedFd, RawFd)>) {
+        if let Some(live) = self.live.get_mut(&id) {
+            live.descriptors = descriptors;
+        }
+    }
+
+    /// The process of a journey, as long as it is not taken.
+    pub fn pid(&self, id: JourneyId) -> Option<i32> {
+        self.live.get(&id)?.pid
+    }
+
+    /// Whether a process is one of ours.
+    pub fn knows(&self, pid: i32) -> bool {
+        self.live.values().any(|live| live.pid == Some(pid))
+    }
+
+    /// The process of a journey has said by another way than its work directory that it is up.
+    pub fn is_up(&mut self, id: JourneyId) {
+        self.tell(id, News::Finish(Some(b'1')));
+    }
+
+    /// It has said by another way than its work directory why it fails.
+    pub fn failed(&mut self, id: JourneyId, summary: &str) {
+        let complaint = Complaint {
+            summary: Some(summary.as_bytes().to_vec()),
+            ..Complaint::default()
+        };
+        self.tell(id, News::Told(Box::new(complaint)));
+    }
+
+    /// Kills every process that is not up yet and removes its work directory: this program is about to become another
+    /// one. If nothing comes of that, the journeys fail as they do when a process is killed.
+    pub fn abandon(&mut self) {
+        self.tidy();
+        let ids: Vec<JourneyId> = self.live.keys().copied().collect();
+        for id in ids {
+            let directory = self.live.get_mut(&id).and_then(|live| live.directory.take());
+            if let Some(directory) = directory {
+                self.kill(id);
+                self.remove(directory);
+            }
+        }
     }
 
     fn token(&self, id: JourneyId, watched: Watched) -> Token {
@@ -249,8 +302,15 @@ impl Effects {
         if plan.wants_port(live.route) {
             live.port = Some(self.ports.take(plan.bind_address)?);
         }
-        let arguments = Arguments::new(&plan, live.route, live.port, &self.unique_name(id));
-        directory.write_arguments(&arguments)?;
+        if plan.internal.is_some() {
+            // What it has to know it is told by the master.
+            if plan.switch_user {
+                directory.give_away(plan.account.uid, plan.account.gid)?;
+            }
+        } else {
+            let arguments = Arguments::new(&plan, live.route, live.port, &self.unique_name(id));
+            directory.write_arguments(&arguments)?;
+        }
         if live.route == Route::SpawnThroughPreloader {
             let (input, output) = directory.make_streams()?;
             if plan.switch_user {
@@ -279,7 +339,11 @@ impl Effects {
         self.live.insert(id, live);
         match done {
             Ok(pid) => self.tell(id, News::Forked { pid }),
-            Err(error) => self.tell(id, News::NotForked(fault(&error))),
+            Err(error) => {
+                // It may have been made, and can't be watched.
+                self.signal(id, Signal::SIGKILL);
+                self.tell(id, News::NotForked(fault(&error)));
+            }
         }
     }
 
@@ -295,33 +359,56 @@ impl Effects {
             let unfit = |_| sys::Error::new("execve", "a NUL in a string", nix::errno::Errno::EINVAL);
             CString::new(bytes).map_err(unfit)
         };
-        let (child_input, input) = sys::fd::pipe(false)?;
         let (output, child_output) = sys::fd::pipe(false)?;
         sys::fd::set_nonblocking(output.as_fd(), true)?;
-        let child_error = child_output
-            .try_clone()
-            .map_err(|error| sys::Error::from_io("dup", "", &error))?;
-        let environment = self.context.environment.iter().map(|(name, value)| {
-            let pair = [name.as_bytes(), b"=", value.as_bytes()].concat();
-            text(&pair)
-        });
-        let program = process::Program {
-            path: text(self.context.program.as_os_str().as_bytes())?,
-            arguments: vec![
-                text(b"forkyard")?,
-                text(b"spawn-env-setupper")?,
-                text(directory.path().as_os_str().as_bytes())?,
-                text(b"--before")?,
-            ],
-            environment: environment.collect::<sys::Result<Vec<CString>>>()?,
-            descriptors: vec![(child_input, 0), (child_output, 1), (child_error, 2)],
-            descriptor_limit: self.context.descriptor_limit,
+        let duplicate = |fd: BorrowedFd<'_>| {
+            let copy = fd.try_clone_to_owned();
+            copy.map_err(|error| sys::Error::from_io("dup", "", &error))
+        };
+        let mut descriptors = std::mem::take(&mut live.descriptors);
+        descriptors.push((duplicate(child_output.as_fd())?, 1));
+        descriptors.push((child_output, 2));
+        let mut environment: Vec<CString> = Vec::new();
+        let inherited = live.plan.inherited.as_ref();
+        for (name, value) in inherited.unwrap_or(&self.context.environment) {
+            environment.push(text(&[name.as_bytes(), b"=", value.as_bytes()].concat())?);
+        }
+        let program = if let Some(internal) = &live.plan.internal {
+            descriptors.push((duplicate(directory.top())?, WORK_DIRECTORY));
+            environment.push(text(&live.mark().unwrap_or_default())?);
+            let arguments = internal
+                .arguments
+                .iter()
+                .map(|argument| text(argument.as_bytes()));
+            process::Program {
+                path: text(internal.program.as_os_str().as_bytes())?,
+                arguments: arguments.collect::<sys::Result<_>>()?,
+                environment,
+                descriptors,
+                // It sets its own, when it knows which.
+                descriptor_limit: None,
+            }
+        } else {
+            let (child_input, input) = sys::fd::pipe(false)?;
+            descriptors.push((child_input, 0));
+            live.input = Some(input);
+            process::Program {
+                path: text(self.context.program.as_os_str().as_bytes())?,
+                arguments: vec![
+                    text(b"forkyard")?,
+                    text(b"spawn-env-setupper")?,
+                    text(directory.path().as_os_str().as_bytes())?,
+                    text(b"--before")?,
+                ],
+                environment,
+                descriptors,
+                descriptor_limit: self.context.descriptor_limit,
+            }
         };
         live.oom_kills = memory::oom_kills();
         let pid = process::start(&program)?;
         live.pid = Some(pid);
         live.is_leader = true;
-        live.input = Some(input);
         let handle = live.process.insert(pidfd::open(pid)?);
         self.watch(handle, id, Watched::Exit)?;
         self.watch(&output, id, Watched::Output)?;
@@ -382,7 +469,20 @@ impl Effects {
             let _ = self.registry.deregister(&mut ping);
         }
         live.capture = Capture::default();
-        if let Some(directory) = live.directory.take() {
+        let Some(directory) = live.directory.take() else {
+            return;
+        };
+        if live.plan.internal.is_some() {
+            // Requests wait for it.
+            self.old.push(directory);
+        } else {
+            self.remove(directory);
+        }
+    }
+
+    /// Removes the work directories of internal programs that are up, for which there was something more urgent.
+    pub fn tidy(&mut self) {
+        for directory in std::mem::take(&mut self.old) {
             self.remove(directory);
         }
     }

@@ -63,7 +63,7 @@ pub(super) fn render(report: &Report, full: bool) -> String {
     let process = match (report.pid, &report.exit) {
         (None, _) => "none was made".to_owned(),
         (Some(pid), None) => pid.to_string(),
-        (Some(pid), Some(exit)) => format!("{pid}, {exit}"),
+        (Some(pid), Some(exit)) => format!("{pid}, {}", exit.describe()),
     };
     let mut sections = surroundings("process", &report.subprocess);
     if let Some(known) = &report.preloader {

@@ -1,13 +1,14 @@
 //! A document for programs, with the fields that Passenger's error page is given.
 
 use super::Report;
+use crate::spawn::error::Ended;
 use crate::spawn::handshake::response::Surroundings;
 use serde_json::{Value, json};
 
 pub(super) fn render(report: &Report, epoch_s: u64) -> Value {
     let mut subprocess = surroundings(&report.subprocess);
     subprocess["pid"] = json!(report.pid);
-    subprocess["exit"] = json!(report.exit);
+    subprocess["exit"] = json!(report.exit.map(Ended::describe));
     subprocess["stdout_and_err"] = json!(report.output);
     subprocess["processes_left"] = json!(report.left);
     json!({

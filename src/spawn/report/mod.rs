@@ -5,7 +5,7 @@ mod json;
 mod line;
 mod text;
 
-use super::error::Failure;
+use super::error::{Ended, Failure};
 use super::handshake::response::Surroundings;
 use super::journey::Journey;
 use super::plan::Plan;
@@ -41,7 +41,7 @@ pub struct Report {
     /// The process, where there was one.
     pub pid: Option<i32>,
     /// How it ended, where it ended by itself.
-    pub exit: Option<String>,
+    pub exit: Option<Ended>,
     /// What it wrote.
     pub output: String,
     /// Its surroundings.
@@ -82,7 +82,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spawn::error::{Ended, Trouble, explain};
+    use crate::spawn::error::{Trouble, explain};
     use crate::spawn::handshake::response::{Complaint, Response};
     use crate::spawn::plan::sample;
     use crate::spawn::step::Route;
@@ -103,7 +103,7 @@ mod tests {
             ended: Tick::from_nanos(1_500_000_000),
             failure,
             pid: Some(77),
-            exit: Some("exited with code 3".to_owned()),
+            exit: Some(Ended::Code(3)),
             output: "<script>alert(1)</script>\nforged line\u{1b}[2J".to_owned(),
             subprocess: Surroundings {
                 envvars: Some("SECRET=hunter2".to_owned()),

@@ -17,7 +17,7 @@ pub(super) fn render(report: &Report) -> String {
         match (report.pid, &report.exit) {
             (None, _) => "none was made".to_owned(),
             (Some(pid), None) => format!("{pid}"),
-            (Some(pid), Some(exit)) => format!("{pid}, {exit}"),
+            (Some(pid), Some(exit)) => format!("{pid}, {}", exit.describe()),
         }
     );
     section(&mut out, "", &facts);

@@ -1,8 +1,29 @@
 //! What a process is: its environment, user and limits, as text for the report.
 
+use super::notes::Notes;
+use crate::sys;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
+
+/// Writes all of it into the work directory.
+pub(super) fn all(notes: &Notes) -> sys::Result<()> {
+    notes.dump("envvars", &environment(std::env::vars_os()))?;
+    notes.dump("user_info", user().as_bytes())?;
+    notes.dump("ulimits", limits().as_bytes())
+}
+
+/// The same with numbers instead of names.
+pub(super) fn quickly(notes: &Notes) -> sys::Result<()> {
+    use nix::unistd::{Gid, Uid, getgroups};
+    let groups = getgroups().unwrap_or_default();
+    let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+    let (uid, gid) = (Uid::effective(), Gid::effective());
+    let user = format!("uid={uid} gid={gid} groups={}\n", groups.join(","));
+    notes.dump("envvars", &environment(std::env::vars_os()))?;
+    notes.dump("user_info", user.as_bytes())?;
+    notes.dump("ulimits", limits().as_bytes())
+}
 
 /// A variable a line, sorted. Line ends in values are shown as `\n`, so that no value can look like a variable.
 pub(super) fn environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<u8> {

@@ -97,7 +97,7 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
         .map_err(note)?;
     notes.step(STEP, State::InProgress).map_err(note)?;
     let arguments = arguments(notes, STEP)?;
-    dump_all(notes).map_err(note)?;
+    dump::all(notes).map_err(note)?;
     set_limits(&arguments.limits, STEP)?;
     if arguments.switch_user {
         let account = &arguments.account;
@@ -118,7 +118,7 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     if arguments.no_new_privs {
         identity::give_up_new_privileges().map_err(call("New privileges can't be given up"))?;
     }
-    dump_all(notes).map_err(note)?;
+    dump::all(notes).map_err(note)?;
     set_umask(&arguments);
     enter(&arguments, STEP)?;
     apply(environment::defaults(&arguments));
@@ -172,7 +172,7 @@ fn after(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     apply(environment::marks(work_directory));
     apply(environment::defaults(&arguments));
     apply(environment::of_operator(&arguments));
-    dump_all(notes).map_err(note)?;
+    dump::all(notes).map_err(note)?;
     let path = std::env::var("PATH").unwrap_or_default();
     let check = command::check(&arguments.start_command, &arguments.app_root, &path);
     let check = serde_json::to_vec(&check).unwrap_or_default();
@@ -243,12 +243,6 @@ fn set_umask(arguments: &Arguments) {
     if let Some(mask) = arguments.umask {
         identity::set_umask(mask);
     }
-}
-
-fn dump_all(notes: &Notes) -> sys::Result<()> {
-    notes.dump("envvars", &dump::environment(std::env::vars_os()))?;
-    notes.dump("user_info", dump::user().as_bytes())?;
-    notes.dump("ulimits", dump::limits().as_bytes())
 }
 
 fn apply(changes: Vec<Change>) {

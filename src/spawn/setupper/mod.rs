@@ -10,10 +10,11 @@
 //! What goes wrong is written into the work directory, as an application would.
 
 mod access;
-mod command;
+pub(crate) mod command;
 mod dump;
 mod effects;
 mod environment;
 mod notes;
 
 pub use effects::{Pass, run};
+pub use notes::{Complaint, Notes, forget_mark, mark};

@@ -1,15 +1,116 @@
-//! What the env setupper writes into the work directory: its steps, its error, its dumps.
+//! What is written into the work directory by the env setupper, or by a program of forkyard's own that takes its part: its
+//! steps, its error, its dumps.
 
+use super::dump;
 use crate::spawn::error::Category;
 use crate::spawn::journey::State;
+use crate::spawn::plan::WORK_DIRECTORY;
 use crate::spawn::step::Step;
-use crate::sys::{self, clock, dir};
+use crate::sys::{self, clock, dir, fd, process};
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+/// The variable by which the kit knows what a process that is being started has left behind. An internal program keeps it
+/// until it is up.
+const MARK: &str = "FORKYARD_SPAWN_WORK_DIR";
+
 /// The work directory, from inside.
-pub(super) struct Notes {
+#[derive(Debug)]
+pub struct Notes {
     top: OwnedFd,
+}
+
+/// A failure, as a program of forkyard's own tells it.
+#[derive(Debug, Clone, Default)]
+pub struct Complaint<'t> {
+    /// What went wrong, in a line.
+    pub summary: &'t str,
+    /// What happened.
+    pub problem: Option<&'t str>,
+    /// What to do about it.
+    pub solution: Option<&'t str>,
+    /// For developers: a backtrace.
+    pub details: Option<&'t str>,
+}
+
+/// For a program of forkyard's own ([`Internal`](crate::spawn::plan::Internal)). What can't be written is not: the kit also
+/// sees how the process ends, and the master hears it.
+impl Notes {
+    /// The work directory that this process was started with, and a session of its own, so that all it starts can be
+    /// ended at once. `None`: it was started by somebody else.
+    pub fn inherited() -> Option<Notes> {
+        std::env::var_os(MARK)?;
+        let notes = Notes {
+            top: fd::adopt_passed(WORK_DIRECTORY).ok()?,
+        };
+        // The program before this one may have done it.
+        let _ = nix::unistd::setsid();
+        Some(notes)
+    }
+
+    /// Leaves the descriptor to the program that this process becomes, which takes it by [`Notes::inherited`].
+    ///
+    /// # Errors
+    /// `fcntl`.
+    pub fn pass_on(&self) -> sys::Result<()> {
+        fd::set_close_on_exec(self.top.as_fd(), false)
+    }
+
+    /// The first of its steps is under way.
+    pub fn begin(&self) {
+        let _ = self.step(Step::SubprocessBeforeFirstExec, State::Performed);
+        self.enter(Step::SubprocessSetupperBeforeShell);
+    }
+
+    /// What this process is: environment, user and limits as they are now. Without names, which may have to be asked for
+    /// over a network.
+    pub fn describe(&self) {
+        let _ = dump::quickly(self);
+    }
+
+    /// A step begins.
+    pub fn enter(&self, step: Step) {
+        let _ = self.step(step, State::InProgress);
+    }
+
+    /// A step is done, and the next begins.
+    pub fn advance(&self, done: Step, next: Step) {
+        let _ = self.step(done, State::Performed);
+        self.enter(next);
+    }
+
+    /// A step failed.
+    pub fn fail(&self, step: Step, category: Category, complaint: &Complaint<'_>) {
+        let _ = self.step(step, State::Errored);
+        let texts = [
+            ("summary", Some(complaint.summary)),
+            ("problem_description.txt", complaint.problem),
+            ("solution_description.txt", complaint.solution),
+            ("advanced_problem_details", complaint.details),
+        ];
+        let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
+        let _ = self.complain(category, &texts.collect::<Vec<_>>());
+    }
+
+    /// The process is up.
+    pub fn finish(self, last: Step) {
+        let _ = self.step(last, State::Performed);
+        let _ = self.step(Step::SubprocessFinish, State::Performed);
+        let response = dir::open_in(self.top.as_fd(), "response");
+        // Nobody may be there to read it; the master is told by another way, too.
+        let _ = response.and_then(|response| dir::write_fifo(response.as_fd(), "finish", b"1"));
+    }
+}
+
+/// The variable by which the kit knows what belongs to a start, if this is one: to be kept over a change of environment.
+pub fn mark() -> Option<(OsString, OsString)> {
+    Some((MARK.into(), std::env::var_os(MARK)?))
+}
+
+/// The start is over, and the application's programs are not to see the variable.
+pub fn forget_mark() {
+    process::forget_variables(&[MARK]);
 }
 
 impl Notes {

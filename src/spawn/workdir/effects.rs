@@ -55,6 +55,11 @@ impl WorkDirectory {
         Ok(())
     }
 
+    /// The directory itself.
+    pub(in crate::spawn) fn top(&self) -> BorrowedFd<'_> {
+        self.top.as_fd()
+    }
+
     pub(in crate::spawn) fn path(&self) -> &Path {
         &self.path
     }

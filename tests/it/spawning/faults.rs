@@ -34,7 +34,10 @@ fn it_exits_at_each_step() {
         let report = kit.failure(kit.native(&script));
         assert_eq!(report.failure.category, Category::Internal);
         assert_eq!(report.failure.step, *step);
-        assert_eq!(report.exit.as_deref(), Some("exited with code 3"));
+        assert_eq!(
+            report.exit.map(|ended| ended.describe()).as_deref(),
+            Some("exited with code 3")
+        );
         assert!(report.output.contains("gone"));
     }
 }
@@ -180,7 +183,10 @@ fn it_closes_what_it_was_given() {
 fn it_removes_its_work_directory() {
     let mut kit = Kit::new();
     let report = kit.failure(kit.native("rm -rf \"$FORKYARD_SPAWN_WORK_DIR\"; exit 4"));
-    assert_eq!(report.exit.as_deref(), Some("exited with code 4"));
+    assert_eq!(
+        report.exit.map(|ended| ended.describe()).as_deref(),
+        Some("exited with code 4")
+    );
     let mut kit = Kit::new();
     let mut plan = kit.native("rm -rf \"$FORKYARD_SPAWN_WORK_DIR\"; sleep 1000");
     plan.start_timeout = SHORT;
@@ -205,12 +211,15 @@ fn it_is_killed_by_a_limit() {
         hard: Some(5),
     });
     let report = kit.failure(plan);
-    let exit = report.exit.as_deref().unwrap_or_default();
+    let exit = report.exit.map(|ended| ended.describe()).unwrap_or_default();
     assert!(exit.contains("SIGXCPU"), "{exit}");
     assert!(report.failure.problem.as_str().contains("CPU time"));
     let mut kit = Kit::new();
     let report = kit.failure(kit.native("kill -9 $$"));
-    assert_eq!(report.exit.as_deref(), Some("was killed by signal 9 (SIGKILL)"));
+    assert_eq!(
+        report.exit.map(|ended| ended.describe()).as_deref(),
+        Some("was killed by signal 9 (SIGKILL)")
+    );
 }
 
 #[test]

@@ -65,6 +65,7 @@ class Library:
         self.settle = typed(free, "forkyard_preloader_settle", c_int, c_void_p)
         self.ready = typed(free, "forkyard_preloader_ready", None, c_void_p, c_char_p, c_size_t)
         self.failed = typed(free, "forkyard_preloader_failed", None, c_void_p, c_char_p, c_size_t)
+        self.explain = typed(free, "forkyard_preloader_explain", None, c_void_p, c_int, c_char_p, c_size_t)
         self.wait = typed(free, "forkyard_preloader_wait", c_int, c_void_p)
         self.fork = typed(held, "forkyard_preloader_fork", c_int, c_void_p)
         self.forked = typed(held, "forkyard_preloader_forked", None, c_void_p, c_int)

@@ -46,7 +46,7 @@ def load(root, entry, interface):
 
 
 def report(error):
-    """Why the application can't be loaded: the traceback from its own first line on."""
+    """Why the application can't be loaded: a line, the traceback from its own first line on, and what to do."""
     told = traceback.TracebackException.from_exception(error)
     own = [
         frame
@@ -58,4 +58,25 @@ def report(error):
     text = "".join(told.format()).rstrip()
     if not own:
         text = text.replace("Traceback (most recent call last):\n", "", 1)
-    return f"can't load the application with {sys.executable or 'Python'} {sys.version.split()[0]}:\n{text}"
+    python = f"{sys.executable or 'Python'} {sys.version.split()[0]}"
+    # The last line of it that is not a note says what it was.
+    what = [line for line in told.format_exception_only() if not line.startswith(" ")][-1:]
+    what = "".join(what).strip().split("\n")[0]
+    return f"can't load the application with {python}: {what}", text, remedy(error, python)
+
+
+def remedy(error, python):
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"Install the package that has the module {error.name!r} for {python}, or name the interpreter of the virtual"
+            f" environment that has it in application.interpreter. Modules are looked for in: {', '.join(sys.path)}."
+        )
+    if isinstance(error, SyntaxError):
+        return f"Correct {error.filename or 'the file'}, line {error.lineno}; it may be written for another Python than {python}."
+    if isinstance(error, FileNotFoundError) and error.errno is None:
+        return "Check application.root, and name what is to be loaded in application.entry."
+    if isinstance(error, PermissionError):
+        return "Let the pool's user read the file, and enter every directory of its path."
+    if isinstance(error, MemoryError):
+        return "Let the application need less memory while it is loaded, or allow it more."
+    return "The traceback says where it happened: correct the application, or give it what it misses there."

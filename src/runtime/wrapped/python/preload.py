@@ -22,14 +22,27 @@ from .abi import ANSWER, Library, Requests
 EXIT_SOFTWARE = 70
 # A message to the master has an end.
 MOST_OF_A_REPORT = 16 * 1024
+PROBLEM, SOLUTION, DETAILS = 1, 2, 3
+WORK_DIRECTORY = 5
+MARK = "FORKYARD_SPAWN_WORK_DIR"
 
 
 def main(library_path):
-    library = Library(library_path)
+    try:
+        library = Library(library_path)
+    except OSError as error:
+        complain(
+            f"can't load forkyard's library with {sys.executable or 'Python'}: {error}",
+            "Install forkyard anew: its library belongs beside its programs. The interpreter has to be built for this"
+            " machine and its C library, as forkyard is.",
+        )
+        return EXIT_SOFTWARE
     preloader = library.begin()
     if not preloader:
         return 0
     os.environ.pop("FORKYARD_SETTLED", None)
+    # Programs that the application starts while it is loaded are marked; later ones are not.
+    mark = os.environ.get(MARK)
     (settings,) = json.loads(library.application(preloader).bytes()).values()
     if library.settle(preloader) != 0:
         return EXIT_SOFTWARE
@@ -40,16 +53,40 @@ def main(library_path):
     try:
         application = load.load(settings["root"], settings.get("entry"), settings["interface"])
     except BaseException as error:
-        message = load.report(error)[-MOST_OF_A_REPORT:].encode("utf-8", "backslashreplace")
-        library.failed(preloader, message, len(message))
-        flush()
+        fail(library, preloader, *load.report(error))
         return EXIT_SOFTWARE
     if settings["interface"] == "asgi":
         from .asgi import Server
     else:
         from .wsgi import Server
     server = Server(Requests(library.table), application)
+    if mark is not None and os.environ.get(MARK) == mark:
+        del os.environ[MARK]
     return attend(library, preloader, server)
+
+
+def complain(summary, solution):
+    """The same without the library, which alone can speak to the master: by the work directory of the start."""
+    sys.stderr.write(summary + "\n")
+    for name, text in [("summary", summary), ("solution_description.txt", solution)]:
+        try:
+            with open(f"/proc/self/fd/{WORK_DIRECTORY}/response/error/{name}", "x") as file:
+                file.write(text)
+        except OSError:
+            pass
+
+
+def fail(library, preloader, summary, details, solution):
+    """Says why there will be no workers."""
+
+    def text(text):
+        return text[-MOST_OF_A_REPORT:].encode("utf-8", "backslashreplace")
+
+    for what, said in [(SOLUTION, text(solution)), (DETAILS, text(details))]:
+        library.explain(preloader, what, said, len(said))
+    message = text(summary)
+    library.failed(preloader, message, len(message))
+    flush()
 
 
 def attend(library, preloader, server):

@@ -46,8 +46,8 @@ module Forkyard
     # Where the functions of struct forkyard_api are, in pointers from its start.
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8 }.freeze
 
-    attr_reader :begin_preloader, :application, :settle, :ready, :failed, :wait, :forked, :begin_worker, :next_request,
-                :end_worker, :questions, :params_packed, :read_body, :write, :write_error, :flush, :finish
+    attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :wait, :forked, :begin_worker,
+                :next_request, :end_worker, :questions, :params_packed, :read_body, :write, :write_error, :flush, :finish
 
     def initialize(path)
       @handle = Fiddle.dlopen(path)
@@ -55,6 +55,7 @@ module Forkyard
       @application = function("forkyard_preloader_application_text", [NUMBER, POINTER], VOID)
       @settle = function("forkyard_preloader_settle", [NUMBER], INT)
       @ready = function("forkyard_preloader_ready", [NUMBER, POINTER, NUMBER], VOID)
+      @explain = function("forkyard_preloader_explain", [NUMBER, INT, POINTER, NUMBER], VOID)
       @failed = function("forkyard_preloader_failed", [NUMBER, POINTER, NUMBER], VOID)
       @forked = function("forkyard_preloader_forked", [NUMBER, INT], VOID)
       @begin_worker = function("forkyard_worker_begin", [NUMBER], NUMBER)
