@@ -31,40 +31,40 @@ pub struct CPreloader {
 }
 
 /// `forkyard_answer`.
-type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
+pub(super) type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
 
 /// An application that is called through C.
 pub(super) struct Foreign {
-    answer: AnswerFn,
-    data: *mut c_void,
-    peak: Peak,
+    pub(super) answer: AnswerFn,
+    pub(super) data: *mut c_void,
+    pub(super) usage: Usage,
+}
+
+/// What the scoreboard is told of a worker's memory.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    served: u64,
+    peak_memory_bytes: u64,
 }
 
 /// The peak of memory is looked at once in so many requests: it only grows, and asking is a system call.
 const REQUESTS_A_LOOK: u64 = 16;
 
-/// The most memory that this worker has had.
-#[derive(Debug, Default)]
-pub(super) struct Peak {
-    served: u64,
-    bytes: u64,
-}
-
-impl Peak {
+impl Usage {
     /// Says it of the request that begins.
     pub(super) fn tell(&mut self, request: &mut Request<'_>) {
         if self.served % REQUESTS_A_LOOK == 0 {
-            self.bytes = peak_memory_bytes();
+            self.peak_memory_bytes = peak_memory_bytes();
         }
         self.served += 1;
-        request.set_memory(self.bytes);
+        request.set_memory(self.peak_memory_bytes);
     }
 }
 
 impl Runtime for Foreign {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
-            self.peak.tell(request);
+            self.usage.tell(request);
             // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
             // outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
@@ -73,6 +73,23 @@ impl Runtime for Foreign {
 }
 
 impl CPreloader {
+    /// Of a process that has settled.
+    pub(super) fn new(preloader: Preloader) -> CPreloader {
+        let mut application =
+            serde_json::to_vec(&preloader.kit.settings.pool.application).unwrap_or_default();
+        application.push(0);
+        CPreloader {
+            preloader,
+            application,
+            wanted: None,
+            is_settled: true,
+            notes: None,
+            problem: None,
+            solution: None,
+            details: None,
+        }
+    }
+
     /// Tells the master why there will be no workers.
     fn tell_failure(&self, step: Step, message: &str) {
         if let Some(notes) = &self.notes {
@@ -140,17 +157,10 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     };
     let pool = &begun.kit.settings.pool;
     title::set(&format!("{}: preloader {}", pool.title, pool.name));
-    let mut application = serde_json::to_vec(&pool.application).unwrap_or_default();
-    application.push(0);
     Box::into_raw(Box::new(CPreloader {
-        preloader: begun,
-        application,
-        wanted: None,
         is_settled,
         notes,
-        problem: None,
-        solution: None,
-        details: None,
+        ..CPreloader::new(begun)
     }))
 }
 
@@ -350,7 +360,7 @@ pub unsafe extern "C" fn forkyard_worker_run(
             let mut runtime = Foreign {
                 answer,
                 data,
-                peak: Peak::default(),
+                usage: Usage::default(),
             };
             worker::run(kit, seat, &mut runtime)
         }

@@ -5,8 +5,8 @@ use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
 use super::units::{
-    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload, RequestRule,
-    Routing, Size, Text, Texts, Time, Whole,
+    Core, Counts, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload,
+    RequestRule, Routing, Size, Text, Texts, Time, Whole,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -203,6 +203,7 @@ draft! {
             entry: Text = "application.entry",
             interpreter: Text = "application.interpreter",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
+            refork_after: Counts = "application.refork_after",
             start_timeout: Time = "application.start_timeout",
         }
         tables {}

@@ -28,6 +28,8 @@ mod pool;
 mod preloader;
 mod preloading;
 mod quota;
+mod refork;
+mod reforking;
 mod reload;
 mod reporters;
 mod slots;

@@ -10,6 +10,7 @@ use super::phase::{self, Phase};
 use super::policy;
 use super::pool::Pool;
 use super::preloader::{self, Preloader};
+use super::refork;
 use super::source::{self, Block};
 use super::spare;
 use super::timers::Timer;
@@ -298,6 +299,8 @@ impl Manager {
             preloader::Cause::Stop
         };
         self.preloader_changed(id, stop, None, step);
+        self.refork_changed(id, refork::Cause::End, None, step);
+        self.second_changed(id, stop, None, step);
         self.touched.insert(id);
     }
 
@@ -328,7 +331,9 @@ impl Manager {
         let Some(generation) = self.generations.get(&id) else {
             return true;
         };
-        let empty = self.crew(id).all == 0 && generation.preloader == Preloader::Absent;
+        let has_preloader =
+            generation.preloader != Preloader::Absent || generation.second != Preloader::Absent;
+        let empty = self.crew(id).all == 0 && !has_preloader;
         let is_over = matches!(generation.stage, Stage::Leaving | Stage::Superseded);
         if !is_over || !empty {
             return false;
@@ -337,6 +342,7 @@ impl Manager {
         for timer in [Timer::Expiry(id), Timer::Preloader(id), Timer::Answer(id)] {
             self.timers.clear(timer);
         }
+        self.timers.clear(Timer::Second(id));
         self.generations.remove(&id);
         self.children.forget(id);
         step.act(Action::DropGeneration(id));

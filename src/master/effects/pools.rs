@@ -355,6 +355,7 @@ impl Edge {
             slots: pool.pm.max_children(),
             descriptor_limit: self.descriptor_limit,
             log_limit,
+            refork_at: None,
         })
     }
 
@@ -529,10 +530,12 @@ pub(super) fn policy(pool: &Pool) -> Policy {
                 _ => php.start_timeout + WARM_PATIENCE + php.warm_up_time,
             },
             idle_timeout: php.preloader_idle_timeout,
+            reforks: false,
         }),
         Application::Wrapped(wrapped) => Some(PreloaderPolicy {
             start_timeout: wrapped.start_timeout,
             idle_timeout: wrapped.preloader_idle_timeout,
+            reforks: wrapped.reforks(),
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };

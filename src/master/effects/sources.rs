@@ -23,6 +23,8 @@ pub(in crate::master) enum Source {
     Preloader(i32),
     /// Its output.
     PreloaderOutput(i32),
+    /// The channel of a generation's second preloader whose process is not known yet.
+    Second(GenerationId),
     /// A worker that is somebody else's child.
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.

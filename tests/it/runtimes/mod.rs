@@ -2,6 +2,9 @@
 
 mod cgi;
 mod equal;
+mod fastcgi;
+mod fastcgi_faults;
+mod fastcgi_programs;
 mod git;
 mod http;
 mod python;
@@ -10,5 +13,6 @@ mod rack;
 mod rack_faults;
 mod rack_forks;
 mod rack_sites;
+mod refork;
 mod slow;
 mod wsgi;
