@@ -6,6 +6,7 @@ mod deaths;
 mod restarts;
 mod serving;
 mod storm;
+mod trust;
 
 use crate::support::daemon::Daemon;
 use crate::support::nginx::Nginx;

@@ -383,6 +383,7 @@ impl World {
                 start_timeout: Duration::from_secs(3),
                 idle_timeout: Duration::from_secs(2),
                 reforks: true,
+                is_needed_by_workers: generation.0 % 3 == 0,
             }),
         };
         // A router does not have more than its pool's total.
