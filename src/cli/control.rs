@@ -1,9 +1,9 @@
-//! `forkyard reload`, `forkyard upgrade` and `forkyard status`: orders for the running daemon.
+//! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: orders for the running daemon.
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config;
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, Complaint, Reloaded, Request, Status};
+use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request, Status};
 use clap::Args;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -99,6 +99,22 @@ pub(super) fn status(daemon: &Daemon, json: bool) -> ExitCode {
     })
 }
 
+/// Prints the report of a start that failed.
+pub(super) fn error(daemon: &Daemon, id: Option<String>, format: Format) -> ExitCode {
+    tell(match answer(daemon, &Request::Error { id, format }) {
+        Ok(Answer::Report { report }) => Outcome {
+            output: match report {
+                serde_json::Value::String(text) => text,
+                // Serialising plain values to memory can't fail.
+                report => serde_json::to_string_pretty(&report).unwrap_or_default() + "\n",
+            },
+            errors: String::new(),
+            code: 0,
+        },
+        other => unexpected(other),
+    })
+}
+
 fn tell(outcome: Outcome) -> ExitCode {
     print!("{}", outcome.output);
     eprint!("{}", outcome.errors);
@@ -184,6 +200,15 @@ fn table(status: &Status) -> String {
     );
     for pool in &status.pools {
         let _ = writeln!(text, "\npool {} on {}", pool.name, pool.listen);
+        if let Some(error) = &pool.last_error {
+            let refusing = if error.refusing {
+                ", requests are refused"
+            } else {
+                ""
+            };
+            let summary = printable(&error.summary);
+            let _ = writeln!(text, "  last error {}{refusing}: {summary}", error.id);
+        }
         for generation in &pool.generations {
             let preloader = generation
                 .preloader

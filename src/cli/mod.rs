@@ -8,6 +8,7 @@ mod spawn;
 mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
+use crate::control::protocol::Format;
 use crate::estate::Heritage;
 use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
@@ -107,6 +108,19 @@ enum Command {
         #[command(flatten)]
         daemon: control::Daemon,
     },
+    /// Show why an application could not be started
+    Error {
+        #[command(flatten)]
+        daemon: control::Daemon,
+        /// The error's id, from the log or from `forkyard status`; the last error if there is none
+        id: Option<String>,
+        /// As JSON
+        #[arg(long, conflicts_with = "html")]
+        json: bool,
+        /// As an HTML page
+        #[arg(long)]
+        html: bool,
+    },
     /// Show what the running daemon does
     Status {
         #[command(flatten)]
@@ -127,6 +141,19 @@ pub fn main() -> ExitCode {
         Command::Reload { daemon, all } => control::reload(&daemon, all),
         Command::Upgrade { daemon } => control::upgrade(&daemon),
         Command::Status { daemon, json } => control::status(&daemon, json),
+        Command::Error {
+            daemon,
+            id,
+            json,
+            html,
+        } => {
+            let format = match (json, html) {
+                (true, _) => Format::Json,
+                (false, true) => Format::Html,
+                (false, false) => Format::Text,
+            };
+            control::error(&daemon, id, format)
+        }
         Command::Import(arguments) => import::run(&arguments),
         Command::Settings { part, write } => settings::run(part, write.as_deref()),
         Command::Interpreter {

@@ -22,6 +22,11 @@ pub enum Action {
     StartPreloader(GenerationId),
     /// Stop it; ends in `PreloaderGone`.
     StopPreloader(GenerationId, Force),
+    /// Refuse every request to the pool at once, because the generation's preloader failed to start; the next try is in this
+    /// time. Somebody who refuses them already is told of the new failure. May end in `StandInGone`.
+    StandIn(PoolId, GenerationId, Duration),
+    /// Refuse them no more.
+    StandDown(PoolId),
     /// Make a worker in this slot; ends in `Forked` or `ForkFailed`.
     Fork(WorkerId, GenerationId, SlotIndex),
     /// Tell a worker to finish: seen between requests.

@@ -67,6 +67,8 @@ pub enum Event {
     /// A generation's preloader is gone, wanted or not; outstanding forks it was asked for are told with
     /// `ForkFailed` before this.
     PreloaderGone(GenerationId, Exit),
+    /// Who was to refuse a pool's requests could not be started, or has ended without having been told to.
+    StandInGone(PoolId),
     /// Stop now (SIGTERM, SIGINT).
     Terminate,
     /// Stop after the requests that are running (SIGQUIT).

@@ -17,6 +17,7 @@ use super::preloader::Preloader;
 use super::slots::Slots;
 use super::source::Block;
 use super::spare::Spare;
+use super::standing::Start;
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
 
@@ -46,6 +47,10 @@ pub(super) struct Generation {
     pub slots: Slots,
     pub backoff: Backoff,
     pub preloader: Preloader,
+    /// How its last start came out.
+    pub start: Start,
+    /// The preloader that is there, or was last, was ready at some time.
+    pub came_up: bool,
     pub spare: Spare,
     pub watchdog: Watchdog,
     /// What its header says.
@@ -76,6 +81,8 @@ impl Generation {
             slots: Slots::new(policy.pm.max_children()),
             backoff: Backoff::default(),
             preloader: Preloader::Absent,
+            start: Start::default(),
+            came_up: false,
             spare: Spare::Unused,
             watchdog: if overdue::Limits::of(&policy).soonest().is_some() {
                 Watchdog::Armed

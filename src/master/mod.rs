@@ -29,6 +29,7 @@ mod reporters;
 mod slots;
 mod source;
 mod spare;
+mod standing;
 mod timers;
 mod watchdog;
 

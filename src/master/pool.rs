@@ -5,6 +5,7 @@ use super::event::GenerationId;
 use super::generation::CensusNumber;
 use super::policy::Load;
 use super::source::Source;
+use super::standing::StandIn;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(super) struct Pool {
     pub said_none: bool,
     /// Its listening socket is closed; it goes when its last generation does.
     pub closed: bool,
+    /// Who answers while its application can't be started.
+    pub stand_in: StandIn,
 }
 
 /// The censuses of all generations that take work from the source, as one.
@@ -61,6 +64,7 @@ impl Pool {
             found_empty: 0,
             said_none: false,
             closed: false,
+            stand_in: StandIn::Absent,
         }
     }
 
@@ -72,6 +76,8 @@ impl Pool {
     /// How many connections are to be taken as waiting, after the source was ready; zero: look again.
     pub(super) fn waiting(&mut self) -> u32 {
         match self.inquiry.queued {
+            // Whoever stands in may have been faster; that somebody came is reason enough to try again.
+            Some(0) if self.stand_in == StandIn::Standing => 1,
             Some(0) if self.found_empty < EMPTY_AT_MOST => {
                 self.found_empty += 1;
                 0

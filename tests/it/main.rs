@@ -26,6 +26,7 @@ mod service_manager;
 mod signals;
 mod slow;
 mod spawning;
+mod starts;
 mod storm;
 mod support;
 mod syscalls;

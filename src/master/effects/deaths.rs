@@ -31,6 +31,7 @@ impl Edge {
                 Some(Who::Worker(worker)) => self.worker_gone(worker, pid, exit_of(ended)),
                 Some(Who::Rehearsal) => self.rehearsal_ended(ended),
                 Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
+                Some(Who::StandIn(pool)) => self.stand_in_gone(pool, pid),
                 Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 None if self.spawner.reaped(pid, ended) => self.drain_spawner(),

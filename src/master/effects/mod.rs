@@ -4,6 +4,7 @@ mod adoption;
 mod births;
 mod control;
 mod deaths;
+mod errors;
 mod estate;
 mod events;
 mod failure;
@@ -21,6 +22,7 @@ mod shared;
 mod slow;
 mod sources;
 mod spawner;
+mod stand_in;
 mod store;
 mod totals;
 mod upgrade;
@@ -69,6 +71,10 @@ pub(super) struct Edge {
     generations: HashMap<GenerationId, Generation>,
     workers: HashMap<WorkerId, WorkerEdge>,
     reporters: HashMap<PoolId, reporter::ReporterEdge>,
+    /// Who refuses requests.
+    stand_ins: HashMap<PoolId, stand_in::StandInEdge>,
+    /// Why starts failed.
+    errors: errors::Errors,
     /// Preloaders by pid.
     preloaders: HashMap<i32, preloader::Preloader>,
     /// What is being started by the spawning kit.
@@ -137,6 +143,8 @@ enum Who {
     /// The new program, trying.
     Rehearsal,
     Reporter(PoolId),
+    /// It refuses the pool's requests.
+    StandIn(PoolId),
     /// A process that writes down what the worker with this pid is busy with.
     Tracer(i32),
 }
@@ -168,6 +176,8 @@ impl Edge {
             generations: HashMap::new(),
             workers: HashMap::new(),
             reporters: HashMap::new(),
+            stand_ins: HashMap::new(),
+            errors: errors::Errors::default(),
             preloaders: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
@@ -204,6 +214,8 @@ impl Edge {
             Action::TakeCensus(generation) => self.take_census(generation),
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
+            Action::StandIn(pool, generation, wait) => self.stand_in(pool, generation, wait),
+            Action::StandDown(pool) => self.stand_down(pool),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
             Action::Nudge(pool) => self.nudge(pool),

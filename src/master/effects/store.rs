@@ -139,6 +139,8 @@ impl Edge {
             | Action::TakeCensus(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
+            | Action::StandIn(..)
+            | Action::StandDown(_)
             | Action::Nudge(_)
             | Action::Publish(..)
             | Action::Trace(_)
