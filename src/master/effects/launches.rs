@@ -119,9 +119,8 @@ impl Edge {
         self.spawner.next_deadline()
     }
 
-    /// Time has passed for what is being started. After all else of a turn of the loop.
+    /// Time has passed for what is being started.
     pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
-        self.spawner.tidy();
         self.spawner.pass(now);
         self.drain_spawner();
     }

@@ -52,7 +52,7 @@ fn a_developer_sees_the_report() {
 
 #[test]
 fn status_and_ping_are_answered_meanwhile() {
-    let settings = "status_path = \"/status\"\nping_path = \"/ping\"\n";
+    let settings = "status_path = \"/status\"\nping.path = \"/ping\"\n";
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", settings, "");
     broken.refused();
     let ask = |path: &str| {

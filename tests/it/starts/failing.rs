@@ -121,26 +121,30 @@ impl Case {
 
 #[test]
 fn an_interpreter_that_is_missing() {
-    Case {
-        application: "interpreter = \"ROOT/python3\"\n",
-        step: "SUBPROCESS_EXEC_WRAPPER",
-        ..Case::new(WELL_WSGI, "No such file or directory", "")
+    // It is there when the configuration is read, as one that an upgrade of the system removes.
+    let broken = Broken::start("wsgi", "python", "", "", "interpreter = \"ROOT/python\"\n");
+    let place = broken.root.path().join("python");
+    fs::remove_file(&place).expect("remove");
+    let id = broken.refused();
+    let line = broken.daemon.wait_for("the preloader can't start");
+    for part in [
+        "SUBPROCESS_EXEC_WRAPPER",
+        "No such file or directory",
+        "application.interpreter",
+        &id,
+    ] {
+        assert!(line.contains(part), "{part} is not in {line}");
     }
-    .run_with_interpreter();
-}
-
-impl Case {
-    fn run_with_interpreter(&self) {
-        let broken = Broken::start("wsgi", "wsgi.py", self.source, "", self.application);
-        let id = broken.refused();
-        let line = broken.daemon.wait_for("the preloader can't start");
-        for part in [self.step, self.summary, "application.interpreter", &id] {
-            assert!(line.contains(part), "{part} is not in {line}");
-        }
-        let place = broken.root.path().join("python3");
-        std::os::unix::fs::symlink("/usr/bin/python3", place).expect("symlink");
-        broken.heals("wsgi.py", WELL_WSGI);
-    }
+    let report = broken.report(&id);
+    assert_eq!(report["error"]["category"], "FILE_SYSTEM_ERROR", "{report:#}");
+    assert!(
+        report["diagnostics"]["subprocess"]["ulimits"]
+            .to_string()
+            .contains("Max open files")
+    );
+    fs::write(broken.root.path().join("app.py"), WELL_WSGI).expect("write");
+    std::os::unix::fs::symlink("/usr/bin/python3", &place).expect("symlink");
+    broken.heals("app.py", WELL_WSGI);
 }
 
 #[test]

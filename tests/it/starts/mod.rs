@@ -76,8 +76,8 @@ impl Broken {
     /// The operator's view of an error.
     fn report(&self, id: &str) -> serde_json::Value {
         let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-            .args(["error", id, "--json", "-c"])
-            .arg(self.daemon.dir.join("forkyard.toml"))
+            .args(["error", id, "--json", "--socket"])
+            .arg(self.daemon.dir.join("control.sock"))
             .output()
             .expect("forkyard");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
