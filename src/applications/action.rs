@@ -119,6 +119,24 @@ pub enum Reason {
     Work,
 }
 
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Reason::Idle => "it was not used for max_idle_time",
+            Reason::Evicted => "its place is needed",
+            Reason::MaxRequests => "it has served max_requests",
+            Reason::Memory => "it uses more than memory_limit",
+            Reason::RequestTime => "a request ran for max_request_time",
+            Reason::Failed => "it does not take requests",
+            Reason::Restart => "its application restarts",
+            Reason::Detached => "it was detached",
+            Reason::Removed => "its application is removed",
+            Reason::StartTimeout => "it was not up within start_timeout",
+            Reason::Work => "its out-of-band work did not end",
+        })
+    }
+}
+
 /// A line for the log, as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {

@@ -139,6 +139,7 @@ impl Book {
             Event::Disable(id) => self.disable(id, step),
             Event::Enable(id) => self.enable(id, step),
             Event::Detach(id) => self.retire(id, Reason::Detached, step),
+            Event::Adopt(instances, next) => self.adopt(instances, next, step),
             Event::Shutdown(removal) => self.shutdown(removal, step),
             Event::Deadline => self.deadline(step),
         }

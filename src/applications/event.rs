@@ -71,10 +71,26 @@ pub enum Event {
     Enable(InstanceId),
     /// Take an instance out of service; it is stopped after its sessions.
     Detach(InstanceId),
+    /// Instances of an earlier book that still run, and the first number that no instance has had. Before anything is asked for.
+    Adopt(Vec<Adopted>, InstanceId),
     /// Stop everything; ends in [`super::action::Action::Finished`].
     Shutdown(Removal),
     /// The deadline that `next_deadline` named has come.
     Deadline,
+}
+
+/// An instance that another book began.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Adopted {
+    /// Its number.
+    pub id: InstanceId,
+    /// Its application, added if it is unknown.
+    pub application: Arc<str>,
+    /// The application's settings from now on.
+    pub options: Options,
+    /// A session that it has from the beginning, for whatever it may still be busy with: to be closed when that is over. A
+    /// ticket as for [`Get`].
+    pub session: Ticket,
 }
 
 /// A request for an instance.

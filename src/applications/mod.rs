@@ -6,6 +6,7 @@
 //! are in `docs/application-pool.md`.
 
 pub mod action;
+mod adoption;
 mod application;
 mod book;
 mod capacity;

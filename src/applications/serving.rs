@@ -75,7 +75,7 @@ impl Book {
     }
 
     /// The application of this name, begun if it is not there; with these settings from now on.
-    fn merge(&mut self, name: Arc<str>, options: Options) -> AppId {
+    pub(super) fn merge(&mut self, name: Arc<str>, options: Options) -> AppId {
         if let Some(id) = self.names.get(&name).copied() {
             if let Some(app) = self.apps.get_mut(&id).filter(|app| app.options != options) {
                 app.options = options;
@@ -129,7 +129,7 @@ impl Book {
         }
     }
 
-    fn hold(&mut self, ticket: Ticket, app: AppId, consumer: Option<super::event::Consumer>) {
+    pub(super) fn hold(&mut self, ticket: Ticket, app: AppId, consumer: Option<super::event::Consumer>) {
         let held = Held {
             app,
             instance: None,

@@ -1,5 +1,6 @@
 //! The rules one by one: the cases of Passenger's pool and of pooler, and those that neither has.
 
+mod adoption;
 mod lending;
 mod more;
 mod places;

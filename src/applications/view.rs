@@ -1,8 +1,10 @@
 //! The book as others may see it: for a status page, and for tests.
 
+use super::action::Trouble;
 use super::book::Book;
 use super::event::InstanceId;
 use super::life::Life;
+use crate::tick::Tick;
 use std::sync::Arc;
 
 /// Everything.
@@ -35,6 +37,8 @@ pub struct ApplicationView {
     pub resisting: bool,
     /// It was removed and waits for its last sessions.
     pub removed: bool,
+    /// Why an instance could last not be started, if that is not long past.
+    pub trouble: Option<Trouble>,
     /// Its instances: those without sessions first.
     pub instances: Vec<InstanceView>,
 }
@@ -52,6 +56,8 @@ pub struct InstanceView {
     pub processed: u32,
     /// How often its application had been restarted when it was begun.
     pub generation: u32,
+    /// When it was last given a session or had one end.
+    pub used_at: Tick,
 }
 
 impl Book {
@@ -69,6 +75,7 @@ impl Book {
                 rolling: app.rolling.is_some(),
                 resisting: app.resisting,
                 removed: app.removed,
+                trouble: app.trouble,
                 instances,
             }
         });
@@ -80,6 +87,21 @@ impl Book {
         }
     }
 
+    /// An application's settings. `None`: it is unknown.
+    pub fn options(&self, name: &str) -> Option<&super::Options> {
+        let app = self.names.get(name).and_then(|app| self.apps.get(app))?;
+        Some(&app.options)
+    }
+
+    /// The applications that have an instance, or somebody who waits for one.
+    pub fn names_with_instances(&self) -> impl Iterator<Item = Arc<str>> {
+        let live = self
+            .apps
+            .values()
+            .filter(|app| !app.instances.is_empty() || !app.waiters.is_empty());
+        live.map(|app| Arc::clone(&app.name))
+    }
+
     fn instance(&self, id: InstanceId) -> InstanceView {
         let one = &self.instances[&id];
         InstanceView {
@@ -88,6 +110,7 @@ impl Book {
             sessions: one.busyness(),
             processed: one.processed,
             generation: one.generation,
+            used_at: one.used_at,
         }
     }
 }

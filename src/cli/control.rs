@@ -1,9 +1,10 @@
 //! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: orders for the running daemon.
 
+use super::status::{Use, table};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config;
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request, Status};
+use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request};
 use clap::Args;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -34,10 +35,10 @@ pub(super) struct Daemon {
 }
 
 /// What came of an order: what to print, and how to exit.
-struct Outcome {
-    output: String,
-    errors: String,
-    code: u8,
+pub(super) struct Outcome {
+    pub(super) output: String,
+    pub(super) errors: String,
+    pub(super) code: u8,
 }
 
 /// Reloads and says what was done.
@@ -83,14 +84,14 @@ fn new_daemon(daemon: &Daemon) -> Outcome {
 }
 
 /// Says what there is.
-pub(super) fn status(daemon: &Daemon, json: bool) -> ExitCode {
+pub(super) fn status(daemon: &Daemon, json: bool, metrics: bool) -> ExitCode {
     tell(match answer(daemon, &Request::Status {}) {
         Ok(Answer::Status(status)) => Outcome {
-            output: if json {
+            output: match (json, metrics) {
                 // Serialising plain values to memory can't fail.
-                serde_json::to_string_pretty(&status).unwrap_or_default() + "\n"
-            } else {
-                table(&status)
+                (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
+                (false, true) => super::status::metrics(&status),
+                (false, false) => table(&status, &uses),
             },
             errors: String::new(),
             code: 0,
@@ -115,25 +116,34 @@ pub(super) fn error(daemon: &Daemon, id: Option<String>, format: Format) -> Exit
     })
 }
 
-fn tell(outcome: Outcome) -> ExitCode {
+pub(super) fn tell(outcome: Outcome) -> ExitCode {
     print!("{}", outcome.output);
     eprint!("{}", outcome.errors);
     ExitCode::from(outcome.code)
 }
 
-fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, Outcome> {
-    let path = match &daemon.socket {
-        Some(path) => path.clone(),
-        None => named_in(daemon)?,
-    };
-    ask(&path, request).map_err(|error| Outcome {
+pub(super) fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, Outcome> {
+    ask(&socket(daemon)?, request).map_err(|error| lost(&error))
+}
+
+/// The daemon's control socket.
+pub(super) fn socket(daemon: &Daemon) -> Result<PathBuf, Outcome> {
+    match &daemon.socket {
+        Some(path) => Ok(path.clone()),
+        None => named_in(daemon),
+    }
+}
+
+/// What is said of a daemon that can't be asked.
+pub(super) fn lost(error: &AskError) -> Outcome {
+    Outcome {
         output: String::new(),
         code: match error {
             AskError::Connect(..) => EXIT_UNAVAILABLE,
             AskError::Lost(..) | AskError::Nonsense(..) => EXIT_SOFTWARE,
         },
         errors: format!("forkyard: {error}\n"),
-    })
+    }
 }
 
 /// The control socket that a configuration names.
@@ -153,7 +163,7 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, Outcome> {
     })
 }
 
-fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {
+pub(super) fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {
     let (message, errors) = match answer {
         Err(outcome) => return outcome,
         Ok(Answer::Error { message, errors }) => (message, errors),
@@ -168,7 +178,7 @@ fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {
     }
 }
 
-fn done(report: &Reloaded) -> String {
+pub(super) fn done(report: &Reloaded) -> String {
     let mut text = String::new();
     for cause in &report.replaced {
         let _ = writeln!(text, "replaced {}: {}", cause.pool, cause.reason);
@@ -185,7 +195,7 @@ fn done(report: &Reloaded) -> String {
     text
 }
 
-fn failures(report: &Reloaded) -> String {
+pub(super) fn failures(report: &Reloaded) -> String {
     let lines = report
         .failed
         .iter()
@@ -193,52 +203,25 @@ fn failures(report: &Reloaded) -> String {
     lines.collect()
 }
 
-fn table(status: &Status) -> String {
-    let mut text = format!(
-        "forkyard {}, pid {}, {}\n",
-        status.version, status.pid, status.config
-    );
-    for pool in &status.pools {
-        let _ = writeln!(text, "\npool {} on {}", pool.name, pool.listen);
-        if let Some(error) = &pool.last_error {
-            let refusing = if error.refusing {
-                ", requests are refused"
-            } else {
-                ""
-            };
-            let summary = printable(&error.summary);
-            let _ = writeln!(text, "  last error {}{refusing}: {summary}", error.id);
-        }
-        for generation in &pool.generations {
-            let preloader = generation
-                .preloader
-                .map_or_else(String::new, |pid| format!(", preloader {pid}"));
-            let _ = writeln!(
-                text,
-                "  generation {}, {}, {}, {} workers{preloader}",
-                generation.id,
-                generation.state,
-                generation.pm,
-                generation.workers.len()
-            );
-            for worker in &generation.workers {
-                let pid = worker.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-                let _ = writeln!(
-                    text,
-                    "    {pid:>8}  {:<28} {:>10.1} s  {:>10} requests  {}",
-                    worker.stage,
-                    worker.for_ms as f64 / 1000.0,
-                    worker.requests,
-                    printable(&worker.script)
-                );
-            }
-        }
-    }
-    text
+/// What the system says of a process, as far as whoever asks may know.
+fn uses(pid: i32) -> Use {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+    let memory = read("smaps_rollup").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+        Some(kib << 10)
+    });
+    // proc(5): fields 14 and 15, in hundredths of a second; the part after the command begins with field 3.
+    let cpu = read("stat").and_then(|text| {
+        let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        Some((ticks(11)? + ticks(12)?) as f64 / 100.0)
+    });
+    Use { memory, cpu }
 }
 
 /// A worker's own words, without what a terminal would obey.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })
         .collect()

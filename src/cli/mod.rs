@@ -1,10 +1,12 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
+mod applications;
 mod control;
 pub mod fpm;
 mod import;
 mod settings;
 mod spawn;
+mod status;
 mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
@@ -121,6 +123,23 @@ enum Command {
         #[arg(long)]
         html: bool,
     },
+    /// Give an application of an application pool new instances with new code
+    Restart(applications::Restart),
+    /// Take an instance out of service; it ends after its request
+    Detach(applications::Instance),
+    /// Give an instance no more requests, and let it live
+    Disable(applications::Instance),
+    /// Give a disabled instance requests again
+    Enable(applications::Instance),
+    /// Change the most instances of an application pool
+    Resize(applications::Resize),
+    /// Have an instance for oneself until standard input ends
+    Take(applications::Take),
+    /// Give a taken instance back
+    Return(applications::Return),
+    /// Begin or close pools of the running daemon
+    #[command(subcommand)]
+    Pool(applications::Pool),
     /// Show what the running daemon does
     Status {
         #[command(flatten)]
@@ -128,6 +147,9 @@ enum Command {
         /// As JSON
         #[arg(long)]
         json: bool,
+        /// Applications' numbers for a monitoring system (OpenMetrics)
+        #[arg(long, conflicts_with = "json")]
+        metrics: bool,
     },
 }
 
@@ -140,7 +162,6 @@ pub fn main() -> ExitCode {
     match arguments.command {
         Command::Reload { daemon, all } => control::reload(&daemon, all),
         Command::Upgrade { daemon } => control::upgrade(&daemon),
-        Command::Status { daemon, json } => control::status(&daemon, json),
         Command::Error {
             daemon,
             id,
@@ -154,6 +175,19 @@ pub fn main() -> ExitCode {
             };
             control::error(&daemon, id, format)
         }
+        Command::Status {
+            daemon,
+            json,
+            metrics,
+        } => control::status(&daemon, json, metrics),
+        Command::Restart(arguments) => applications::restart(&arguments),
+        Command::Detach(arguments) => applications::detach(&arguments),
+        Command::Disable(arguments) => applications::disable(&arguments),
+        Command::Enable(arguments) => applications::enable(&arguments),
+        Command::Resize(arguments) => applications::resize(&arguments),
+        Command::Take(arguments) => applications::take(&arguments),
+        Command::Return(arguments) => applications::give_back(&arguments),
+        Command::Pool(command) => applications::pool(&command),
         Command::Import(arguments) => import::run(&arguments),
         Command::Settings { part, write } => settings::run(part, write.as_deref()),
         Command::Interpreter {

@@ -14,7 +14,9 @@ pub(super) enum Shown {
     Pool,
     Php,
     Cgi,
+    Fastcgi,
     Wrapped,
+    Applications,
     /// What php-fpm has and forkyard has not.
     Absent,
     /// php-fpm's directives in docs/forkyard-fpm.md.
@@ -59,6 +61,8 @@ fn text(shown: Shown) -> String {
         Shown::Pool => settings::render(Section::Pool),
         Shown::Php => settings::render(Section::Php),
         Shown::Cgi => settings::render_runtime(Section::Cgi),
+        Shown::Fastcgi => settings::render_runtime(Section::FastCgi),
+        Shown::Applications => settings::render_runtime(Section::Applications),
         Shown::Wrapped => settings::render_runtime(Section::Wrapped),
         Shown::Absent => settings::render_absent(),
         Shown::Fpm => settings::render_fpm(),

@@ -5,8 +5,8 @@ use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
 use super::units::{
-    Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload, RequestRule, Size,
-    Text, Texts, Time, Whole,
+    Core, Counts, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload,
+    RequestRule, Routing, Size, Text, Texts, Time, Whole,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -127,6 +127,7 @@ draft! {
             access_format: Text = "access.format",
             access_suppress_path: Texts = "access.suppress_path",
             runtime: Text = "application.runtime",
+            routing: Routing = "routing",
         }
         tables {
             env: Text = "env",
@@ -181,6 +182,21 @@ draft! {
 }
 
 draft! {
+    /// `[pool.NAME.application]` with `runtime = "fastcgi"`.
+    FastCgiDraft {
+        keys {
+            start_command: Text = "application.start_command",
+            program: Text = "application.program",
+            arguments: Texts = "application.arguments",
+            root: Text = "application.root",
+            start_timeout: Time = "application.start_timeout",
+            abort_timeout: Time = "application.abort_timeout",
+        }
+        tables {}
+    }
+}
+
+draft! {
     /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`.
     WrappedDraft {
         keys {
@@ -188,7 +204,40 @@ draft! {
             entry: Text = "application.entry",
             interpreter: Text = "application.interpreter",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
+            refork_after: Counts = "application.refork_after",
             start_timeout: Time = "application.start_timeout",
+        }
+        tables {}
+    }
+}
+
+draft! {
+    /// `[pool.NAME.applications]`.
+    ApplicationsDraft {
+        keys {
+            directories: Texts = "applications.directories",
+            root_parameter: Text = "applications.root_parameter",
+            max: Whole = "applications.max",
+            max_per_app: Whole = "applications.max_per_app",
+            min_instances: Whole = "applications.min_instances",
+            max_requests: Whole = "applications.max_requests",
+            max_idle_time: Time = "applications.max_idle_time",
+            max_spawning: Whole = "applications.max_spawning",
+            use_global_queue: Flag = "applications.use_global_queue",
+            max_request_queue_size: Whole = "applications.max_request_queue_size",
+            max_request_queue_time: Time = "applications.max_request_queue_time",
+            max_request_time: Time = "applications.max_request_time",
+            memory_limit: Size = "applications.memory_limit",
+            start_timeout: Time = "applications.start_timeout",
+            stop_timeout: Time = "applications.stop_timeout",
+            drain_timeout: Time = "applications.drain_timeout",
+            rolling_restarts: Flag = "applications.rolling_restarts",
+            restart_dir: Text = "applications.restart_dir",
+            stat_throttle_rate: Time = "applications.stat_throttle_rate",
+            forget_after: Time = "applications.forget_after",
+            min_uid: Whole = "applications.min_uid",
+            default_user: Text = "applications.default_user",
+            router_user: Text = "applications.router_user",
         }
         tables {}
     }
@@ -207,6 +256,8 @@ pub(super) enum ApplicationDraft {
     Cgi(Box<CgiDraft>),
     /// An HTTP program.
     Http(Box<HttpDraft>),
+    /// A FastCGI program.
+    FastCgi(Box<FastCgiDraft>),
     /// An application that a wrapper loads.
     Wrapped(Interface, Box<WrappedDraft>),
     /// A handler of the embedding program; has no keys.
@@ -220,4 +271,17 @@ pub(super) struct PoolText {
     pub(super) place: Place,
     pub(super) draft: PoolDraft,
     pub(super) application: ApplicationDraft,
+    pub(super) applications: Box<ApplicationsDraft>,
+    /// The first key of the pool's `applications`, if there is one.
+    pub(super) applications_place: Option<Place>,
+}
+
+impl PoolText {
+    /// Whether its socket is that of many applications.
+    pub(super) fn is_routed(&self) -> bool {
+        self.draft
+            .routing
+            .written()
+            .is_some_and(|written| written.value == Routing::Application)
+    }
 }

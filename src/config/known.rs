@@ -13,6 +13,8 @@ pub(super) enum Section {
     Top,
     Global,
     Pool,
+    /// An application's own file.
+    Site,
 }
 
 /// Names that are neither php-fpm's nor ours and yet plain to understand.
@@ -25,6 +27,9 @@ const ALIASES: &[(&str, &str)] = &[
 /// What to do about an unknown key. `keys` are those that are valid in its place.
 pub(super) fn advice(section: Section, path: &str, keys: &[&str]) -> Option<String> {
     let plain = path.replace('"', "");
+    if section == Section::Site {
+        return nearest(&plain, keys);
+    }
     if plain != path && keys.contains(&plain.as_str()) {
         return Some(format!("write {plain} without quotes"));
     }

@@ -4,7 +4,8 @@
 //! A [`Config`] that exists has passed every rule. All findings are collected, so that one run names all mistakes.
 //! [`settings`] is the table of all keys and of php-fpm's directives; [`fpm`] reads php-fpm's own files, and [`import`] makes TOML of them.
 //! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
-//! no other part but the plain options of [`crate::applications`].
+//! no other part but the plain options of [`crate::applications`], and the words of [`crate::scout::look`] for what an
+//! application says of itself ([`site`]).
 
 pub mod access;
 mod applications;
@@ -22,6 +23,7 @@ mod report;
 mod resolve;
 pub mod settings;
 pub mod sharing;
+pub mod site;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,7 @@ pub use effects::{Host, load};
 pub use error::{Errors, Finding, Kind, Place, Severity};
 pub use model::*;
 pub use resolve::parse;
+pub use units::duration;
 pub use world::{UserIds, World};
 
 /// A valid configuration and what was noticed on the way.

@@ -154,6 +154,10 @@ pub struct Pool {
     pub clear_env: bool,
     /// The workers' environment, in the order written; a value `$NAME` is already replaced.
     pub env: Vec<(String, String)>,
+    /// What an application of an application pool adds to that in its own file. It is set only in a process that has become
+    /// the application's user: before, a variable such as `LD_PRELOAD` would be followed with the master's rights.
+    #[serde(default)]
+    pub own_env: Vec<(String, String)>,
     /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the workers.
@@ -311,6 +315,11 @@ pub enum ProcessManager {
         /// A worker is retired after it has been idle this long.
         process_idle_timeout: Duration,
     },
+    /// Those that were ordered, until they are dismissed: of an application pool.
+    Ordered {
+        /// Most workers, at least 1.
+        max_children: u32,
+    },
 }
 
 impl ProcessManager {
@@ -319,16 +328,18 @@ impl ProcessManager {
         match *self {
             ProcessManager::Static { max_children }
             | ProcessManager::Dynamic { max_children, .. }
-            | ProcessManager::Ondemand { max_children, .. } => max_children,
+            | ProcessManager::Ondemand { max_children, .. }
+            | ProcessManager::Ordered { max_children } => max_children,
         }
     }
 
-    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`.
+    /// The name php-fpm gives it: `static`, `dynamic` or `ondemand`; or `ordered`.
     pub fn name(&self) -> &'static str {
         match self {
             ProcessManager::Static { .. } => "static",
             ProcessManager::Dynamic { .. } => "dynamic",
             ProcessManager::Ondemand { .. } => "ondemand",
+            ProcessManager::Ordered { .. } => "ordered",
         }
     }
 }
@@ -352,6 +363,8 @@ pub enum Application {
     Cgi(Cgi),
     /// A program that speaks HTTP and is there already.
     Http(Http),
+    /// A program that speaks FastCGI, one for each worker.
+    FastCgi(FastCgi),
     /// An application in another language, loaded by a wrapper that forks workers from itself.
     Wrapped(Wrapped),
     /// A Rust handler that the embedding program registered under the pool's name.
@@ -374,6 +387,33 @@ pub struct Cgi {
 pub struct Http {
     /// Where the program listens.
     pub address: Address,
+}
+
+/// Settings of a FastCGI program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastCgi {
+    /// What is executed.
+    pub command: StartCommand,
+    /// Where it works; `None`: where the worker does.
+    pub root: Option<PathBuf>,
+    /// How long it may take until it reads what it is sent.
+    pub start_timeout: Duration,
+    /// How long it may go on with a request whose client has left.
+    pub abort_timeout: Duration,
+}
+
+/// How a program is executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartCommand {
+    /// By `/bin/sh -c "exec ..."`.
+    Shell(String),
+    /// By itself.
+    Program {
+        /// Absolute path of the executable.
+        path: PathBuf,
+        /// Its arguments, without its name.
+        arguments: Vec<String>,
+    },
 }
 
 /// What a wrapper loads.
@@ -403,6 +443,29 @@ pub struct Wrapped {
     pub start_timeout: Duration,
     /// A preloader whose pool has had no worker for this long is stopped.
     pub preloader_idle_timeout: Duration,
+    /// After so many requests of one worker the next preloader is made from it: each number for the next one, the last
+    /// for all that follow. Zero, or none: not at all.
+    #[serde(default)]
+    pub refork_after: Vec<u64>,
+}
+
+impl Wrapped {
+    /// Whether preloaders are made from workers at all.
+    pub fn reforks(&self) -> bool {
+        self.refork_after.first().is_some_and(|requests| *requests > 0)
+    }
+
+    /// After how many requests of a worker the next preloader is made, where the present one is the last of so many that
+    /// were made so. `None`: there is to be no further one.
+    pub fn refork_at(&self, promotions: usize) -> Option<u64> {
+        let until = self.refork_after.iter().position(|requests| *requests == 0);
+        let wanted = &self.refork_after[..until.unwrap_or(self.refork_after.len())];
+        match wanted.get(promotions) {
+            Some(requests) => Some(*requests),
+            None if until.is_some() => None,
+            None => wanted.last().copied(),
+        }
+    }
 }
 
 /// Settings of a PHP application.

@@ -36,12 +36,27 @@ impl Findings {
 pub(super) struct Report<'f> {
     findings: &'f mut Findings,
     pool: Option<String>,
+    /// What comes before a key.
+    prefix: &'static str,
 }
 
 impl<'f> Report<'f> {
     /// About `[global]`.
     pub(super) fn global(findings: &'f mut Findings) -> Report<'f> {
-        Report { findings, pool: None }
+        Report {
+            findings,
+            pool: None,
+            prefix: "global.",
+        }
+    }
+
+    /// About a file without sections.
+    pub(super) fn plain(findings: &'f mut Findings) -> Report<'f> {
+        Report {
+            findings,
+            pool: None,
+            prefix: "",
+        }
     }
 
     /// About a pool.
@@ -49,6 +64,7 @@ impl<'f> Report<'f> {
         Report {
             findings,
             pool: Some(name.to_owned()),
+            prefix: "",
         }
     }
 
@@ -65,11 +81,7 @@ impl<'f> Report<'f> {
     }
 
     pub(super) fn find(&mut self, severity: Severity, place: &Place, key: &str, kind: Kind) {
-        let key = if self.pool.is_some() {
-            key.to_owned()
-        } else {
-            format!("global.{key}")
-        };
+        let key = format!("{}{key}", self.prefix);
         let finding = Finding {
             severity,
             place: place.clone(),

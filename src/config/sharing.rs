@@ -101,6 +101,7 @@ pub fn common(pool: &Pool) -> Pool {
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), variable(pool, name)?.to_owned())))
             .collect(),
+        own_env: Vec::new(),
         rlimit_files,
         rlimit_core,
         process_priority,

@@ -42,6 +42,10 @@ pub(super) struct Text(pub(super) String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Texts(pub(super) Vec<String>);
 
+/// A whole number that is not negative, or an array of some.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Counts(pub(super) Vec<u64>);
+
 /// `"harmless"`, `"all"`, `"none"`, or an array of names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestRule(pub(super) RequestSettings);
@@ -70,6 +74,15 @@ pub(super) enum Manager {
     Ondemand,
 }
 
+/// To what a pool's connections go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Routing {
+    /// To the workers of one application.
+    Pool,
+    /// To the application that each request names.
+    Application,
+}
+
 /// Which reloads replace a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reload(pub(super) ReloadWhen);
@@ -79,7 +92,7 @@ pub(super) struct Reload(pub(super) ReloadWhen);
 pub(super) struct PreloaderChoice(pub(super) Preloading);
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = number_and_unit(text)?;
     let milliseconds: u64 = match unit {
         "ms" => 1,
@@ -295,6 +308,16 @@ form!(
     str manager
 );
 form!(
+    Routing,
+    "a kind of routing; write \"pool\" or \"application\"",
+    str | text
+        | match text {
+            "pool" => Some(Routing::Pool),
+            "application" => Some(Routing::Application),
+            _ => None,
+        }
+);
+form!(
     Reload,
     "a kind of reload; write \"changed\" or \"always\"",
     str reload
@@ -321,6 +344,36 @@ impl<'de> Deserialize<'de> for Texts {
                     texts.push(text);
                 }
                 Ok(Texts(texts))
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl<'de> Deserialize<'de> for Counts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = Counts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of requests, or an array of numbers; write 1000, or [50, 100, 1000]")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Counts, E> {
+                let count = u64::try_from(number);
+                let count = count.map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))?;
+                Ok(Counts(vec![count]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Counts, A::Error> {
+                let mut counts = Vec::new();
+                while let Some(Whole(number)) = items.next_element()? {
+                    let count = u64::try_from(number);
+                    counts
+                        .push(count.map_err(|_| A::Error::invalid_value(Unexpected::Signed(number), &self))?);
+                }
+                Ok(Counts(counts))
             }
         }
         deserializer.deserialize_any(Form)

@@ -84,6 +84,21 @@ pub(super) fn restrict(paths: &Paths, application: &Application) -> Result<(), C
     Ok(())
 }
 
+/// Closes writing, making and removing everywhere, as far as the kernel can.
+pub(super) fn close_writing() -> Result<(), ConfineError> {
+    let failed = |error: RulesetError| ConfineError::new(KEY, error.to_string());
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_write(KNOWN))
+        .and_then(Ruleset::create)
+        .and_then(RulesetCreated::restrict_self)
+        .map_err(failed)?;
+    if status.ruleset == RulesetStatus::NotEnforced {
+        return Err(ConfineError::new(KEY, "this kernel enforces no such rules"));
+    }
+    Ok(())
+}
+
 fn ruleset(level: CompatLevel, abi: ABI) -> Result<RulesetCreated, RulesetError> {
     let all: BitFlags<AccessFs> = AccessFs::from_all(abi);
     Ruleset::default()

@@ -48,23 +48,52 @@ impl std::error::Error for AskError {
     }
 }
 
+/// A conversation with a daemon.
+#[derive(Debug)]
+pub struct Conversation {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl Conversation {
+    /// Begins one with the daemon behind a socket.
+    ///
+    /// # Errors
+    /// The socket can't be reached.
+    pub fn begin(path: &Path) -> Result<Conversation, AskError> {
+        let stream = UnixStream::connect(path).map_err(|error| AskError::Connect(path.to_owned(), error))?;
+        Ok(Conversation {
+            path: path.to_owned(),
+            stream: BufReader::new(stream),
+        })
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// As [`AskError`] says. A request that the daemon does not carry out is an [`Answer::Error`].
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, AskError> {
+        let lost = |error| AskError::Lost(self.path.clone(), error);
+        let mut line = serde_json::to_vec(request).unwrap_or_default();
+        line.push(b'\n');
+        // A daemon that refuses does not read it; what it says instead is read below.
+        let _ = self.stream.get_mut().write_all(&line);
+        let mut answer = Vec::new();
+        (&mut self.stream)
+            .take(LONGEST_ANSWER)
+            .read_until(b'\n', &mut answer)
+            .map_err(lost)?;
+        if answer.last() != Some(&b'\n') {
+            return Err(lost(io::ErrorKind::UnexpectedEof.into()));
+        }
+        serde_json::from_slice(&answer).map_err(|error| AskError::Nonsense(self.path.clone(), error))
+    }
+}
+
 /// Asks the daemon behind a socket and waits for the answer.
 ///
 /// # Errors
 /// As [`AskError`] says. A request that the daemon does not carry out is an [`Answer::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Answer, AskError> {
-    let lost = |error| AskError::Lost(path.to_owned(), error);
-    let mut stream = UnixStream::connect(path).map_err(|error| AskError::Connect(path.to_owned(), error))?;
-    let mut line = serde_json::to_vec(request).unwrap_or_default();
-    line.push(b'\n');
-    // A daemon that refuses does not read it; what it says instead is read below.
-    let _ = stream.write_all(&line);
-    let mut answer = Vec::new();
-    BufReader::new(stream.take(LONGEST_ANSWER))
-        .read_until(b'\n', &mut answer)
-        .map_err(lost)?;
-    if answer.last() != Some(&b'\n') {
-        return Err(lost(io::ErrorKind::UnexpectedEof.into()));
-    }
-    serde_json::from_slice(&answer).map_err(|error| AskError::Nonsense(path.to_owned(), error))
+    Conversation::begin(path)?.ask(request)
 }

@@ -2,6 +2,7 @@
 
 use crate::config::{Errors, Finding};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// The longest line that the daemon reads, bytes.
 pub const LONGEST_REQUEST: usize = 64 * 1024;
@@ -32,6 +33,70 @@ pub enum Request {
         /// Replace every pool, whether anything changed or not.
         #[serde(default)]
         all: bool,
+    },
+    /// Give an application new instances with new code. Answered with [`Answer::Done`] when that has begun.
+    Restart {
+        /// Its root, links resolved.
+        application: PathBuf,
+        /// One instance after the other; nothing: as its settings say.
+        #[serde(default)]
+        rolling: Option<bool>,
+    },
+    /// Take an instance out of service: it ends after its request.
+    Detach {
+        /// Its process id.
+        pid: i32,
+    },
+    /// Give an instance no more requests, and let it live.
+    Disable {
+        /// Its process id.
+        pid: i32,
+    },
+    /// Give it requests again.
+    Enable {
+        /// Its process id.
+        pid: i32,
+    },
+    /// Change the most instances of a pool, until the configuration says another number.
+    Resize {
+        /// The pool's name.
+        pool: String,
+        /// At least 1.
+        max: u32,
+    },
+    /// Have an instance for oneself. Answered with its process id and a lease, which ends with the conversation.
+    Take {
+        /// An application's root, or the name of a group.
+        of: String,
+        /// How long to wait for one; nothing: not at all.
+        #[serde(default)]
+        wait_ms: Option<u64>,
+    },
+    /// Give it back.
+    Return {
+        /// The lease.
+        lease: u64,
+        /// It is not well: it is replaced.
+        #[serde(default)]
+        failed: bool,
+    },
+    /// Begin the pools of a file, until the daemon reads its own configuration again. Answered with [`Answer::Reloaded`].
+    #[serde(rename = "pool-add")]
+    PoolAdd {
+        /// The file, absolute.
+        file: PathBuf,
+    },
+    /// Close a pool, until the daemon reads its configuration again. Answered with [`Answer::Reloaded`].
+    #[serde(rename = "pool-remove")]
+    PoolRemove {
+        /// Its name.
+        name: String,
+        /// End its requests now.
+        #[serde(default)]
+        immediate: bool,
+        /// End them after this time.
+        #[serde(default)]
+        deadline_ms: Option<u64>,
     },
 }
 
@@ -68,6 +133,11 @@ pub enum Answer {
     },
     /// The new program takes over now, and replaces every pool.
     Upgrading {},
+    /// It was carried out.
+    Done {
+        /// What came of it.
+        value: serde_json::Value,
+    },
     /// The configuration was read and applied.
     Reloaded(Reloaded),
     /// The request was not carried out.
@@ -160,7 +230,7 @@ impl From<&Finding> for Complaint {
 }
 
 /// What there is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The master's process id.
     pub pid: u32,
@@ -173,7 +243,7 @@ pub struct Status {
 }
 
 /// A pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// Its name.
     pub name: String,
@@ -184,6 +254,9 @@ pub struct Pool {
     /// Why its application could not be started, the last time that it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// What it has of applications, if it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applications: Option<Applications>,
     /// The one that serves, and those that come or leave, oldest first.
     pub generations: Vec<Generation>,
 }
@@ -199,6 +272,45 @@ pub struct LastError {
     pub summary: String,
     /// Requests are refused because of it.
     pub refusing: bool,
+}
+
+/// What a pool of many applications has beside its generations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Applications {
+    /// The process id of its router; nothing while there is none.
+    pub router: Option<i32>,
+    /// Of its scout.
+    pub scout: Option<i32>,
+    /// Most instances.
+    pub max: u32,
+    /// Instances that the master makes and the router can't be asked about.
+    pub starting: Vec<Starting>,
+    /// Why applications could not be started when that was last tried.
+    pub errors: Vec<StartError>,
+    /// The router's book, in its own words; nothing if it has not said.
+    pub book: Option<serde_json::Value>,
+}
+
+/// An instance that is being started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starting {
+    /// Its number.
+    pub instance: u64,
+    /// Its application's root.
+    pub application: String,
+    /// What is being done: `looked at`, `ordered`, `loading`.
+    pub step: String,
+}
+
+/// Why an application could not be started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartError {
+    /// Its root.
+    pub application: String,
+    /// The error's name, which visitors and the log have been told, too.
+    pub id: String,
+    /// What happened.
+    pub message: String,
 }
 
 /// One configuration of a pool.

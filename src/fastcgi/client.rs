@@ -1,4 +1,4 @@
-//! The client side: requests to bytes, bytes to answers. For tests and for measuring.
+//! The client side: requests to bytes, bytes to answers. For programs behind a worker, for tests and for measuring.
 
 use super::pairs::append_pair;
 use super::record::{Cursor, MAX_CONTENT, ProtocolStatus, RecordType, Records, Role, header, padding_for};
@@ -39,6 +39,12 @@ impl Default for Request<'_> {
 impl Request<'_> {
     /// Appends the whole request: BEGIN_REQUEST, PARAMS, STDIN.
     pub fn encode(&self, wire: &mut Vec<u8>) {
+        self.encode_head(wire);
+        self.encode_stream(wire, RecordType::Stdin, self.body);
+    }
+
+    /// Appends BEGIN_REQUEST and PARAMS; what follows is the body, as STDIN records.
+    pub fn encode_head(&self, wire: &mut Vec<u8>) {
         let [role_high, role_low] = (self.role as u16).to_be_bytes();
         wire.extend_from_slice(&header(RecordType::BeginRequest, self.id, 8, 0));
         wire.extend_from_slice(&[role_high, role_low, u8::from(self.keep), 0, 0, 0, 0, 0]);
@@ -47,7 +53,6 @@ impl Request<'_> {
             append_pair(&mut pairs, name, value);
         }
         self.encode_stream(wire, RecordType::Params, &pairs);
-        self.encode_stream(wire, RecordType::Stdin, self.body);
     }
 
     fn encode_stream(&self, wire: &mut Vec<u8>, kind: RecordType, content: &[u8]) {
@@ -59,6 +64,19 @@ impl Request<'_> {
         }
         wire.extend_from_slice(&header(kind, self.id, 0, 0));
     }
+}
+
+/// A question for the application's limits (section 4.1): the least that every application has to answer.
+pub fn get_values() -> Vec<u8> {
+    let mut pairs = Vec::new();
+    for name in ["FCGI_MAX_CONNS", "FCGI_MAX_REQS", "FCGI_MPXS_CONNS"] {
+        append_pair(&mut pairs, name.as_bytes(), b"");
+    }
+    let padding = padding_for(pairs.len());
+    let mut wire = header(RecordType::GetValues, 0, pairs.len() as u16, padding).to_vec();
+    wire.extend_from_slice(&pairs);
+    wire.extend_from_slice(&[0; 8][..usize::from(padding)]);
+    wire
 }
 
 /// A part of an answer.

@@ -16,7 +16,7 @@ mod reply;
 mod responder;
 mod violation;
 
-pub use client::{Answer, Part, Request};
+pub use client::{Answer, Part, Request, get_values};
 pub use output::Output;
 pub use pairs::append_pair;
 pub use params::{Limits, Params};

@@ -208,6 +208,12 @@ impl Responder {
             && self.records.is_at_boundary()
     }
 
+    /// The last record is wholly consumed, its padding included, and nothing of a next one is. To be asked after
+    /// [`Input::Request`] or [`Input::BodyEnd`] by whoever passes the bytes that follow on to somebody else.
+    pub fn is_at_boundary(&self) -> bool {
+        self.sink == Sink::None && self.held.is_none() && self.records.is_at_boundary()
+    }
+
     fn next<'i>(&mut self, cursor: &mut Cursor<'i>) -> Input<'i> {
         if let Some(violation) = self.broken {
             return Input::Broken(violation);

@@ -120,7 +120,11 @@ impl Manager {
             seen: None,
             stalled: None,
             overdue: false,
+            order: None,
             slow: None,
+            line: 0,
+            seasoned: false,
+            replaced: false,
         };
         self.children.adopt(adopted.worker, worker);
         if let Some((since, grace)) = grace {

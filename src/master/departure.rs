@@ -76,7 +76,8 @@ impl Manager {
             Going::Terminated(Why::Stayed) | Going::Killed(Why::Stayed | Why::Stop) => {
                 step.say(Notice::RetireTimedOut(id, force));
             }
-            Going::Terminated(Why::Stop) | Going::Staying | Going::Surplus | Going::Leaving => {}
+            Going::Killed(Why::Ordered) | Going::Terminated(Why::Ordered | Why::Stop) => {}
+            Going::Staying | Going::Surplus | Going::Leaving => {}
         }
     }
 
@@ -106,6 +107,9 @@ impl Manager {
         // It may have said that it was up before its preloader, which is gone, could say that it was made.
         self.timers.clear(Timer::Worker(id));
         self.give_back(generation, worker.slot);
+        if let Some(order) = worker.order {
+            self.unfilled(generation, order, worker.going == Going::Staying, step);
+        }
         if worker.going == Going::Staying {
             self.failed(generation, backoff::LONGEST, step);
         }
@@ -128,7 +132,9 @@ impl Manager {
         let is_expected = exit == Exit::Code(0) || !(stayed || expired);
         step.say(Notice::WorkerGone(id, exit, is_expected));
         if let Some(generation) = self.generations.get_mut(&id_of_generation) {
-            if (stayed || expired) && matches!(generation.policy.pm, ProcessManager::Dynamic { .. }) {
+            if (stayed || expired || worker.replaced)
+                && matches!(generation.policy.pm, ProcessManager::Dynamic { .. })
+            {
                 generation.owed = generation.owed.saturating_add(1);
             }
             if worker.life == Life::Up {
@@ -193,7 +199,7 @@ impl Manager {
         let Some(pool) = self.pools.get_mut(&generation.pool) else {
             return;
         };
-        if none_left && pool.serving == Some(id) && !pool.said_none {
+        if none_left && pool.serving == Some(id) && !pool.said_none && !pool.by_order {
             pool.said_none = true;
             step.say(Notice::NoWorkerPossible(generation.pool, Some(delay)));
         } else {

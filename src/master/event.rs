@@ -17,6 +17,10 @@ pub struct GenerationId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u64);
 
+/// One order for a worker of an application pool. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OrderId(pub u64);
+
 /// A slot of a generation's scoreboard, `0..max_children`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotIndex(pub u32);
@@ -44,6 +48,18 @@ pub enum Event {
     /// whose new sockets are bound. Pools that run and are not named here are drained and closed. A daemon that is
     /// ending answers with [`super::action::Action::DropGeneration`] and [`super::action::Action::ClosePool`] for what is new.
     Apply(Wanted),
+    /// A worker is ordered. Ends in [`super::action::Action::Fill`] or [`super::action::Action::Fail`]; a worker may be
+    /// filled in once more if the first could not be made. A pool, or generation, that is not known begins with it; one
+    /// that can't begin is answered with [`super::action::Action::DropGeneration`] and
+    /// [`super::action::Action::ClosePool`], too.
+    Order(Ordered),
+    /// An order is not wanted any more: if it has a worker that is told to finish, or killed; otherwise it ends in
+    /// [`super::action::Action::Fail`]. Unknown: nothing.
+    Cancel(OrderId, bool),
+    /// Nobody orders workers of this pool any more: those that it has finish.
+    Disband(PoolId),
+    /// What is left of a pool that is closed, or is to be disbanded, ends now.
+    Expel(PoolId),
     /// The pool's source of work (listening socket or hand-over queue of kept connections) is ready. Only told while
     /// it is watched, once per [`super::action::Action::Watch`].
     SourceReady(PoolId),
@@ -69,12 +85,31 @@ pub enum Event {
     PreloaderGone(GenerationId, Exit),
     /// Who was to refuse a pool's requests could not be started, or has ended without having been told to.
     StandInGone(PoolId),
+    /// A worker told that it has served as many requests as are to be served before the next preloader is made.
+    WorkerSeasoned(WorkerId),
+    /// The preloader that was made from a worker is ready to fork.
+    SecondReady(GenerationId),
+    /// A generation's second preloader, wanted or not, is gone, or none came of the worker that was to make it.
+    SecondGone(GenerationId, Exit),
     /// Stop now (SIGTERM, SIGINT).
     Terminate,
     /// Stop after the requests that are running (SIGQUIT).
     Finish,
     /// The deadline that `next_deadline` named has come.
     Deadline,
+}
+
+impl Event {
+    /// The same, told after the generation's first and second preloader have changed places.
+    pub fn in_other_place(self, generation: GenerationId) -> Event {
+        match self {
+            Event::PreloaderReady(id) if id == generation => Event::SecondReady(id),
+            Event::SecondReady(id) if id == generation => Event::PreloaderReady(id),
+            Event::PreloaderGone(id, exit) if id == generation => Event::SecondGone(id, exit),
+            Event::SecondGone(id, exit) if id == generation => Event::PreloaderGone(id, exit),
+            other => other,
+        }
+    }
 }
 
 /// How a process ended.
@@ -185,6 +220,19 @@ pub struct WantedPool {
     pub policy: Policy,
 }
 
+/// An order for one worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ordered {
+    /// Its number.
+    pub order: OrderId,
+    /// The pool: one that is known by earlier orders, or a new one.
+    pub pool: PoolId,
+    /// The generation that makes the worker: the pool's present one, or a new one, which takes its place.
+    pub generation: GenerationId,
+    /// Its policy, with [`crate::config::ProcessManager::Ordered`].
+    pub policy: Policy,
+}
+
 /// What decides how many workers a generation has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
@@ -206,4 +254,6 @@ pub struct PreloaderPolicy {
     pub start_timeout: Duration,
     /// Without any worker.
     pub idle_timeout: Duration,
+    /// The next preloader is made from a worker once that says that it has served enough requests.
+    pub reforks: bool,
 }

@@ -7,19 +7,23 @@
 //!
 //! The first generation of a pool serves at once. A later one first learns how many workers it is to have up (Measuring:
 //! the old one's census is on its way), then makes them (Warming) while the old one goes on serving and growing, and then
-//! takes over. One that is overtaken by a newer configuration before it serves leaves without having served.
+//! takes over. Where workers are ordered the next one serves at once, and the old one is Superseded until its workers
+//! were dismissed. One that is overtaken by a newer configuration before it serves leaves without having served.
 
 use super::action::{Figures, Notify};
 use super::backoff::Backoff;
 use super::event::{Policy, PoolId};
+use super::ordered::Order;
 use super::overdue;
 use super::preloader::Preloader;
+use super::refork::Refork;
 use super::slots::Slots;
 use super::source::Block;
 use super::spare::Spare;
 use super::standing::Start;
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
+use std::collections::VecDeque;
 
 /// Where a generation is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub(super) enum Stage {
     Warming(u32),
     /// It serves, and grows as needed.
     Serving,
+    /// Of ordered workers: another makes them now. Those that it has stay until they are dismissed.
+    Superseded,
     /// Its workers finish and go.
     Leaving,
 }
@@ -51,6 +57,13 @@ pub(super) struct Generation {
     pub start: Start,
     /// The preloader that is there, or was last, was ready at some time.
     pub came_up: bool,
+    /// The one that is to take its place, or has given it up.
+    pub second: Preloader,
+    pub refork: Refork,
+    /// How many of its preloaders were made from workers and made workers themselves.
+    pub line: u64,
+    /// How many in a row came to nothing.
+    pub promotions_failed: u32,
     pub spare: Spare,
     pub watchdog: Watchdog,
     /// What its header says.
@@ -60,6 +73,8 @@ pub(super) struct Generation {
     pub block: Option<Block>,
     /// See `policy::Load`.
     pub owed: u32,
+    /// Orders that have no worker yet, oldest first.
+    pub orders: VecDeque<Order>,
     pub asked: CensusNumber,
     pub answered: CensusNumber,
     /// The census on which each of these decides.
@@ -83,6 +98,14 @@ impl Generation {
             preloader: Preloader::Absent,
             start: Start::default(),
             came_up: false,
+            second: Preloader::Absent,
+            refork: if policy.preloader.is_some_and(|preloader| preloader.reforks) {
+                Refork::Waiting
+            } else {
+                Refork::Off
+            },
+            line: 0,
+            promotions_failed: 0,
             spare: Spare::Unused,
             watchdog: if overdue::Limits::of(&policy).soonest().is_some() {
                 Watchdog::Armed
@@ -93,6 +116,7 @@ impl Generation {
             figures: Figures::default(),
             block: None,
             owed: 0,
+            orders: VecDeque::new(),
             asked: CensusNumber::default(),
             answered: CensusNumber::default(),
             spare_on: CensusNumber::default(),
@@ -107,7 +131,7 @@ impl Generation {
     pub(super) fn wants_told(&self, source_asks: bool) -> Notify {
         let takes_work = match self.stage {
             Stage::Warming(_) | Stage::Serving => true,
-            Stage::Measuring(_) | Stage::Leaving => false,
+            Stage::Measuring(_) | Stage::Superseded | Stage::Leaving => false,
         };
         let idle_below = match self.policy.pm {
             ProcessManager::Dynamic {
@@ -115,7 +139,8 @@ impl Generation {
             } if self.spare.wants_telling() => min_spare_servers,
             ProcessManager::Dynamic { .. }
             | ProcessManager::Static { .. }
-            | ProcessManager::Ondemand { .. } => 0,
+            | ProcessManager::Ondemand { .. }
+            | ProcessManager::Ordered { .. } => 0,
         };
         Notify {
             always: (source_asks && takes_work) || self.watchdog.wants_telling(),
@@ -123,8 +148,9 @@ impl Generation {
         }
     }
 
-    /// Whether it may make workers: it has no preloader, or one that is ready.
+    /// Whether it may make workers: it has no preloader, or one that is ready and is not about to give up its place.
     pub(super) fn can_fork(&self) -> bool {
-        self.policy.preloader.is_none() || self.preloader == Preloader::Ready
+        self.policy.preloader.is_none()
+            || (self.preloader == Preloader::Ready && self.refork != Refork::Arrived)
     }
 }

@@ -51,12 +51,13 @@ impl Manager {
             (Stage::Serving, ProcessManager::Static { .. }) => self.fill(id, step),
             (Stage::Serving, ProcessManager::Dynamic { .. }) => self.spare_changed(id, spare, step),
             (Stage::Serving, ProcessManager::Ondemand { .. }) => self.source_changed(pool, source, step),
+            (Stage::Serving, ProcessManager::Ordered { .. }) => self.fill_orders(id, step),
             (Stage::Warming(_), _) => {
                 // It takes work too: the serving generation may count upon the worker that is gone.
                 self.source_changed(pool, source, step);
                 self.warm_up(id, step);
             }
-            (Stage::Measuring(_) | Stage::Leaving, _) => {}
+            (Stage::Measuring(_) | Stage::Superseded | Stage::Leaving, _) => {}
         }
         self.touched.insert(id);
     }
@@ -331,7 +332,9 @@ impl Manager {
             let Some(slot) = generation.slots.take() else {
                 return (made, Some(Block::Full));
             };
-            let worker = self.children.add(id, slot, step.now);
+            let line = generation.line;
+            let worker = self.children.add(id, slot, line, step.now);
+            self.fill_order(id, worker, step);
             step.act(Action::Fork(worker, id, slot));
         }
         (wanted, None)
@@ -343,7 +346,7 @@ impl Manager {
             return;
         };
         let by_demand = match generation.policy.pm {
-            ProcessManager::Static { .. } => false,
+            ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => false,
             ProcessManager::Dynamic { .. } | ProcessManager::Ondemand { .. } => {
                 generation.stage == Stage::Serving
             }
@@ -371,7 +374,7 @@ impl Manager {
         let Some(pool) = self.pools.get_mut(&generation.pool) else {
             return;
         };
-        if serves && none_left && !pool.said_none {
+        if serves && none_left && !pool.said_none && !pool.by_order {
             pool.said_none = true;
             step.say(Notice::NoWorkerPossible(generation.pool, None));
         }

@@ -110,7 +110,7 @@ impl Manager {
         let timer = Timer::Shrink(id);
         let look = match generation.stage {
             Stage::Serving => policy::shrinks(generation.policy.pm, self.crew(id).staying),
-            Stage::Measuring(_) | Stage::Warming(_) | Stage::Leaving => None,
+            Stage::Measuring(_) | Stage::Warming(_) | Stage::Superseded | Stage::Leaving => None,
         };
         match look {
             None => self.timers.clear(timer),

@@ -40,6 +40,8 @@ pub(super) enum Why {
     Stayed,
     /// The daemon stops now.
     Stop,
+    /// Whoever ordered it wants it dead.
+    Ordered,
 }
 
 /// What makes it go.
@@ -57,6 +59,8 @@ pub(super) enum Cause {
     Hung,
     /// The time it was given is over.
     Due,
+    /// Whoever ordered it wants it dead.
+    Kill,
 }
 
 /// What is to be done to it.
@@ -86,17 +90,26 @@ impl Going {
             (Going::Surplus, Cause::Hung) => terminate(Why::Stayed),
             (Going::Leaving, Cause::Due) => terminate(Why::Stayed),
             (Going::Terminated(why), Cause::Due) => (Going::Killed(why), Order::Kill(Force::Kill)),
+            (Going::Staying | Going::Surplus | Going::Leaving | Going::Terminated(_), Cause::Kill) => {
+                (Going::Killed(Why::Ordered), Order::Kill(Force::Kill))
+            }
             // Ignored: it is on its way already, or the cause is not for a worker that stays.
             (Going::Staying, Cause::Hung | Cause::Due)
             | (Going::Surplus, Cause::Surplus | Cause::Due)
             | (Going::Leaving, Cause::Surplus | Cause::Leave | Cause::Hung)
             | (
-                Going::Terminated(Why::Expired | Why::Stayed | Why::Stop),
+                Going::Terminated(Why::Expired | Why::Stayed | Why::Stop | Why::Ordered),
                 Cause::Surplus | Cause::Leave | Cause::Expired | Cause::Stop | Cause::Hung,
             )
             | (
-                Going::Killed(Why::Expired | Why::Stayed | Why::Stop),
-                Cause::Surplus | Cause::Leave | Cause::Expired | Cause::Stop | Cause::Hung | Cause::Due,
+                Going::Killed(Why::Expired | Why::Stayed | Why::Stop | Why::Ordered),
+                Cause::Surplus
+                | Cause::Leave
+                | Cause::Expired
+                | Cause::Stop
+                | Cause::Hung
+                | Cause::Due
+                | Cause::Kill,
             ) => (self, Order::Nothing),
         }
     }

@@ -13,6 +13,7 @@ use super::phase::{self, Phase};
 use super::pool::Pool;
 use super::preloader;
 use super::quota::Quota;
+use super::refork;
 use super::source;
 use super::standing;
 use super::timers::{Timer, Timers};
@@ -100,6 +101,10 @@ impl Manager {
         match event {
             Event::Adopt(adopted) => self.adopt(adopted, step),
             Event::Apply(wanted) => self.apply(wanted, step),
+            Event::Order(ordered) => self.take_order(ordered, step),
+            Event::Cancel(order, kill) => self.cancel(order, kill, step),
+            Event::Disband(pool) => self.disband(pool, step),
+            Event::Expel(pool) => self.expel(pool, step),
             Event::SourceReady(pool) => self.source_changed(pool, source::Cause::Ready, step),
             Event::ChildAccept(generation) => self.accepted(generation, step),
             Event::Census(generation, rows, queued) => self.counted(generation, &rows, queued, step),
@@ -115,6 +120,13 @@ impl Manager {
             }
             Event::StandInGone(pool) => {
                 self.stand_in_changed(pool, standing::Cause::Gone, None, step);
+            }
+            Event::WorkerSeasoned(worker) => self.seasoned(worker),
+            Event::SecondReady(generation) => {
+                self.second_changed(generation, preloader::Cause::Told, None, step);
+            }
+            Event::SecondGone(generation, exit) => {
+                self.second_changed(generation, preloader::Cause::Gone, Some(exit), step);
             }
             Event::Terminate => self.stop(phase::Cause::Terminate, step),
             Event::Finish => self.stop(phase::Cause::Finish, step),
@@ -161,7 +173,7 @@ impl Manager {
             let crew = self.children.crew(*id);
             match generation.stage {
                 Stage::Measuring(_) | Stage::Warming(_) => count.coming += crew.staying,
-                Stage::Serving => count.serving += crew.staying,
+                Stage::Serving | Stage::Superseded => count.serving += crew.staying,
                 Stage::Leaving => {}
             }
             count.leaving += crew.all - crew.staying;
@@ -261,6 +273,12 @@ impl Manager {
                 Timer::Answer(generation) => {
                     self.preloader_changed(generation, preloader::Cause::Mute, None, step);
                 }
+                Timer::Second(generation) => {
+                    self.second_changed(generation, preloader::Cause::Late, None, step);
+                }
+                Timer::Rest(generation) => {
+                    self.refork_changed(generation, refork::Cause::Rested, None, step);
+                }
                 Timer::Worker(worker) => self.worker_due(worker, step),
             }
         }
@@ -323,8 +341,10 @@ impl Manager {
             return;
         }
         self.take_over_if_warm(id, step);
+        self.refork_if_due(id, step);
         self.watch_for_surplus(id, step);
         self.wind_preloader_clock(id, step);
         self.publish_notify(id, step);
+        self.close_if_unused(id, step);
     }
 }

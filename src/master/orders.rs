@@ -25,14 +25,27 @@ impl Master {
         if self.stopping.is_some() {
             return Some("the daemon is ending, there is no upgrade");
         }
-        let is_under_way = self.edge.rehearsal.is_some();
+        let is_under_way = self.edge.rehearsal.is_some() || self.upgrades_after_routers;
         is_under_way.then_some("an upgrade is under way")
     }
 
     pub(super) fn continue_upgrade(&mut self) {
-        let error = match self.edge.continue_upgrade() {
+        let next = match std::mem::take(&mut self.upgrades_after_routers) {
+            true if self.edge.has_routers() => {
+                self.upgrades_after_routers = true;
+                return;
+            }
+            true => Some(Ok(())),
+            false => self.edge.continue_upgrade(),
+        };
+        let error = match next {
             None => return,
             Some(Err(error)) => error,
+            Some(Ok(())) if self.edge.finish_routers() => {
+                // Until they have, connections wait in the listening sockets.
+                self.upgrades_after_routers = true;
+                return;
+            }
             Some(Ok(())) => {
                 // A signal that this program has taken, and not acted upon, would be lost with it.
                 let mask = sys::signal::block_all();
@@ -56,6 +69,7 @@ impl Master {
 
     fn upgrade_failed(&mut self, error: &UpgradeError) {
         log::error!("the new program can't take over, this one goes on: {error}");
+        self.edge.raise_routers();
         if let Some(asker) = self.upgraded_for.take() {
             let message = format!("the new program can't take over, the old one goes on: {error}");
             self.edge.answer(asker, &Answer::refusal(message));
@@ -119,12 +133,29 @@ impl Master {
 
     /// Does what somebody asked for over the control socket.
     pub(super) fn obey(&mut self, asker: u64, request: &Request) {
+        let rights = self.edge.rights(asker);
+        if !Master::is_for_owners(request, rights) {
+            let message = "permission denied: root and the daemon's own user may ask for that";
+            return self.edge.answer(asker, &Answer::refusal(message.to_owned()));
+        }
         let answer = match request {
+            Request::Restart { .. }
+            | Request::Detach { .. }
+            | Request::Disable { .. }
+            | Request::Enable { .. }
+            | Request::Resize { .. }
+            | Request::Take { .. }
+            | Request::Return { .. }
+            | Request::PoolAdd { .. }
+            | Request::PoolRemove { .. } => match self.command(asker, request) {
+                Some(answer) => answer,
+                None => return,
+            },
             Request::Ping {} => Answer::Pong {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
-            Request::Status {} => Answer::Status(self.edge.status()),
+            Request::Status {} => return self.edge.begin_status(asker),
             Request::Error { id, format } => self.edge.error_report(id.as_deref(), *format),
             Request::Upgrade {} => {
                 if let Some(why) = self.why_no_upgrade() {

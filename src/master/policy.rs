@@ -36,7 +36,7 @@ pub(super) fn at_start(pm: ProcessManager) -> u32 {
             max_children,
             ..
         } => start_servers.min(max_children),
-        ProcessManager::Ondemand { .. } => 0,
+        ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. } => 0,
     }
 }
 
@@ -45,6 +45,7 @@ pub(super) fn warm(pm: ProcessManager, running: u32, busy: u32) -> u32 {
     let like_before = match pm {
         ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => running,
         ProcessManager::Ondemand { .. } => busy,
+        ProcessManager::Ordered { .. } => 0,
     };
     at_start(pm).max(like_before).min(pm.max_children())
 }
@@ -80,13 +81,15 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
             .unwrap_or(0)
             .saturating_sub(ready)
             .min(BIRTHS_AT_ONCE.saturating_sub(load.born)),
+        // Orders are counted where they are kept.
+        ProcessManager::Ordered { .. } => 0,
     }
 }
 
 /// When to look for workers that have been idle for too long, if there can be any: `staying` of them.
 pub(super) fn shrinks(pm: ProcessManager, staying: u32) -> Option<Duration> {
     match pm {
-        ProcessManager::Static { .. } => None,
+        ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => None,
         ProcessManager::Dynamic {
             max_spare_servers,
             process_idle_timeout,
@@ -110,7 +113,7 @@ pub(super) struct Surplus {
 /// Which idle workers are too many and have been idle for long enough. `last`: the pool has one worker only.
 pub(super) fn surplus(pm: ProcessManager, mut idle: Vec<Idle>, last: bool, now: Tick) -> Surplus {
     let (most, timeout) = match pm {
-        ProcessManager::Static { .. } => {
+        ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => {
             return Surplus {
                 retire: Vec::new(),
                 look_after: None,

@@ -31,6 +31,8 @@ pub(super) struct Pool {
     pub found_empty: u32,
     /// The log already says that it has no worker and can't have one.
     pub said_none: bool,
+    /// Its workers are ordered. It begins with the first order and is no matter of the configuration's.
+    pub by_order: bool,
     /// Its listening socket is closed; it goes when its last generation does.
     pub closed: bool,
     /// Who answers while its application can't be started.
@@ -63,6 +65,7 @@ impl Pool {
             inquiry: Inquiry::default(),
             found_empty: 0,
             said_none: false,
+            by_order: false,
             closed: false,
             stand_in: StandIn::Absent,
         }

@@ -64,6 +64,10 @@ impl Manager {
             }
             Order::Lost => self.preloader_lost(id, exit, step),
         }
+        if order == Order::Lost && before != Preloader::Ready {
+            // It was never ready: another try would hardly do better, and whoever ordered is to know.
+            self.fail_orders(id, step);
+        }
         match next {
             Preloader::Absent | Preloader::Ready => self.freed(id, step),
             Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => {}
@@ -105,6 +109,7 @@ impl Manager {
         match generation.policy.pm {
             ProcessManager::Static { max_children } => self.crew(id).staying < max_children,
             ProcessManager::Dynamic { .. } => matches!(generation.spare, Spare::Closed(_)),
+            ProcessManager::Ordered { .. } => !generation.orders.is_empty(),
             ProcessManager::Ondemand { .. } => self
                 .pools
                 .get(&generation.pool)

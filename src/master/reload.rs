@@ -10,6 +10,7 @@ use super::phase::{self, Phase};
 use super::policy;
 use super::pool::Pool;
 use super::preloader::{self, Preloader};
+use super::refork;
 use super::source::{self, Block};
 use super::spare;
 use super::timers::Timer;
@@ -38,9 +39,9 @@ impl Manager {
         let names: BTreeSet<PoolId> = wanted.pools.iter().map(|pool| pool.pool).collect();
         let gone: Vec<PoolId> = self
             .pools
-            .keys()
-            .filter(|pool| !names.contains(pool))
-            .copied()
+            .iter()
+            .filter(|(id, pool)| !names.contains(id) && !pool.by_order)
+            .map(|(id, _)| *id)
             .collect();
         for pool in gone {
             self.close(pool, leave::Cause::Leave, step);
@@ -91,7 +92,9 @@ impl Manager {
         let crew = self.crew(old);
         let stage = match policy.pm {
             ProcessManager::Ondemand { .. } => Stage::Measuring(self.take_census(old, step)),
-            ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => {
+            ProcessManager::Static { .. }
+            | ProcessManager::Dynamic { .. }
+            | ProcessManager::Ordered { .. } => {
                 Stage::Warming(policy::warm(policy.pm, crew.staying, crew.staying))
             }
         };
@@ -189,7 +192,8 @@ impl Manager {
                 generation.stage = Stage::Warming(policy::warm(generation.policy.pm, running, busy));
                 true
             }
-            Stage::Measuring(_) | Stage::Warming(_) | Stage::Serving | Stage::Leaving => false,
+            Stage::Measuring(_) | Stage::Warming(_) | Stage::Serving => false,
+            Stage::Superseded | Stage::Leaving => false,
         };
         if let Some(worker) = gives_way {
             self.dismiss(worker, leave::Cause::Surplus, step);
@@ -253,6 +257,7 @@ impl Manager {
     ) {
         self.publish_notify(id, step);
         match pm {
+            ProcessManager::Ordered { .. } => {}
             ProcessManager::Static { .. } => self.source_changed(pool_id, source::Cause::End, step),
             ProcessManager::Dynamic { .. } => {
                 self.source_changed(pool_id, source::Cause::End, step);
@@ -278,6 +283,7 @@ impl Manager {
             pool.serving = pool.serving.filter(|serving| *serving != id);
             pool.coming = pool.coming.filter(|coming| *coming != id);
         }
+        self.fail_orders(id, step);
         self.quota.forget(id);
         for timer in [Timer::Turn(id), Timer::Backoff(id), Timer::Shrink(id)] {
             self.timers.clear(timer);
@@ -293,11 +299,13 @@ impl Manager {
             preloader::Cause::Stop
         };
         self.preloader_changed(id, stop, None, step);
+        self.refork_changed(id, refork::Cause::End, None, step);
+        self.second_changed(id, stop, None, step);
         self.touched.insert(id);
     }
 
     /// Closes a pool for good: nobody is to connect to what nobody will answer. What runs is finished.
-    fn close(&mut self, id: PoolId, cause: leave::Cause, step: &mut Step<'_>) {
+    pub(super) fn close(&mut self, id: PoolId, cause: leave::Cause, step: &mut Step<'_>) {
         self.drain(id, cause, step);
         let Some(pool) = self.pools.get_mut(&id) else {
             return;
@@ -323,14 +331,18 @@ impl Manager {
         let Some(generation) = self.generations.get(&id) else {
             return true;
         };
-        let empty = self.crew(id).all == 0 && generation.preloader == Preloader::Absent;
-        if generation.stage != Stage::Leaving || !empty {
+        let has_preloader =
+            generation.preloader != Preloader::Absent || generation.second != Preloader::Absent;
+        let empty = self.crew(id).all == 0 && !has_preloader;
+        let is_over = matches!(generation.stage, Stage::Leaving | Stage::Superseded);
+        if !is_over || !empty {
             return false;
         }
         let pool_id = generation.pool;
         for timer in [Timer::Expiry(id), Timer::Preloader(id), Timer::Answer(id)] {
             self.timers.clear(timer);
         }
+        self.timers.clear(Timer::Second(id));
         self.generations.remove(&id);
         self.children.forget(id);
         step.act(Action::DropGeneration(id));
@@ -338,8 +350,14 @@ impl Manager {
             .generations
             .values()
             .all(|generation| generation.pool != pool_id);
-        if is_last && self.pools.get(&pool_id).is_some_and(|pool| pool.closed) {
+        let Some(pool) = self.pools.get(&pool_id) else {
+            return true;
+        };
+        if is_last && pool.closed {
             self.pools.remove(&pool_id);
+        } else if pool.by_order {
+            // It may be that nothing else of the pool was left.
+            self.touched.extend(pool.serving);
         }
         true
     }

@@ -165,6 +165,9 @@ pub(crate) fn run_with(
         actions: Vec::new(),
         stopping,
         upgraded_for: None,
+        expulsions: super::commands::Expulsions::default(),
+        waits_for_routers: false,
+        upgrades_after_routers: false,
     };
     master.begin(wanted);
     log::info!("ready to handle connections");
@@ -174,6 +177,7 @@ pub(crate) fn run_with(
     let outcome = master.serve();
     master.edge.end_reporters();
     master.edge.end_stand_ins();
+    master.edge.end_routers();
     master.edge.remove_socket_files();
     master.edge.clear_store();
     master.edge.remove_control_file();
@@ -291,6 +295,11 @@ pub(super) struct Master {
     actions: Vec<super::action::Action>,
     /// The daemon is ending.
     pub(super) stopping: Option<Stopping>,
+    /// The core is told to finish once the routers have.
+    waits_for_routers: bool,
+    /// The new program takes over once the routers have finished.
+    pub(super) upgrades_after_routers: bool,
+    pub(super) expulsions: super::commands::Expulsions,
     /// Who asked for the upgrade that is under way.
     pub(super) upgraded_for: Option<u64>,
 }
@@ -362,8 +371,11 @@ impl Master {
             let manager = &self.manager;
             self.edge
                 .tend_reporters(clock::now(), |pool| manager.serving(pool));
+            self.edge.tend_routers(clock::now());
             self.edge.tend_spawner(clock::now());
             self.settle();
+            self.finish_when_routers_have();
+            self.expel();
             self.feed_watchdog();
             self.publish_bulletin();
             if self
@@ -373,6 +385,14 @@ impl Master {
             {
                 self.tell(Event::Deadline);
             }
+        }
+    }
+
+    /// The core makes what routers ask for until they have finished.
+    fn finish_when_routers_have(&mut self) {
+        if self.waits_for_routers && !self.edge.has_routers() {
+            self.waits_for_routers = false;
+            self.tell(Event::Finish);
         }
     }
 
@@ -428,6 +448,8 @@ impl Master {
             watchdog,
             bulletin,
             self.edge.reporters_deadline(),
+            self.edge.routers_deadline(),
+            self.expulsions.deadline(),
             self.edge.spawner_deadline(),
             self.edge.upgrade_deadline(),
         ]
@@ -466,13 +488,19 @@ impl Master {
                     log::info!("Terminating ...");
                     self.tell_stopping();
                     self.stopping = Some(Stopping::Terminate);
+                    self.edge.kill_routers();
                     self.tell(Event::Terminate);
                 }
                 SIGQUIT => {
                     log::info!("Finishing ...");
                     self.tell_stopping();
-                    self.stopping.get_or_insert(Stopping::Finish);
-                    self.tell(Event::Finish);
+                    let before = self.stopping.get_or_insert(Stopping::Finish);
+                    // Routers have applications started as long as somebody waits.
+                    let waits = *before == Stopping::Finish && self.edge.finish_routers();
+                    self.waits_for_routers = waits;
+                    if !waits {
+                        self.tell(Event::Finish);
+                    }
                 }
                 SIGUSR1 => {
                     self.reopen_logs();

@@ -291,6 +291,7 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
     let old = world.bring_up(&actions);
     let preloader = PreloaderPolicy {
         start_timeout: Duration::from_secs(5),
+        reforks: false,
         idle_timeout: Duration::from_secs(60),
     };
     let new = Policy {
@@ -400,6 +401,7 @@ fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() 
     world.bring_up(&actions);
     let preloader = PreloaderPolicy {
         start_timeout: Duration::from_secs(5),
+        reforks: false,
         idle_timeout: Duration::from_secs(60),
     };
     world.tell(Event::Apply(wanted(

@@ -15,6 +15,8 @@ pub const HEAD_BYTES: usize = 9;
 pub enum ToWorker {
     /// Serve the connection that comes along. The bytes are what was read of it already.
     Serve,
+    /// As [`ToWorker::Serve`], and shut the connection down after its answer, whatever its client asked for.
+    ServeLast,
     /// Tell [`ToRouter::Here`] when all that was sent before is done.
     Where,
     /// Do out-of-band work; answered with [`ToRouter::Worked`].
@@ -28,6 +30,11 @@ pub enum ToRouter {
     Kept,
     /// The connection is shut down.
     Closed,
+    /// The answer is complete and the connection may have another request, as with [`ToRouter::Kept`], but the application
+    /// is still busy with this one. Ends in [`ToRouter::Done`].
+    Released,
+    /// The session of a released connection is over.
+    Done,
     /// The connection was not looked at: the worker leaves.
     NotBegun,
     /// The answer to [`ToWorker::Where`].
@@ -41,17 +48,20 @@ pub enum ToRouter {
 }
 
 impl ToWorker {
-    const ALL: [(u8, ToWorker); 3] = [
+    const ALL: [(u8, ToWorker); 4] = [
         (b'S', ToWorker::Serve),
+        (b'L', ToWorker::ServeLast),
         (b'?', ToWorker::Where),
         (b'O', ToWorker::Work),
     ];
 }
 
 impl ToRouter {
-    const ALL: [(u8, ToRouter); 7] = [
+    const ALL: [(u8, ToRouter); 9] = [
         (b'K', ToRouter::Kept),
         (b'C', ToRouter::Closed),
+        (b'R', ToRouter::Released),
+        (b'D', ToRouter::Done),
         (b'N', ToRouter::NotBegun),
         (b'!', ToRouter::Here),
         (b'o', ToRouter::WorkWanted),

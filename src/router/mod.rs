@@ -18,5 +18,20 @@
 //! The router is not trusted: the master starts nothing for it that the pool's configuration and the directory itself do
 //! not allow. If it dies the master starts another, which is told what runs.
 
+mod answer;
 pub mod channel;
+mod client;
+mod instances;
+mod master;
 pub mod orders;
+mod reading;
+mod request;
+mod roots;
+mod run;
+mod serving;
+mod settings;
+mod state;
+mod tally;
+mod view;
+
+pub use run::{Start, run, serve};

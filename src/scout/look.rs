@@ -1,7 +1,22 @@
 //! What a scout is asked and what it answers.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+
+/// Most bytes of a message.
+pub const MOST_BYTES: usize = 64 * 1024;
+
+/// A question or an answer as a message; `None`: it is too long for one, or has a path in it that is not UTF-8.
+pub fn encode<T: Serialize>(value: &T) -> Option<Vec<u8>> {
+    let bytes = serde_json::to_vec(value).ok()?;
+    (bytes.len() <= MOST_BYTES).then_some(bytes)
+}
+
+/// The question or answer in a message; `None`: there is none.
+pub fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
+    serde_json::from_slice(message).ok()
+}
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +47,12 @@ pub struct Found {
     pub startup_file: Option<PathBuf>,
     /// Owner of that file, or of the root: user and group. Of a symbolic link, its own.
     pub owner: (u32, u32),
-    /// What its `forkyard.toml` says, checked; absent: there is none.
+    /// What its `forkyard.toml` says, checked, or else its `Passengerfile.json`, or the start script of its `package.json`;
+    /// absent: there is none of these.
     pub settings: Option<Settings>,
+    /// The Python of a virtual environment in the root.
+    #[serde(default)]
+    pub python: Option<PathBuf>,
     /// `restart.txt`: modified (nanoseconds since 1970), inode.
     pub restart: Option<(i128, u64)>,
     /// `always_restart.txt` is there.

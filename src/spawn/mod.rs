@@ -7,6 +7,7 @@
 //! The documents are `docs/spawning.md` for operators and application authors.
 
 pub mod action;
+pub mod alone;
 mod attempt;
 mod backoff;
 mod capture;

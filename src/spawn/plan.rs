@@ -16,6 +16,8 @@ use std::time::Duration;
 pub enum Kind {
     /// It knows nothing of us: it is up when its port can be connected to.
     Generic,
+    /// It speaks FastCGI: it is up when it takes what is sent to the socket that it was given.
+    FastCgi,
     /// It speaks the handshake itself.
     Native,
     /// A wrapper of ours loads it and speaks the handshake.
@@ -33,7 +35,7 @@ impl Kind {
     /// Who writes into the work directory, as reports call it.
     pub const fn writer(self) -> &'static str {
         match self {
-            Kind::Generic | Kind::Native => "the application",
+            Kind::Generic | Kind::FastCgi | Kind::Native => "the application",
             Kind::Wrapper => "forkyard's wrapper around the application",
             Kind::ForeignWrapper => "the wrapper around the application, which is not part of forkyard",
         }
@@ -214,7 +216,7 @@ impl Plan {
             || self.internal.is_some()
             || file.is_some_and(std::path::Path::is_absolute);
         need(has_file, "a wrapper needs a startup_file with an absolute path");
-        let typed = self.kind == Kind::Generic || !self.app_type.is_empty();
+        let typed = matches!(self.kind, Kind::Generic | Kind::FastCgi) || !self.app_type.is_empty();
         need(typed, "app_type is empty and the application is not generic");
         let smart = self.method == Method::Direct || self.kind != Kind::Generic;
         need(smart, "a generic application has no preloader");

@@ -144,6 +144,7 @@ impl World {
             match action {
                 Action::Do(id, order) => self.obey(id, order),
                 Action::Say(line) => assert!(!line.contains('\n')),
+                Action::Report(report) => assert!(report.journey.first_failed().is_some(), "no step failed"),
                 Action::Deliver(token, outcome) => self.delivered(token, outcome),
             }
         }

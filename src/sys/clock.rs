@@ -36,6 +36,27 @@ pub fn process_cpu_micros() -> u64 {
     }
 }
 
+/// The clock of another process' CPU time (clock_getcpuclockid(3)). Counts that process alone, not its children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessClock(ClockId);
+
+impl ProcessClock {
+    /// The clock of the process with this pid; `None`: there is none.
+    pub fn of(pid: i32) -> Option<ProcessClock> {
+        nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid))
+            .ok()
+            .map(ProcessClock)
+    }
+
+    /// CPU time so far, user and system, in microseconds; 0 once the process is gone. Enters the kernel.
+    pub fn micros(self) -> u64 {
+        match clock_gettime(self.0) {
+            Ok(time) => time.tv_sec() as u64 * 1_000_000 + time.tv_nsec() as u64 / 1_000,
+            Err(_) => 0,
+        }
+    }
+}
+
 /// CPU time, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTimes {

@@ -79,11 +79,19 @@ pub fn adopt_passed(fd: RawFd) -> Result<OwnedFd> {
 
 /// Sends bytes with descriptors (SCM_RIGHTS, unix(7)); at most [`MAX_PASSED`]. Says how many bytes were sent.
 pub fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> Result<usize> {
+    send_gathered_with(socket, &[IoSlice::new(bytes)], descriptors)
+}
+
+/// As [`send_with`], of several pieces.
+pub fn send_gathered_with(
+    socket: BorrowedFd<'_>,
+    pieces: &[IoSlice<'_>],
+    descriptors: &[RawFd],
+) -> Result<usize> {
     let rights = [ControlMessage::ScmRights(descriptors)];
     let control: &[ControlMessage<'_>] = if descriptors.is_empty() { &[] } else { &rights };
-    let slices = [IoSlice::new(bytes)];
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-    sendmsg::<()>(socket.as_raw_fd(), &slices, control, flags, None).named("sendmsg", "")
+    sendmsg::<()>(socket.as_raw_fd(), pieces, control, flags, None).named("sendmsg", "")
 }
 
 /// Bytes in a pipe that nobody has read yet; 0 if that can't be told.
@@ -96,6 +104,15 @@ pub fn unread(pipe: BorrowedFd<'_>) -> usize {
     } else {
         0
     }
+}
+
+/// Bytes that were sent over a unix socket and that its other end has not read yet (SIOCOUTQ, unix(7)); `None` if that can't
+/// be told.
+pub fn unread_by_peer(socket: BorrowedFd<'_>) -> Option<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes one int to where the pointer leads, which lives for the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut count) };
+    usize::try_from(count).ok().filter(|_| result == 0)
 }
 
 /// What came in one message.

@@ -7,9 +7,12 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// The child's stack: it makes system calls and execs.
 const STACK_BYTES: usize = 64 * 1024;
+/// How long to wait for a program that is being written to, each time.
+const BUSY_PAUSES_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 /// Standard input, output and error.
 const STREAMS: usize = 3;
 
@@ -75,6 +78,28 @@ pub fn start(program: &Foreign) -> Result<i32> {
             ))
         }
     }
+}
+
+/// The same; a program that is being written to right now (ETXTBSY) is given a moment until that is done.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_patiently(program: &Foreign) -> Result<i32> {
+    let mut pauses = BUSY_PAUSES_MS.iter();
+    loop {
+        match start(program) {
+            Err(error) if error.errno == Errno::ETXTBSY => match pauses.next() {
+                Some(pause) => std::thread::sleep(Duration::from_millis(*pause)),
+                None => return Err(error),
+            },
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Asks a program that [`start`] started, and what it has started in its process group, to end.
+pub fn terminate_group(leader: i32) {
+    let _ = killpg(Pid::from_raw(leader), Signal::SIGTERM);
 }
 
 /// Kills a program that [`start`] started, and what it has started in its process group.

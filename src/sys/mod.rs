@@ -3,6 +3,7 @@
 //! Knows no part of forkyard. Unsafe code is allowed here, each block with its reason.
 
 pub mod acl;
+pub mod beneath;
 pub mod clock;
 pub mod diag;
 pub mod dir;
@@ -20,6 +21,8 @@ pub mod pidfd;
 pub mod process;
 pub mod program;
 pub mod question;
+pub mod rights;
+pub mod session;
 pub mod shm;
 pub mod signal;
 pub mod socket;

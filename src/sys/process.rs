@@ -40,6 +40,25 @@ pub unsafe fn fork() -> Result<Side> {
     }
 }
 
+/// Forks a process that does one thing and ends with the exit code of that; says its pid. Of the descriptors from 3 up it
+/// has those in `keep`, and every signal does what it does by default.
+///
+/// This process has one thread.
+pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
+    let mut keep = keep.to_vec();
+    keep.sort_unstable();
+    // SAFETY: there is one thread; the child leaves by _exit, so what owned the descriptors is not used or dropped.
+    match unsafe { fork() }? {
+        Side::Parent(pid) => Ok(pid),
+        Side::Child => {
+            signal::reset_in_child();
+            // SAFETY: as above.
+            unsafe { super::fd::close_all_but(&keep) };
+            exit_now(child())
+        }
+    }
+}
+
 /// Forks a sibling: a child of this process' own parent, which reaps it (clone(2), CLONE_PARENT). Falls back to a
 /// double fork, which ends at the nearest child subreaper, where the kernel refuses.
 ///
@@ -216,6 +235,15 @@ pub fn peak_memory_bytes() -> u64 {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
     // The kernel counts in units of 1024 bytes.
     usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
+}
+
+/// Memory that this process uses now, what it shares divided by those who share it (PSS); bytes. `None` where the kernel does
+/// not tell.
+pub fn proportional_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
 }
 
 /// Whether a process with this pid exists (kill(2) with signal 0).

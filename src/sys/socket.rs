@@ -34,8 +34,12 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
 
 /// Reads what is there.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progress> {
+    receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT)
+}
+
+fn receive_flagged(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> Result<Progress> {
     loop {
-        match nix::sys::socket::recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+        match nix::sys::socket::recv(socket.as_raw_fd(), buffer, flags) {
             Ok(count) => return Ok(Progress::Done(count)),
             Err(Errno::EAGAIN) => return Ok(Progress::WouldBlock),
             Err(Errno::EINTR) => {}
@@ -107,6 +111,23 @@ pub const PEER_CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 pub fn shutdown_write(socket: BorrowedFd<'_>) {
     // Fails only where the peer is gone already.
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Write);
+}
+
+/// Ends a connection for all who have its socket.
+pub fn shutdown(socket: BorrowedFd<'_>) {
+    // Fails only where the peer is gone already.
+    let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Both);
+}
+
+/// Says that nothing more will be read: whoever sends is told so (EPIPE). What was sent before can still be read.
+pub fn shutdown_read(socket: BorrowedFd<'_>) {
+    // Fails only where the peer is gone already.
+    let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Read);
+}
+
+/// Reads what is there and leaves it there.
+pub fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progress> {
+    receive_flagged(socket, buffer, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK)
 }
 
 /// The other end's address; `None` for a unix socket. An IPv4 address in IPv6 clothes is given as IPv4.

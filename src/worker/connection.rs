@@ -2,7 +2,7 @@
 
 use crate::config;
 use crate::fastcgi::{Limits, Responder};
-use crate::sys::socket::peer_address;
+use crate::sys::socket::{peer_address, shutdown};
 use crate::tick::Tick;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,6 +20,10 @@ pub(super) struct Connection {
     pub(super) expires: Tick,
     /// Something was read from it.
     pub(super) spoken: bool,
+    /// A router has a copy of the socket.
+    pub(super) shared: bool,
+    /// The request is its last, whatever the client asked for.
+    pub(super) last: bool,
     /// The client's address, once somebody has asked for it.
     peer: Option<Option<IpAddr>>,
 }
@@ -37,6 +41,8 @@ impl Connection {
             place: None,
             expires: Tick::ZERO,
             spoken: false,
+            shared: false,
+            last: false,
             peer: None,
         }
     }
@@ -49,8 +55,11 @@ impl Connection {
             .as_fd()
     }
 
-    /// Closes the socket; the rest waits to be reused.
+    /// Closes the socket, for all who have it; the rest waits to be reused.
     pub(super) fn hang_up(&mut self) {
+        if let Some(socket) = self.socket.as_ref().filter(|_| self.shared) {
+            shutdown(socket.as_fd());
+        }
         self.socket = None;
     }
 
@@ -60,6 +69,8 @@ impl Connection {
         self.responder.reset();
         self.place = None;
         self.spoken = false;
+        self.shared = false;
+        self.last = false;
         self.peer = None;
     }
 
@@ -69,6 +80,11 @@ impl Connection {
             self.peer = Some(peer_address(self.socket()).ok().flatten());
         }
         self.peer.flatten()
+    }
+
+    /// It is kept after the request.
+    pub(super) fn keeps(&self) -> bool {
+        self.responder.keep() && !self.last
     }
 
     /// Whether another process could go on with it: nothing of it is known here only.

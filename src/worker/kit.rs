@@ -21,6 +21,9 @@ pub struct Settings {
     pub descriptor_limit: Option<(u64, u64)>,
     /// Longest line of a log, with its newline; bytes.
     pub log_limit: usize,
+    /// A worker that has served so many requests tells the master, each time anew.
+    #[serde(default)]
+    pub refork_at: Option<u64>,
 }
 
 /// What all workers of a generation share: settings and descriptors.
@@ -54,12 +57,15 @@ const KIT_DESCRIPTORS: usize = 7;
 pub struct Seat {
     /// Its slot of the scoreboard.
     pub slot: u32,
-    /// Readable, or at its end, when the worker has to finish or the master is gone.
+    /// Readable, or at its end, when the worker has to finish or the master is gone. A socket that keeps messages apart, if
+    /// it can also be told to make a preloader ([`super::PROMOTE`]).
     pub retire: OwnedFd,
     /// Standard output and error; `None`: /dev/null.
     pub output: Option<(OwnedFd, OwnedFd)>,
     /// Over which it is asked what it is busy with; `None`: nobody asks.
     pub questions: Option<OwnedFd>,
+    /// Where a router gives the worker its connections ([`crate::router::channel`]); `None`: it accepts them itself.
+    pub channel: Option<OwnedFd>,
 }
 
 /// Why a kit or a seat can't be made from a message.
@@ -149,6 +155,7 @@ impl Seat {
             all.extend([output.as_raw_fd(), error.as_raw_fd()]);
         }
         all.extend(self.questions.as_ref().map(AsRawFd::as_raw_fd));
+        all.extend(self.channel.as_ref().map(AsRawFd::as_raw_fd));
         all
     }
 
@@ -160,13 +167,20 @@ impl Seat {
             std::iter::once(self.retire)
                 .chain(output.into_iter().flatten())
                 .chain(self.questions)
+                .chain(self.channel)
                 .collect(),
         )
     }
 
-    /// A seat from its slot and descriptors: the retire channel, two for standard output and error where they are caught, and
-    /// the socket for questions where some are asked.
-    pub fn assemble(slot: u32, descriptors: Vec<OwnedFd>) -> Result<Seat, KitError> {
+    /// Whether a router gives it its connections: then the last of its descriptors is the router's channel.
+    pub fn is_routed(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// A seat from its slot and descriptors: the retire channel, two for standard output and error where they are caught, the
+    /// socket for questions where some are asked, and last, if it `is_routed`, the router's channel.
+    pub fn assemble(slot: u32, is_routed: bool, mut descriptors: Vec<OwnedFd>) -> Result<Seat, KitError> {
+        let channel = is_routed.then(|| descriptors.pop()).flatten();
         let count = descriptors.len();
         let mut descriptors = descriptors.into_iter();
         match (count, descriptors.next()) {
@@ -180,6 +194,7 @@ impl Seat {
                     retire,
                     output,
                     questions: descriptors.next(),
+                    channel,
                 })
             }
             _ => Err(KitError::Descriptors(count, 3)),
@@ -195,23 +210,30 @@ mod tests {
     #[test]
     fn a_seat_is_put_together_as_it_was_taken_apart() {
         let fd = || null().unwrap();
-        for (caught, asked) in [(false, false), (true, false), (false, true), (true, true)] {
+        for bits in 0..8 {
+            let [caught, asked, routed] = [1, 2, 4].map(|bit| bits & bit != 0);
             let seat = Seat {
                 slot: 3,
                 retire: fd(),
                 output: caught.then(|| (fd(), fd())),
                 questions: asked.then(fd),
+                channel: routed.then(fd),
             };
             let numbers = seat.descriptors();
+            assert_eq!(seat.is_routed(), routed);
             let (slot, descriptors) = seat.take_apart();
-            let again = Seat::assemble(slot, descriptors).unwrap();
+            let again = Seat::assemble(slot, routed, descriptors).unwrap();
             assert_eq!((again.slot, again.descriptors()), (3, numbers));
             assert_eq!(
-                (again.output.is_some(), again.questions.is_some()),
-                (caught, asked)
+                (
+                    again.output.is_some(),
+                    again.questions.is_some(),
+                    again.is_routed()
+                ),
+                (caught, asked, routed)
             );
         }
-        assert!(Seat::assemble(0, Vec::new()).is_err());
-        assert!(Seat::assemble(0, (0..5).map(|_| fd()).collect()).is_err());
+        assert!(Seat::assemble(0, false, Vec::new()).is_err());
+        assert!(Seat::assemble(0, false, (0..5).map(|_| fd()).collect()).is_err());
     }
 }

@@ -2,19 +2,28 @@
 
 use super::connection::Connection;
 use super::held;
+use super::promotion::{self, Promotion};
+use super::routed;
 use super::service::Service;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+/// Bits of a word in the child_accept pipe, beside the slot: the worker has called accept for the first time;
+pub const IS_UP: u32 = 1 << 31;
+/// it has served enough requests for a preloader to be made from it. It says nothing else then.
+pub const IS_SEASONED: u32 = 1 << 30;
 
 const LISTENER: u64 = 0;
 const QUEUE: u64 = 1;
 const RETIRE: u64 = 2;
-pub(super) const FIRST_HELD: u64 = 3;
+const COMPANION: u64 = 3;
+pub(super) const FIRST_HELD: u64 = 4;
 
 /// Events taken at once.
 const EVENTS: usize = 32;
@@ -36,6 +45,12 @@ const FEW: usize = 4;
 pub(super) enum Work {
     /// A connection with, probably, a request on it.
     Connection(Box<Connection>),
+    /// Make a preloader.
+    Promote(Promotion),
+    /// The companion has to be looked after.
+    Companion,
+    /// The same, from a router; it is the current one already.
+    Attached,
     /// Finish: told so, or the master is gone.
     Retire,
     /// The worker can't go on.
@@ -46,8 +61,10 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Lobby {
     slot: usize,
-    /// Watched; kept open as long as the worker lives.
-    _retire: OwnedFd,
+    /// Watched.
+    retire: OwnedFd,
+    /// Was told, and is to be done before the next request.
+    promotion: Option<Promotion>,
     queue_out: OwnedFd,
     child_accept: OwnedFd,
     /// Work had been waiting the last time.
@@ -72,12 +89,18 @@ impl Lobby {
     ) -> nix::Result<Lobby> {
         let exclusive = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
         let epoll = service.minder.epoll();
-        epoll.add(&service.listener, EpollEvent::new(exclusive, LISTENER))?;
-        epoll.add(&queue_out, EpollEvent::new(exclusive, QUEUE))?;
+        match routed::watched(service) {
+            Some(channel) => epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?,
+            None => {
+                epoll.add(&service.listener, EpollEvent::new(exclusive, LISTENER))?;
+                epoll.add(&queue_out, EpollEvent::new(exclusive, QUEUE))?;
+            }
+        }
         epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
         Ok(Lobby {
             slot: slot as usize,
-            _retire: retire,
+            retire,
+            promotion: None,
             queue_out,
             child_accept,
             eager: true,
@@ -89,8 +112,29 @@ impl Lobby {
         })
     }
 
-    /// Waits for work. The worker is idle from here until work is returned.
-    pub(super) fn next(&mut self, service: &mut Service) -> Work {
+    /// Watches what the runtime keeps beside the worker, too.
+    pub(super) fn accompany(&self, service: &Service, watch: BorrowedFd<'_>) -> nix::Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, COMPANION);
+        service.minder.epoll().add(watch, event)
+    }
+
+    /// Waits until `watch` is readable or `limit` is over; `true`: the worker has to finish.
+    pub(super) fn is_told_to_finish(&self, watch: BorrowedFd<'_>, limit: Option<Duration>) -> bool {
+        let mut both = [
+            PollFd::new(self.retire.as_fd(), PollFlags::POLLIN),
+            PollFd::new(watch, PollFlags::POLLIN),
+        ];
+        // Whatever the wait came to, the companion is looked after next.
+        let _ = poll(&mut both, limit.map_or(PollTimeout::NONE, poll_timeout));
+        both[0].any().unwrap_or(true)
+    }
+
+    /// Waits for work, or until `companion` has to be looked after in any case. The worker is idle from here until work is
+    /// returned.
+    pub(super) fn next(&mut self, service: &mut Service, companion: Option<Tick>) -> Work {
+        if let Some(promotion) = self.promotion.take() {
+            return Work::Promote(promotion);
+        }
         let idle_since = clock::now();
         service.stamp().idle(idle_since);
         if self.must_retire(service) {
@@ -98,6 +142,9 @@ impl Lobby {
         }
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
+        }
+        if service.channel.is_some() {
+            return self.next_routed(service);
         }
         let holds = service.minder.held().idle() > 0;
         if self.eager && !holds && idle_since.since(self.looked) < LOOK_INTERVAL {
@@ -108,7 +155,7 @@ impl Lobby {
             }
         }
         loop {
-            let work = self.wait(service, idle_since);
+            let work = self.wait(service, idle_since, companion);
             if let Some(work) = work {
                 return work;
             }
@@ -119,9 +166,9 @@ impl Lobby {
         header::retire(service.board.header(), self.slot)
     }
 
-    fn wait(&mut self, service: &mut Service, idle_since: Tick) -> Option<Work> {
+    fn wait(&mut self, service: &mut Service, idle_since: Tick, companion: Option<Tick>) -> Option<Work> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        let timeout = self.timeout(service);
+        let timeout = timeout(service, companion);
         let count = match service.minder.epoll().wait(&mut events, timeout) {
             Ok(count) => count,
             Err(Errno::EINTR) => return None,
@@ -146,6 +193,10 @@ impl Lobby {
             ready.listener = true;
         }
         self.share(service, &mut ready);
+        if ready.retire && service.settings.refork_at.is_some() {
+            self.promotion = promotion::receive(self.retire.as_fd());
+            ready.retire = self.promotion.is_none();
+        }
         if ready.retire {
             // A wake-up that came for a connection must not be lost with this worker: nobody else was woken for it.
             let last = if ready.listener {
@@ -169,20 +220,27 @@ impl Lobby {
             .held
             .iter()
             .find_map(|place| service.minder.held().take(*place));
-        taken.map(|connection| {
+        if let Some(connection) = taken {
             self.take_up(service);
-            Work::Connection(connection)
-        })
+            return Some(Work::Connection(connection));
+        }
+        if let Some(promotion) = self.promotion.take() {
+            // Nobody is to count upon this worker meanwhile.
+            self.take_up(service);
+            return Some(Work::Promote(promotion));
+        }
+        // Work comes first: nobody else was woken for it.
+        (ready.companion || companion.is_some_and(|due| due <= now)).then_some(Work::Companion)
     }
 
-    fn timeout(&self, service: &Service) -> EpollTimeout {
-        match service.minder.held().next_expiry() {
-            None => EpollTimeout::NONE,
-            Some(expiry) => {
-                let millis = expiry.since(clock::now()).as_micros().div_ceil(1000);
-                EpollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(EpollTimeout::MAX)
-            }
-        }
+    /// Waits until the router has sent something; `true`: the worker is to retire.
+    pub(super) fn wait_for_router(&mut self, service: &Service) -> nix::Result<bool> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match service.minder.epoll().wait(&mut events, EpollTimeout::NONE) {
+            Err(Errno::EINTR) => 0,
+            other => other?,
+        };
+        Ok(events[..count].iter().any(|event| event.data() == RETIRE))
     }
 
     /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
@@ -232,11 +290,17 @@ impl Lobby {
         }
     }
 
-    fn tell_first(&mut self) {
+    pub(super) fn tell_first(&mut self) {
         if !self.told_first {
             self.told_first = true;
-            self.tell(1 << 31);
+            self.tell(IS_UP);
         }
+    }
+
+    /// The worker has served enough requests for a preloader to be made from it. Where the pipe is full, it says so another
+    /// time.
+    pub(super) fn tell_seasoned(&self) {
+        self.tell(IS_SEASONED);
     }
 
     /// A full pipe is no loss: the master has unread words then, and one is as good as many.
@@ -309,6 +373,9 @@ impl Lobby {
 
     /// Sends every held connection to the siblings; for a worker that is about to leave.
     pub(super) fn hand_over_all(&self, service: &mut Service) {
+        if service.channel.is_some() {
+            return service.hand_back_all();
+        }
         let places = service.minder.held().idle_places();
         service.minder.send_away(&places);
     }
@@ -320,6 +387,7 @@ struct Ready {
     listener: bool,
     queue: bool,
     retire: bool,
+    companion: bool,
     held: Vec<usize>,
 }
 
@@ -329,9 +397,28 @@ impl Ready {
             LISTENER => self.listener = true,
             QUEUE => self.queue = true,
             RETIRE => self.retire = true,
+            COMPANION => self.companion = true,
             held => self.held.push((held - FIRST_HELD) as usize),
         }
     }
+}
+
+/// How long to wait at most: until a held connection expires, or the companion is due.
+fn timeout(service: &Service, companion: Option<Tick>) -> EpollTimeout {
+    let expiry = service.minder.held().next_expiry();
+    match expiry.into_iter().chain(companion).min() {
+        None => EpollTimeout::NONE,
+        Some(due) => EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX),
+    }
+}
+
+fn poll_timeout(limit: Duration) -> PollTimeout {
+    PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
+}
+
+/// Whole milliseconds, rounded up.
+fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
 }
 
 /// How many workers of the generation are idle and how many busy, by their stages.

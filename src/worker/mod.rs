@@ -7,13 +7,17 @@
 
 mod access;
 mod builtin;
+mod companion;
 mod connection;
+mod cpu;
 mod held;
 mod kit;
 mod lobby;
 mod minder;
+mod promotion;
 mod relay;
 mod request;
+mod routed;
 mod run;
 mod service;
 mod settle;
@@ -21,7 +25,10 @@ pub mod snapshot;
 mod time_up;
 mod transfer;
 
+pub use companion::{Companion, Standing};
 pub use kit::{Kit, KitError, Seat, Settings};
+pub use lobby::{IS_SEASONED, IS_UP};
+pub use promotion::{PROMOTE, Promotion};
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::{ClientGone, Request};
 pub use run::{Worker, run};
@@ -32,6 +39,21 @@ pub trait Runtime {
     /// Answers one request: reads its body, writes headers and body as a CGI response (RFC 3875 section 6). When it
     /// returns, what it wrote is sent and the answer is ended.
     fn answer(&mut self, request: &mut Request<'_>);
+
+    /// Makes what the process can't make once it is what its pool says: it still has the master's rights and root
+    /// directory, and no thread. `has_elder`: workers of an earlier generation serve the pool, too.
+    ///
+    /// # Errors
+    /// A system call failed; the process has to end.
+    fn prepare(&mut self, has_elder: bool) -> Result<(), crate::sys::Error> {
+        let _ = has_elder;
+        Ok(())
+    }
+
+    /// What has to be looked after between requests.
+    fn companion(&mut self) -> Option<&mut dyn Companion> {
+        None
+    }
 }
 
 /// A function is a runtime: it answers what is not the pool's status or ping path.

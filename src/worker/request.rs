@@ -2,7 +2,7 @@
 
 use super::builtin;
 use super::service::Service;
-use crate::fastcgi::Params;
+use crate::fastcgi::{Params, Role};
 use crate::scoreboard::Stage;
 use crate::scoreboard::stamp::Description;
 use std::fmt;
@@ -94,6 +94,26 @@ impl<'w> Request<'w> {
         self.service.memory(bytes);
     }
 
+    /// Counts what a program used on behalf of the request: CPU time, and the memory that it has now.
+    pub(crate) fn count_program(&mut self, cpu_micros: u64, memory_bytes: u64) {
+        self.service.program_micros = self.service.program_micros.saturating_add(cpu_micros);
+        if let Some(recorder) = &mut self.service.recorder {
+            recorder.program_cpu(cpu_micros);
+        }
+        self.set_memory(memory_bytes);
+    }
+
+    /// What the web server asks the application to be.
+    pub(crate) fn role(&self) -> Role {
+        let connection = self.service.current();
+        connection.map_or(Role::Responder, |connection| connection.responder.role())
+    }
+
+    /// The application's own status, for the end of the answer; 0 if nothing is said.
+    pub(crate) fn set_app_status(&mut self, status: u32) {
+        self.service.app_status = status;
+    }
+
     /// Answers the request itself if `uri` is the pool's status or ping path. `extra_headers` are whole header lines
     /// that come first (`X-Powered-By: …\r\n`).
     pub fn answer_builtin(&mut self, uri: &[u8], extra_headers: &[u8]) -> bool {
@@ -132,7 +152,7 @@ impl<'w> Request<'w> {
         self.service.current().map(|connection| connection.socket())
     }
 
-    pub(super) fn client_timeout(&self) -> Duration {
+    pub(crate) fn client_timeout(&self) -> Duration {
         self.service.settings.pool.client_timeout
     }
 

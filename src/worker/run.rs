@@ -2,9 +2,11 @@
 
 use super::Runtime;
 use super::access::Recorder;
+use super::companion::{Companion, Standing, stand_by};
 use super::kit::{Kit, Seat};
 use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
+use super::promotion::Promotion;
 use super::request::Request;
 use super::service::{NoRequest, Service};
 use crate::scoreboard::{Reader, Slot, Stage, header};
@@ -27,10 +29,14 @@ const FIRST_BYTE_PATIENCE: Duration = Duration::from_millis(1);
 pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     match Worker::begin(kit, seat) {
         Ok(mut worker) => {
-            while worker.advance() {
+            worker.accompany(runtime.companion());
+            while worker.advance_with(runtime.companion()) {
                 let mut request = worker.request();
                 runtime.answer(&mut request);
                 request.release();
+            }
+            if let Some(companion) = runtime.companion() {
+                companion.leave();
             }
             worker.exit_code()
         }
@@ -50,6 +56,8 @@ pub struct Worker {
     served: u64,
     /// Standard output and error are the master's to log.
     caught: bool,
+    /// It is to make a preloader, before anything else.
+    promotion: Option<Promotion>,
     place: Place,
 }
 
@@ -61,6 +69,7 @@ pub struct Worker {
 ///     ▲ ▲                   │      ▲           │
 ///     │ └──── no request ───┘      └─ another ─┤
 ///     └──────── nothing more was sent ─────────┘      from Lobby or Request, told to or worn out: Ended
+///                                                     from Lobby, told to make a preloader: Aside, and then Ended
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -70,6 +79,8 @@ enum Place {
     Connection,
     /// Has a request.
     Request,
+    /// Has no connection and is to make a preloader.
+    Aside,
     /// Is done; the exit code.
     Ended(i32),
 }
@@ -99,7 +110,10 @@ impl Worker {
             let recorder = Recorder::new(access, name, settings.log_limit, shelf, board.header());
             Box::new(recorder)
         });
-        let service = Service::new(kit.settings, kit.listener, board, slot, minder, recorder);
+        let mut service = Service::new(kit.settings, kit.listener, board, slot, minder, recorder);
+        if let Some(channel) = seat.channel {
+            service.route(channel);
+        }
         service
             .stamp()
             .begin(std::process::id() as i32, clock::epoch_seconds(), clock::now());
@@ -111,15 +125,47 @@ impl Worker {
             lobby,
             served: 0,
             caught: seat.output.is_some(),
+            promotion: None,
             place: Place::Lobby,
         })
     }
 
-    /// Ends the request before, if there is one, and waits for the next. False: the process has to end.
+    /// Watches what the runtime keeps beside the worker.
+    fn accompany(&mut self, companion: Option<&mut dyn Companion>) {
+        let Some(companion) = companion else { return };
+        if let Err(errno) = self.lobby.accompany(&self.service, companion.watch()) {
+            log::error!("worker can't go on: epoll_ctl: {errno}");
+            self.place = Place::Ended(EXIT_SOFTWARE);
+        }
+    }
+
+    /// Ends the request before, if there is one, and waits for the next. False: the process has to end, unless it is to make
+    /// a preloader first ([`Worker::is_to_promote`]) and then to ask again, which ends it: what it has closed for the sake of
+    /// the copy need not be opened again.
     pub fn advance(&mut self) -> bool {
+        self.advance_with(None)
+    }
+
+    /// The same, looking after what the runtime keeps beside the worker meanwhile.
+    fn advance_with(&mut self, mut companion: Option<&mut dyn Companion>) -> bool {
         loop {
             self.place = match self.place {
-                Place::Lobby => self.wait(),
+                Place::Lobby => {
+                    let place = match &mut companion {
+                        None => self.wait(None),
+                        Some(companion) => self.wait_with(*companion),
+                    };
+                    if place == Place::Aside {
+                        self.place = place;
+                        return false;
+                    }
+                    place
+                }
+                Place::Aside => {
+                    // Whoever does not know how lets go of it.
+                    self.promotion = None;
+                    self.end(0)
+                }
                 Place::Connection => match self.begin_request() {
                     Ok(()) => {
                         self.place = Place::Request;
@@ -139,17 +185,41 @@ impl Worker {
         Request::new(&mut self.service)
     }
 
+    /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
+    pub fn is_to_promote(&self) -> bool {
+        self.place == Place::Aside && self.promotion.is_some()
+    }
+
+    /// What the preloader is to be given.
+    pub fn take_promotion(&mut self) -> Option<Promotion> {
+        self.promotion.take()
+    }
+
     /// The exit code, once there is no request any more.
     pub fn exit_code(&self) -> i32 {
         match self.place {
             Place::Ended(code) => code,
-            Place::Lobby | Place::Connection | Place::Request => EXIT_SOFTWARE,
+            Place::Lobby | Place::Connection | Place::Request | Place::Aside => EXIT_SOFTWARE,
         }
     }
 
-    /// Waits for a connection on which something comes.
-    fn wait(&mut self) -> Place {
-        match self.lobby.next(&mut self.service) {
+    fn wait_with(&mut self, companion: &mut dyn Companion) -> Place {
+        match stand_by(companion, &self.lobby, &mut self.service) {
+            Ok(()) => {}
+            Err(Standing::Lost) => return self.end(EXIT_SOFTWARE),
+            Err(Standing::Ready | Standing::Pending) => return self.end(0),
+        }
+        let place = self.wait(companion.deadline());
+        if place == Place::Lobby {
+            companion.attend();
+        }
+        place
+    }
+
+    /// Waits for a connection on which something comes, or until the companion has to be looked after.
+    fn wait(&mut self, companion: Option<Tick>) -> Place {
+        match self.lobby.next(&mut self.service, companion) {
+            Work::Companion => Place::Lobby,
             Work::Connection(connection) => {
                 self.service.attach(connection);
                 self.lobby.part_with_few(&mut self.service);
@@ -160,6 +230,16 @@ impl Worker {
                     Err(none) => self.leave(Err(none)),
                 }
             }
+            Work::Promote(promotion) => {
+                self.service.minder.pause();
+                self.promotion = Some(promotion);
+                Place::Aside
+            }
+            Work::Attached if self.service.has_input() => Place::Connection,
+            Work::Attached => match self.service.fill(FIRST_BYTE_PATIENCE) {
+                Ok(()) => Place::Connection,
+                Err(none) => self.leave(Err(none)),
+            },
             Work::Retire => self.end(0),
             Work::Failed(failure) => {
                 log::error!("worker can't go on: {failure}");
@@ -204,7 +284,12 @@ impl Worker {
         if self.caught {
             self.end_output();
         }
-        if !self.service.has_input() || self.is_worn_out() {
+        let refork_at = self.service.settings.refork_at;
+        if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
+            self.lobby.tell_seasoned();
+        }
+        let is_routed = self.service.channel.is_some();
+        if is_routed || !self.service.has_input() || self.is_worn_out() {
             return self.leave(Ok(()));
         }
         // The next one was sent along with it: work that was taken up now.
@@ -214,13 +299,16 @@ impl Worker {
 
     /// Keeps or closes the current connection.
     fn leave(&mut self, outcome: Result<(), NoRequest>) -> Place {
-        match outcome {
-            Ok(()) | Err(NoRequest::Silent) => self.keep(),
-            Err(NoRequest::Closed) => self.close(),
-            Err(NoRequest::Failed(why)) => {
-                log::warn!("a connection was closed: {why}");
-                self.close();
-            }
+        let may_go_on = matches!(outcome, Ok(()) | Err(NoRequest::Silent));
+        if let Err(NoRequest::Failed(why)) = outcome {
+            log::warn!("a connection was closed: {why}");
+        }
+        if self.service.channel.is_some() {
+            self.service.give_back(may_go_on);
+        } else if may_go_on {
+            self.keep();
+        } else {
+            self.close();
         }
         if self.is_worn_out() {
             return self.end(0);
@@ -258,6 +346,9 @@ impl Worker {
 impl Service {
     /// Holds the current connection until its next request comes, for as long as it may be idle.
     pub(super) fn hold_current(&mut self) {
+        if self.channel.is_some() {
+            return self.release();
+        }
         if let Some(connection) = self.detach() {
             self.hold(connection, clock::now());
             self.minder.attend_if_serving();

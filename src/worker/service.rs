@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::kit::Settings;
 use super::minder::Minder;
 use super::request::ClientGone;
+use super::routed::Channel;
 use super::time_up;
 use super::transfer::{drain_input, send_pieces};
 use crate::fastcgi::{Input, MAX_CONTENT, Output, Params, ProtocolStatus, RecordType, Violation, header};
@@ -23,9 +24,6 @@ const INPUT_BYTES: usize = 64 * 1024;
 const GATHER_BYTES: usize = 16 * 1024;
 /// Records in one gathered write; each is two pieces (header and content), and the kernel takes 1024 (IOV_MAX).
 const GATHER_RECORDS: usize = 256;
-/// Requests shorter than this are not measured: their CPU time is below what php-fpm's clock tick could show.
-const CPU_THRESHOLD_MICROS: u64 = 1_000;
-
 /// Closed connections whose buffers are kept for the next.
 const SPARE_CONNECTIONS: usize = 8;
 
@@ -61,9 +59,9 @@ pub(super) struct Service {
     pub(super) board: Reader,
     pub(super) minder: Minder,
     slot: Slot,
-    input: Box<[u8]>,
-    start: usize,
-    end: usize,
+    pub(super) input: Box<[u8]>,
+    pub(super) start: usize,
+    pub(super) end: usize,
     output: Output,
     /// The connection whose request is being served; gone once it was closed or kept.
     current: Option<Box<Connection>>,
@@ -81,12 +79,18 @@ pub(super) struct Service {
     client_gone: bool,
     /// The runtime wants the worker to end.
     pub(super) leaving: bool,
-    taken: Tick,
-    cpu_micros: u64,
+    pub(super) taken: Tick,
+    pub(super) cpu_micros: u64,
+    /// Used by a program on behalf of the request.
+    pub(super) program_micros: u64,
     /// The access log, if there is one.
-    recorder: Option<Box<Recorder>>,
+    pub(super) recorder: Option<Box<Recorder>>,
+    /// What the end of the answer says.
+    pub(super) app_status: u32,
     /// The request that the answer at the end of its time was made for.
     last_word_for: u16,
+    /// Where a router gives the worker its connections.
+    pub(super) channel: Option<Channel>,
 }
 
 impl Service {
@@ -118,8 +122,11 @@ impl Service {
             leaving: false,
             taken: Tick::ZERO,
             cpu_micros: clock::process_cpu_micros(),
+            program_micros: 0,
             recorder,
+            app_status: 0,
             last_word_for: 0,
+            channel: None,
         }
     }
 
@@ -320,6 +327,7 @@ impl Service {
     /// A request begins with the bytes that were just read.
     pub(super) fn begin(&mut self, now: Tick) {
         self.taken = now;
+        self.app_status = 0;
         self.stamp().reading(now);
         if let Some(recorder) = &mut self.recorder {
             recorder.begin(now);
@@ -505,7 +513,7 @@ impl Service {
             return if self.client_gone { Err(ClientGone) } else { Ok(()) };
         }
         if !self.client_gone {
-            self.output.end(0, ProtocolStatus::RequestComplete);
+            self.output.end(self.app_status, ProtocolStatus::RequestComplete);
             let result = self.drain_output();
             self.client_gone = result.is_err();
         }
@@ -517,7 +525,7 @@ impl Service {
         let Some(connection) = self.current.as_deref_mut() else {
             return Ok(());
         };
-        let keep = connection.responder.keep() && !self.client_gone;
+        let keep = connection.keeps() && !self.client_gone;
         connection.responder.finish();
         self.skip_body();
         if !keep {
@@ -527,7 +535,7 @@ impl Service {
     }
 
     /// Skips what was read of the body and not wanted.
-    fn skip_body(&mut self) {
+    pub(super) fn skip_body(&mut self) {
         self.body = (0, 0);
         while self.has_input() && self.current().is_some_and(|c| !c.responder.is_between_requests()) {
             if !self.look_at_body() {
@@ -566,24 +574,6 @@ impl Service {
             }
             None => Box::new(Connection::new(socket, &self.settings.pool.limits)),
         }
-    }
-
-    /// Accounts for the request that was being served.
-    pub(super) fn account(&mut self, now: Tick) {
-        let micros = now.since(self.taken).as_micros() as u64;
-        let mut centipercent = 0;
-        if micros >= CPU_THRESHOLD_MICROS {
-            let total = clock::process_cpu_micros();
-            let used = total
-                .saturating_sub(self.cpu_micros)
-                .min(micros.saturating_mul(64));
-            centipercent = used * 10_000 / micros;
-            self.cpu_micros = total;
-        } else {
-            // Not measured: what it may have used at most is left out of the next measurement.
-            self.cpu_micros += micros;
-        }
-        self.stamp().finished(micros, centipercent);
     }
 
     /// Sets the stage.

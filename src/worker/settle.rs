@@ -147,7 +147,12 @@ pub fn settle_own(settings: &Settings) -> Result<(), SettleError> {
     Ok(())
 }
 
-/// Gives this process its pool's environment.
+/// Gives this process its pool's environment, with what the application itself adds to it: the process has become the
+/// application's user.
 pub fn settle_environment(settings: &Settings) {
-    process::replace_environment(environment(settings, std::env::vars_os().collect()));
+    let mut whole = environment(settings, std::env::vars_os().collect());
+    let own = &settings.pool.own_env;
+    whole.retain(|(name, _)| !own.iter().any(|(own, _)| name == own.as_str()));
+    whole.extend(own.iter().map(|(name, value)| (name.into(), value.into())));
+    process::replace_environment(whole);
 }

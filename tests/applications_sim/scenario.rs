@@ -64,6 +64,8 @@ pub(crate) struct Scenario {
     /// The options of each application; the first `added` are added at the start, in one group.
     pub apps: Vec<Options>,
     pub added: usize,
+    /// Instances that an earlier book has left.
+    pub adopted: u32,
     pub faults: Faults,
     pub steps: u32,
     /// Percent of steps that are orders rather than requests.
@@ -122,6 +124,11 @@ impl Scenario {
             max: random.between(1, 6),
             most_spawning: random.pick(&[1, 2, 32]),
             added: random.below(apps.len() + 1),
+            adopted: if random.percent(30) {
+                random.between(1, 8)
+            } else {
+                0
+            },
             apps,
             faults,
             steps: random.between(50, 400),

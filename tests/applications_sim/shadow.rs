@@ -108,6 +108,24 @@ impl Shadow {
                 let of: Vec<InstanceId> = of.map(|(id, _)| *id).collect();
                 self.removed.extend(of);
             }
+            Event::Adopt(adopted, _) => {
+                for one in adopted {
+                    self.uses += 1;
+                    let process = Process {
+                        app: number(&one.application),
+                        up: true,
+                        sessions: vec![one.session],
+                        begun: 0,
+                        used: self.uses,
+                        leaves: None,
+                        stopped: false,
+                        aside: false,
+                    };
+                    self.processes.insert(one.id, process);
+                    self.lent.insert(one.session, one.id);
+                }
+                self.excused = self.processes.len() as u32;
+            }
             Event::Shutdown(_) => self.removed.extend(self.processes.keys().copied()),
             _ => {}
         }

@@ -5,7 +5,7 @@ use crate::scenario::{Mutant, Scenario};
 use crate::shadow::{Shadow, name};
 use forkyard::applications::action::{Action, Force};
 use forkyard::applications::event::{
-    Consumer, ErrorId, Event, Get, InstanceId, Patience, Removal, Return, Target, Ticket,
+    Adopted, Consumer, ErrorId, Event, Get, InstanceId, Patience, Removal, Return, Target, Ticket,
 };
 use forkyard::applications::{Book, Options, RestartMethod, Sight, Stamp};
 use forkyard::tick::Tick;
@@ -38,6 +38,7 @@ pub(crate) struct Tally {
     spawned: u64,
     stopped: u64,
     works: u64,
+    adopted: u64,
 }
 
 impl Tally {
@@ -49,6 +50,7 @@ impl Tally {
         self.spawned += other.spawned;
         self.stopped += other.stopped;
         self.works += other.works;
+        self.adopted += other.adopted;
     }
 
     pub(crate) fn everything_happened(&self) -> bool {
@@ -59,6 +61,7 @@ impl Tally {
             self.spawned,
             self.stopped,
             self.works,
+            self.adopted,
         ];
         each.iter().all(|count| *count > 0)
     }
@@ -111,6 +114,7 @@ impl World {
     }
 
     pub(crate) fn run(&mut self) -> Result<(), String> {
+        self.adopt()?;
         for app in 0..self.scenario.added {
             let (name, options) = (name(app), self.told(app));
             let group = Some(Arc::from("group"));
@@ -120,6 +124,30 @@ impl World {
             self.step()?;
         }
         self.aftermath()
+    }
+
+    /// Another book was there before: what it had runs on, some of it busy for a while.
+    fn adopt(&mut self) -> Result<(), String> {
+        if self.scenario.adopted == 0 {
+            return Ok(());
+        }
+        let mut adopted = Vec::new();
+        for number in 0..self.scenario.adopted {
+            self.next_ticket += 1;
+            let app = self.app();
+            let session = Ticket(self.next_ticket);
+            let busy = self.random.millis(0, 500);
+            self.ends.insert(session, self.now + busy);
+            adopted.push(Adopted {
+                id: InstanceId(u64::from(number) * 3 + 1),
+                application: name(app),
+                options: self.told(app),
+                session,
+            });
+        }
+        self.tally.adopted += u64::from(self.scenario.adopted);
+        let next = InstanceId(u64::from(self.scenario.adopted) * 3 + 1);
+        self.tell(Event::Adopt(adopted, next))
     }
 
     /// The options as the book is told them.

@@ -45,6 +45,8 @@ pub(crate) enum At {
     Start(Work),
     Run(Tick),
     Finish,
+    /// Makes a preloader.
+    Promote,
 }
 
 #[derive(Debug)]
@@ -70,6 +72,14 @@ pub(crate) struct Worker {
     pub(crate) last_row: Option<Row>,
     pub(crate) was_retired: bool,
     pub(crate) was_termed: bool,
+    /// Which of its generation's preloaders made it, counted by those that took another's place.
+    pub(crate) line: u64,
+    /// It is to make a preloader.
+    pub(crate) promote: bool,
+    /// It has told that it has served enough for that, and was not asked since.
+    pub(crate) told_seasoned: bool,
+    /// When it was told to go.
+    pub(crate) retired_at: Tick,
     /// When the last request began that was traced.
     pub(crate) traced: Option<Tick>,
     /// When that was.
@@ -102,6 +112,15 @@ pub(crate) struct Generation {
     pub(crate) pipe: bool,
     pub(crate) loader: Loader,
     pub(crate) stubborn: bool,
+    /// The preloader that was made from a worker, or the one whose place that took.
+    pub(crate) second: Loader,
+    pub(crate) second_stubborn: bool,
+    /// The worker that is to make one.
+    pub(crate) promoting: Option<WorkerId>,
+    /// How often a second preloader took the first one's place.
+    pub(crate) line: u64,
+    /// Workers that are about to tell that they have served enough.
+    pub(crate) seasoned: VecDeque<WorkerId>,
     pub(crate) requests: VecDeque<(WorkerId, SlotIndex)>,
     pub(crate) forks: u32,
     pub(crate) initial: u32,
@@ -179,6 +198,8 @@ pub(crate) struct World {
     pub(crate) tally: Tally,
     /// How often another master took over.
     pub(crate) successions: u32,
+    /// How often a second preloader took the first one's place.
+    pub(crate) reforks: u32,
     pub(crate) journal: Option<Vec<String>>,
     pub(crate) failure: Option<String>,
 }
@@ -209,6 +230,7 @@ impl World {
             last_census: None,
             tally: Tally::default(),
             successions: 0,
+            reforks: 0,
             journal: verbose.then(Vec::new),
             failure: None,
         }
@@ -303,6 +325,9 @@ impl World {
             if generation.can_go(self.now) {
                 actors.push(Actor::Loader(*id));
             }
+            if generation.second_can_go(self.now) {
+                actors.push(Actor::Second(*id));
+            }
         }
         for (id, pool) in &self.pools {
             if pool.stand_in && !pool.queue.is_empty() {
@@ -321,6 +346,7 @@ impl World {
             Actor::Master => self.step_master(),
             Actor::StandIn(pool) => self.step_stand_in(pool),
             Actor::Loader(generation) => self.step_loader(generation),
+            Actor::Second(generation) => self.step_second(generation),
             Actor::Worker(worker) => self.step_worker(worker),
         }
         match self.failure.take() {
@@ -358,7 +384,8 @@ impl World {
         let loads = self
             .generations
             .values()
-            .filter_map(|generation| match generation.loader {
+            .flat_map(|generation| [generation.loader, generation.second])
+            .filter_map(|loader| match loader {
                 Loader::Loading(until) => until,
                 Loader::Absent | Loader::Ready | Loader::Mute => None,
             });
@@ -484,6 +511,11 @@ impl World {
                     pipe: false,
                     loader: Loader::Absent,
                     stubborn: false,
+                    second: Loader::Absent,
+                    second_stubborn: false,
+                    promoting: None,
+                    line: 0,
+                    seasoned: VecDeque::new(),
                     requests: VecDeque::new(),
                     forks: 0,
                     initial: start(pool.policy.pm),
@@ -517,6 +549,7 @@ enum Actor {
     Master,
     Loader(GenerationId),
     StandIn(PoolId),
+    Second(GenerationId),
     Worker(WorkerId),
 }
 
@@ -527,6 +560,6 @@ fn start(pm: ProcessManager) -> u32 {
         ProcessManager::Dynamic {
             max_spare_servers, ..
         } => max_spare_servers,
-        ProcessManager::Ondemand { .. } => 0,
+        ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. } => 0,
     }
 }

@@ -325,12 +325,13 @@ impl Preloader {
             Ok(command) => command,
             Err(error) => return failed(None, Error::Line(error)),
         };
-        let (worker, slot, generation) = match command {
+        let (worker, slot, is_routed, generation) = match command {
             Command::Spawn {
                 worker,
                 slot,
+                is_routed,
                 generation,
-            } => (worker, slot, generation),
+            } => (worker, slot, is_routed, generation),
             Command::Adopt { generation, kit } => {
                 return match Kit::assemble(kit, message.descriptors) {
                     Ok(kit) => match self.kits.adopt(generation, kit) {
@@ -352,7 +353,7 @@ impl Preloader {
             Command::Warm { .. } => return Spawned::Nothing,
             Command::Begin { .. } => return failed(None, Error::Order),
         };
-        let seat = match Seat::assemble(slot, message.descriptors) {
+        let seat = match Seat::assemble(slot, is_routed, message.descriptors) {
             Ok(seat) => seat,
             Err(error) => return failed(Some(worker), Error::Kit(error)),
         };

@@ -136,6 +136,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         chroot: values.full("chroot").map(PathBuf::from).filter(|_| is_root),
         clear_env: values.flag("clear_env"),
         env,
+        own_env: Vec::new(),
         rlimit_files: positive(values, "rlimit_files").map(u64::from),
         rlimit_core: core(values),
         process_priority: priority(values, context),

@@ -123,7 +123,7 @@ fn is_for_another_manager(name: &str, pm: &ProcessManager) -> bool {
     match pm {
         ProcessManager::Static { .. } => spare.contains(&name) || name == "pm.process_idle_timeout",
         ProcessManager::Ondemand { .. } => spare.contains(&name),
-        ProcessManager::Dynamic { .. } => false,
+        ProcessManager::Dynamic { .. } | ProcessManager::Ordered { .. } => false,
     }
 }
 

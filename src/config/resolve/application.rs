@@ -7,30 +7,37 @@ use super::pool::positive;
 use super::programs;
 use crate::config::World;
 use crate::config::draft::{
-    ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
+    ApplicationDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
 };
 use crate::config::error::Kind;
 use crate::config::known;
 use crate::config::leaves::{Entry, Field, Leaves};
 use crate::config::model::{Application, Interface, Php, Preloading, RequestSettings};
 use crate::config::report::Report;
-use crate::config::units::{IniValue, Text};
+use crate::config::units::{IniValue, Routing, Text};
 use crate::config::value::quoted;
 
-const RUNTIMES: &[&str] = &["php", "cgi", "http", "wsgi", "asgi", "rack", "rust"];
+const RUNTIMES: &[&str] = &["php", "cgi", "fastcgi", "http", "wsgi", "asgi", "rack", "rust"];
 /// Runtimes that have a name but can't be run yet.
-const LATER_RUNTIMES: &[&str] = &["node", "fastcgi"];
-const KINDS: &str = "it can be \"php\", \"cgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
+const LATER_RUNTIMES: &[&str] = &["node"];
+const KINDS: &str =
+    "it can be \"php\", \"cgi\", \"fastcgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
 pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_WARM_UP: u32 = 100;
 /// As many as a preloader names in one answer.
 const MOST_WARM_UP: i64 = 1000;
 const DEFAULT_WARM_UP_TIME: Duration = Duration::from_secs(5);
+/// Of the PHP applications of a pool of many, which may have none.
+const DEFAULT_VERSION: &str = "8.2";
 const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
 
 /// Reads `[pool.NAME.application]`, whose keys depend on its runtime.
 pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    let is_routed = (draft.routing.written()).is_some_and(|written| written.value == Routing::Application);
+    if is_routed {
+        return for_each(draft, leaves, report);
+    }
     let Some(runtime) = draft.runtime.written() else {
         let nothing = draft.runtime.is_absent() && !leaves.contains("application");
         return if nothing {
@@ -42,6 +49,7 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
     match runtime.value.0.as_str() {
         "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report))),
         "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(leaves, report))),
+        "fastcgi" => ApplicationDraft::FastCgi(Box::new(FastCgiDraft::read(leaves, report))),
         "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(leaves, report))),
         "wsgi" => wrapped(Interface::Wsgi, leaves, report),
         "asgi" => wrapped(Interface::Asgi, leaves, report),
@@ -61,6 +69,20 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
             ApplicationDraft::Wrong
         }
     }
+}
+
+/// What holds for each PHP application of a pool of many. What runs is said by each application's own files.
+fn for_each(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
+    if let Some(runtime) = draft.runtime.written().filter(|runtime| runtime.value.0 != "php") {
+        let problem = "with routing = \"application\" each application says itself what it is";
+        report.rule(
+            runtime,
+            problem,
+            "leave it out, or write \"php\" for what holds for PHP applications",
+        );
+        return ApplicationDraft::Wrong;
+    }
+    ApplicationDraft::Php(Box::new(PhpDraft::read(leaves, report)))
 }
 
 fn wrapped(interface: Interface, leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> ApplicationDraft {
@@ -87,13 +109,16 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
             programs::wrapped(text, *interface, draft, world, report).map(Application::Wrapped)
         }
         ApplicationDraft::Http(draft) => programs::http(text, draft, world, report).map(Application::Http),
+        ApplicationDraft::FastCgi(draft) => {
+            programs::fastcgi(text, draft, world, report).map(Application::FastCgi)
+        }
         ApplicationDraft::Cgi(draft) => programs::cgi(text, draft, world, report).map(Application::Cgi),
         ApplicationDraft::Php(draft) => php(text, draft, world, report).map(Application::Php),
     }
 }
 
 fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Php> {
-    if draft.version.is_absent() {
+    if draft.version.is_absent() && !text.is_routed() {
         let place = text
             .draft
             .runtime
@@ -140,7 +165,10 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
             .unwrap_or(DEFAULT_WARM_UP),
         warm_up_time: positive(&draft.warm_up_time, DEFAULT_WARM_UP_TIME, report),
         preloading: (draft.preloader.written()).map_or(Preloading::Own, |written| written.value.0.clone()),
-        version: version?,
+        version: version.or_else(|| {
+            let is_left_out = text.is_routed() && draft.version.is_absent();
+            is_left_out.then(|| DEFAULT_VERSION.to_owned())
+        })?,
     })
 }
 

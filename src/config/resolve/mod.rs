@@ -1,6 +1,7 @@
 //! Drafts to the model: every rule that a configuration has to keep.
 
 mod application;
+mod applications;
 mod confine;
 mod global;
 mod listen;

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::global::{missing_parent, priority, rlimit_files};
-use super::{application, confine, listen, manager};
+use super::{application, applications, confine, listen, manager};
 use crate::config::World;
 use crate::config::access::{AccessLog, DEFAULT_FORMAT, parse_format};
 use crate::config::draft::{
-    ApplicationDraft, CgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
+    ApplicationDraft, ApplicationsDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText,
+    WrappedDraft,
 };
 use crate::config::error::{Kind, Place};
 use crate::config::known::Section;
@@ -32,10 +33,14 @@ const PARAMS_COUNT: (i64, i64) = (32, 10_000_000);
 pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &mut Report<'_>) -> PoolText {
     let draft = PoolDraft::read(&mut leaves, report);
     let application = application::read(&draft, &mut leaves, report);
+    let applications_place = leaves.first_place("applications");
+    let applications = Box::new(ApplicationsDraft::read(&mut leaves, report));
     let mut keys = PoolDraft::KEYS.to_vec();
+    keys.extend(ApplicationsDraft::KEYS);
     match application {
         ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
         ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
+        ApplicationDraft::FastCgi(_) => keys.extend(FastCgiDraft::KEYS),
         ApplicationDraft::Http(_) => keys.extend(HttpDraft::KEYS),
         ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
         // What runs is not known, so neither are its keys; one error is enough.
@@ -48,6 +53,8 @@ pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &
         place,
         draft,
         application,
+        applications,
+        applications_place,
     }
 }
 
@@ -62,7 +69,12 @@ pub(super) fn resolve(
     name(text, report);
     let listen = listen::resolve(text, world, report);
     let (user, group) = identity(text, allow_root, world, report);
-    let pm = manager::resolve(text, report);
+    let applications = applications::resolve(text, world, report);
+    let pm = match &applications {
+        Some(Some(applications)) => Some(applications::manager(applications)),
+        _ if text.is_routed() => None,
+        _ => manager::resolve(text, report),
+    };
     let (chdir, chroot) = directories(draft, world, report);
     let (status_path, ping_path) = uris(draft, report);
     let status_listen = (listen.as_ref()).and_then(|listen| listen::status(draft, listen, world, report));
@@ -94,6 +106,7 @@ pub(super) fn resolve(
         chroot,
         clear_env: flag(&draft.clear_env, true),
         env: environment(draft, world, report),
+        own_env: Vec::new(),
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
         process_priority: priority(&draft.process_priority, world, report),
@@ -110,7 +123,7 @@ pub(super) fn resolve(
         reload: (draft.reload.written()).map_or(ReloadWhen::Changed, |written| written.value.0),
         access: access(draft, world, report),
         application: application::resolve(text, world, report)?,
-        applications: None,
+        applications: applications?,
         listen: listen?,
         pm: pm?,
     })
@@ -157,7 +170,7 @@ fn identity(
         report.ignored_without_root(group);
         return (None, None);
     }
-    if user.is_absent() && !allow_root {
+    if user.is_absent() && !allow_root && !text.is_routed() {
         report.missing(
             &text.place,
             "user",

@@ -4,14 +4,17 @@ use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
 use super::listen::address;
 use super::pool::positive;
 use crate::config::World;
-use crate::config::draft::{CgiDraft, HttpDraft, PoolText, WrappedDraft};
-use crate::config::model::{Cgi, Http, Interface, Wrapped};
+use crate::config::draft::{CgiDraft, FastCgiDraft, HttpDraft, PoolText, WrappedDraft};
+use crate::config::model::{Cgi, FastCgi, Http, Interface, StartCommand, Wrapped};
 use crate::config::report::Report;
+use crate::config::value::quoted;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Applications with many parts take long to load; Passenger gives them as much.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
+/// What a page may still have to write away when nobody waits for it any more.
+const DEFAULT_ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn http(
     text: &PoolText,
@@ -57,6 +60,69 @@ pub(super) fn cgi(
     })
 }
 
+pub(super) fn fastcgi(
+    text: &PoolText,
+    draft: &FastCgiDraft,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<FastCgi> {
+    Some(FastCgi {
+        root: file(&draft.root, world, report),
+        start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
+        abort_timeout: draft
+            .abort_timeout
+            .written()
+            .map_or(DEFAULT_ABORT_TIMEOUT, |written| written.value.0),
+        command: command(text, draft, report)?,
+    })
+}
+
+/// What is executed: a line for the shell, or a program with its arguments.
+fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Option<StartCommand> {
+    if draft.start_command.is_absent() && draft.program.is_absent() {
+        let runtime = text.draft.runtime.written();
+        let place = runtime.map_or(&text.place, |runtime| &runtime.place);
+        let write = "start_command = \"/usr/bin/php-cgi8.2\", or program = \"...\" with arguments = [...]";
+        report.missing(place, "application.start_command", write);
+        return None;
+    }
+    if let (Some(_), Some(program)) = (draft.start_command.written(), draft.program.written()) {
+        report.rule(
+            program,
+            "start_command says already what is executed",
+            "leave one of them out",
+        );
+        return None;
+    }
+    if let Some(line) = draft.start_command.written() {
+        if let Some(arguments) = draft.arguments.written() {
+            report.rule(
+                arguments,
+                "start_command has its arguments in it",
+                "write them there",
+            );
+            return None;
+        }
+        if line.value.0.trim().is_empty() || line.value.0.contains('\0') {
+            report.rule(line, "there is no command in it", "write what is to be started");
+            return None;
+        }
+        return Some(StartCommand::Shell(line.value.0.clone()));
+    }
+    let program = draft.program.written()?;
+    let path = Path::new(&program.value.0);
+    if !path.is_absolute() || program.value.0.contains('\0') {
+        let problem = format!("{} is not an absolute path", quoted(&program.value.0));
+        report.rule(program, problem, "start it with /, or write start_command");
+        return None;
+    }
+    let arguments = draft.arguments.written().map(|written| written.value.0.clone());
+    Some(StartCommand::Program {
+        path: path.to_owned(),
+        arguments: arguments.unwrap_or_default(),
+    })
+}
+
 pub(super) fn wrapped(
     text: &PoolText,
     interface: Interface,
@@ -87,6 +153,10 @@ pub(super) fn wrapped(
             .preloader_idle_timeout
             .written()
             .map_or(DEFAULT_PRELOADER_IDLE_TIMEOUT, |written| written.value.0),
+        refork_after: draft
+            .refork_after
+            .written()
+            .map_or_else(Vec::new, |written| written.value.0.clone()),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::directive::Form::{List, Text};
 use super::row::Sample::{Nowhere, Off, On};
-use super::row::Section::{Cgi, Http, Php, Pool, Wrapped};
+use super::row::Section::{Cgi, FastCgi, Http, Php, Pool, Wrapped};
 use super::row::{Setting, key};
 
 #[rustfmt::skip]
@@ -74,6 +74,21 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""/usr/lib/cgi-bin""#)),
     key(Cgi, "search_arguments", "flag", "`false`",
         "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)"),
+    key(FastCgi, "start_command", "string", "",
+        "what is started, by a shell")
+        .sample(Off(r#""/usr/bin/php-cgi8.2""#)),
+    key(FastCgi, "program", "path", "",
+        "what is started, without a shell; instead of `start_command`")
+        .sample(Off(r#""/usr/bin/php-cgi8.2""#)),
+    key(FastCgi, "arguments", "list", "`[]`",
+        "the arguments of `program`"),
+    key(FastCgi, "root", "path", "the worker's directory (`chdir`)",
+        "the directory in which the program works")
+        .sample(Off(r#""/srv/app""#)),
+    key(FastCgi, "start_timeout", "duration, not 0", r#"`"90s"`"#,
+        "how long the program may take until it reads what it is sent"),
+    key(FastCgi, "abort_timeout", "duration", r#"`"10s"`"#,
+        "how long the program may go on with a request whose client has left; then it is killed and started anew"),
     key(Http, "address", "string", "",
         "where the program listens: an address and port, a port of this machine, or the path of a unix socket")
         .sample(Off(r#""127.0.0.1:3000""#)),
@@ -88,6 +103,9 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""/srv/app/.venv/bin/python""#)),
     key(Wrapped, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
         "a preloader whose pool has had no worker for this long is stopped"),
+    key(Wrapped, "refork_after", "number, or array of numbers", "`0`",
+        "once a worker has served so many requests, workers are forked from it; of an array, each number is for one time and the last for all that follow; 0: no more")
+        .sample(Off("[50, 100, 1000]")),
     key(Wrapped, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "how long the application may take to start"),
 ];

@@ -11,6 +11,7 @@ pub const FILES: &[&str] = &[
     "docs/configuration.md",
     "docs/forkyard-fpm.md",
     "docs/runtimes.md",
+    "docs/application-pool.md",
 ];
 
 /// What one of [`FILES`] that holds `text` has to hold. `None`: a place for a table is missing in it.
@@ -28,7 +29,11 @@ pub fn renewed(file: &str, text: &str) -> Option<String> {
             let (before, _) = text.split_once("\n### In [global]\n")?;
             Some(format!("{before}{}", render_fpm()))
         }
-        "docs/runtimes.md" => with_table(text, 0, &render_runtime(Section::Cgi)),
+        "docs/application-pool.md" => with_table(text, 0, &render_runtime(Section::Applications)),
+        "docs/runtimes.md" => {
+            let text = with_table(text, 0, &render_runtime(Section::Cgi))?;
+            with_table(&text, 1, &render_runtime(Section::FastCgi))
+        }
         _ => None,
     }
 }

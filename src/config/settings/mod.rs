@@ -5,6 +5,7 @@
 //! import, both samples and the tables of the documents go by this table alone; a test holds the drafts to it.
 
 mod application;
+mod applications;
 mod directive;
 mod files;
 mod global;
@@ -28,6 +29,7 @@ const PARTS: &[&[Setting]] = &[
     requests::ROWS,
     process::ROWS,
     application::ROWS,
+    applications::ROWS,
 ];
 
 /// All rows, in order.

@@ -13,10 +13,14 @@ pub enum Section {
     Php,
     /// `[pool.NAME.application]` with `runtime = "cgi"`
     Cgi,
+    /// `[pool.NAME.application]` with `runtime = "fastcgi"`
+    FastCgi,
     /// `[pool.NAME.application]` with `runtime = "http"`
     Http,
     /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
     Wrapped,
+    /// `[pool.NAME.applications]`
+    Applications,
 }
 
 impl Section {
@@ -25,13 +29,16 @@ impl Section {
         match self {
             Section::Global => "[global]",
             Section::Pool => "[pool.NAME]",
-            Section::Php | Section::Cgi | Section::Http | Section::Wrapped => "[pool.NAME.application]",
+            Section::Applications => "[pool.NAME.applications]",
+            Section::Php | Section::Cgi | Section::FastCgi | Section::Http | Section::Wrapped => {
+                "[pool.NAME.application]"
+            }
         }
     }
 
     /// Is it that of one runtime?
     pub fn is_application(self) -> bool {
-        !matches!(self, Section::Global | Section::Pool)
+        !matches!(self, Section::Global | Section::Pool | Section::Applications)
     }
 }
 

@@ -33,6 +33,12 @@ const FPM_HEAD: &str = "\
 /// Pools of the other runtimes: what the comment says, the section, the pool's name and its runtime.
 const OTHERS: &[(&str, Section, &str, &str)] = &[
     ("CGI programs", Section::Cgi, "cgi", "cgi"),
+    (
+        "a program that speaks FastCGI",
+        Section::FastCgi,
+        "perl",
+        "fastcgi",
+    ),
     ("a program that speaks HTTP", Section::Http, "node", "http"),
     (
         "a WSGI application; asgi and rack have the same keys",
@@ -66,6 +72,11 @@ pub fn toml() -> String {
         ));
         keys(*section, &mut text);
     }
+    text.push_str(
+        "\n\n# A pool of many applications. See docs/application-pool.md.\n#[pool.sites]\n\
+         #listen = \"/run/forkyard-$pool.sock\"\n#routing = \"application\"\n\n#[pool.sites.applications]\n",
+    );
+    keys(Section::Applications, &mut text);
     text
 }
 

@@ -62,6 +62,9 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "process.dumpable", "flag", "`false`",
         "let workers be traced and dump core although they changed user")
         .same(Flag, "no"),
+    key(Pool, "routing", r#"`"pool"`, `"application"`"#, r#"`"pool"`"#,
+        r#"what the socket is for: one application, or [many](application-pool.md), each found by the root that a request names. With `"application"`, `pm` and the numbers that go with it are not written, `[pool.NAME.applications]` has others, `[pool.NAME.application]` has what holds for each PHP application and need not be there, and neither need `user`"#)
+        .unlike("always one"),
     key(Pool, "pm", r#"`"static"`, `"dynamic"`, `"ondemand"`"#, "required",
         "how many workers there are, and when. `static`: always `max_children`; `dynamic`: as many as are busy, and from `min_spare_servers` to `max_spare_servers` idle ones; `ondemand`: none until a request comes")
         .same(Manager, "")

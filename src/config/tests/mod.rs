@@ -1,6 +1,7 @@
 //! The rules, each with the exact words it is reported in.
 
 mod application;
+mod applications;
 mod confine;
 mod file;
 mod listen;

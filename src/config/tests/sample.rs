@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::*;
-use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
+use crate::config::draft::{
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+};
 
 const SAMPLE: &str = include_str!("../../../conf/forkyard.toml");
 
@@ -67,6 +69,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         chroot: all.chroot.clone(),
         confine: all.confine.clone(),
         env: all.env.clone(),
+        own_env: Vec::new(),
         rlimit_core: all.rlimit_core,
         process_priority: all.process_priority,
         application: all.application.clone(),
@@ -121,7 +124,13 @@ fn every_key_is_in_the_sample() {
             }
         }
     }
-    let others = [CgiDraft::KEYS, HttpDraft::KEYS, WrappedDraft::KEYS];
+    let others = [
+        CgiDraft::KEYS,
+        FastCgiDraft::KEYS,
+        HttpDraft::KEYS,
+        WrappedDraft::KEYS,
+        ApplicationsDraft::KEYS,
+    ];
     let others = others.into_iter().flatten().map(|key| format!("pool.{key}"));
     assert_eq!(shown, all_keys().into_iter().chain(others).collect());
 }

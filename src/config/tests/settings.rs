@@ -1,7 +1,9 @@
 //! The table of keys against everything that knows keys, too.
 
 use super::*;
-use crate::config::draft::{CgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft};
+use crate::config::draft::{
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+};
 use crate::config::settings::{self, Section, of};
 use std::collections::BTreeSet;
 
@@ -34,8 +36,11 @@ fn what_is_read_is_what_is_in_the_table() {
     php.remove("application.runtime");
     assert_eq!(php, read(PhpDraft::KEYS));
     assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
+    assert_eq!(listed(Section::FastCgi, "application."), read(FastCgiDraft::KEYS));
     assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
     assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
+    let applications = listed(Section::Applications, "applications.");
+    assert_eq!(applications, read(ApplicationsDraft::KEYS));
 }
 
 #[test]
@@ -71,6 +76,12 @@ fn with(setting: &settings::Setting, value: &str) -> String {
             ""
         }
     };
+    if setting.section == Section::Applications {
+        return format!(
+            "[pool.www]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n[pool.www.applications]\n\
+             directories = [\"/srv/www\"]\n{line}"
+        );
+    }
     // The manager for which the key is meant.
     let (pm, spare) = match setting.key {
         "process_idle_timeout" => ("ondemand", ""),

@@ -85,3 +85,20 @@ fn requests_are_cut_and_padded_as_asked() {
     .encode(&mut bare);
     assert_eq!(bare.len(), 16 + 8 + 3 * 8 + 10 + 8);
 }
+
+#[test]
+fn a_question_for_limits_is_answered() {
+    let wire = get_values();
+    assert_eq!((wire.len() % 8, wire[1]), (0, RecordType::GetValues as u8));
+    let mut responder = super::super::Responder::new(super::super::Limits::default());
+    let (used, input) = responder.receive(&wire);
+    let super::super::Input::Reply(reply) = input else {
+        panic!("{input:?}");
+    };
+    assert_eq!(used, wire.len());
+    let (_, part) = Answer::new().receive(reply.bytes());
+    assert!(
+        matches!(part, Part::Other(RecordType::GetValuesResult, _)),
+        "{part:?}"
+    );
+}

@@ -118,7 +118,7 @@ impl Edge {
         let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
         let edge = PoolEdge {
             name: pool.name.clone(),
-            listener: listener.map_err(|error| error.to_string())?,
+            listener: Some(listener.map_err(|error| error.to_string())?),
             queue,
             watched: false,
             latest: None,
@@ -243,6 +243,7 @@ impl Edge {
             // What it is busy with can't be seen until another has taken its place.
             traceable: None,
             questions: None,
+            channel: None,
             told: left.told.map(|(told, when)| (told, Tick::from_nanos(when))),
             foreign,
             start_time: std::cell::Cell::new(Some(left.start_time)),
@@ -335,6 +336,8 @@ fn resources(
         messages: Lines::new(take(messages_out)?),
         messages_in: take(messages_in)?,
         preloader: None,
+        second: None,
+        promotions: 0,
         access,
     })
 }

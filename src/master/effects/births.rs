@@ -3,16 +3,18 @@
 use super::generation::Generation;
 use super::output::Lines;
 use super::preloader::Command;
+use super::promotion::refork_at;
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
-use crate::config::Application;
+use crate::config::{Application, ProcessManager};
 use crate::logs::Log;
 use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime;
-use crate::sys::fd::{close_all_but, null, pipe};
+use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
 use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal, title};
 use crate::worker::{self, Kit, Runtime, Seat};
+use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
@@ -38,6 +40,7 @@ impl Edge {
             }
             self.unkeep_worker(worker, &edge);
         }
+        self.instance_not_made(worker);
         self.happened.push_back(Event::ForkFailed(worker));
     }
 
@@ -47,8 +50,19 @@ impl Edge {
             return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
         };
         generation.seat(slot, worker);
-        let (retire_out, retire) = pipe(false)?;
+        // A worker that the next preloader may be made from is sent descriptors.
+        let (retire_out, retire) = if refork_at(&generation.settings, 0).is_some() {
+            socket_pair(SockType::SeqPacket)?
+        } else {
+            pipe(false)?
+        };
         let (questions, answers) = super::slow::questions(&generation.settings.pool)?.unzip();
+        let (ours, channel) = match generation.settings.pool.pm {
+            ProcessManager::Ordered { .. } => Some(socket_pair(SockType::SeqPacket)?).unzip(),
+            ProcessManager::Static { .. }
+            | ProcessManager::Dynamic { .. }
+            | ProcessManager::Ondemand { .. } => (None, None),
+        };
         let edge = WorkerEdge {
             generation: id,
             slot,
@@ -63,6 +77,7 @@ impl Edge {
             unfinished: false,
             traceable: None,
             questions,
+            channel: ours,
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
@@ -78,10 +93,11 @@ impl Edge {
             retire: retire_out,
             output,
             questions: answers,
+            channel,
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust | Application::Cgi(_) | Application::Http(_) => {
+            Application::Rust | Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) => {
                 self.fork_directly(worker, id, seat)
             }
         }
@@ -115,10 +131,12 @@ impl Edge {
                 nix::errno::Errno::ESRCH,
             ));
         };
+        let is_routed = seat.is_routed();
         let (slot, descriptors) = seat.take_apart();
         let command = Command::Spawn {
             worker: worker.0,
             slot,
+            is_routed,
             generation,
         };
         preloader.send(&command, descriptors);
@@ -128,7 +146,8 @@ impl Edge {
     fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
-        let mut own = runtime::within_worker(&kit.settings.pool.application);
+        let mut own = runtime::within_worker(&kit.settings.pool);
+        let has_elder = self.has_elder(id);
         if own.is_none() && !self.handlers.contains_key(&name) {
             return Err(Error::new(
                 "fork",
@@ -146,11 +165,18 @@ impl Edge {
             Side::Child => {
                 signal::reset_in_child();
                 match own.as_mut().or_else(|| self.handlers.get_mut(&name)) {
-                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut())),
+                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut(), has_elder)),
                     None => exit_now(EXIT_SOFTWARE),
                 }
             }
         }
+    }
+
+    /// Whether the generation before it is still there.
+    fn has_elder(&self, id: GenerationId) -> bool {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let mut all = self.generations.iter();
+        all.any(|(other, generation)| *other < id && Some(generation.pool) == pool)
     }
 
     /// A worker exists.
@@ -172,6 +198,9 @@ impl Edge {
                 self.generation_name(generation)
             });
             self.happened.push_back(Event::Forked(worker));
+            if self.workers.get(&worker).is_some_and(|edge| edge.up) {
+                self.instance_up(worker);
+            }
         }
     }
 
@@ -200,12 +229,16 @@ impl Edge {
         let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
         let pool = self.pools.get(&generation.pool).ok_or_else(nothing)?;
         let queue = pool.queue.as_ref().ok_or_else(nothing)?;
-        generation.kit(&pool.listener.socket, queue)
+        match &pool.listener {
+            Some(listener) => generation.kit(&listener.socket, queue),
+            // Its workers are given their connections.
+            None => generation.kit(&null()?, queue),
+        }
     }
 }
 
 /// In the child: becomes what the pool says and serves. Says the exit code.
-fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
+fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -> i32 {
     let mut keep: Vec<RawFd> = kit.descriptors();
     keep.extend(seat.descriptors());
     keep.sort_unstable();
@@ -222,6 +255,7 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     let result = null().map_err(worker::SettleError::from).and_then(|null| {
         let messages = kit.messages.try_clone();
         Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
+        runtime.prepare(has_elder)?;
         worker::settle(&kit.settings)?;
         Ok(worker::settle_output(&seat, null.as_fd())?)
     });

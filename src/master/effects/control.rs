@@ -25,6 +25,24 @@ pub(super) struct Control {
     sessions: HashMap<u64, Session>,
     last: u64,
     asked: VecDeque<(u64, Request)>,
+    /// The users behind conversations that may not ask for everything.
+    guests: HashMap<u64, u32>,
+}
+
+/// What somebody may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum Rights {
+    /// Everything: root and the daemon's own user.
+    All,
+    /// What concerns this user's own applications.
+    Own(u32),
+}
+
+impl Control {
+    /// Whether a conversation goes on.
+    pub(super) fn is_there(&self, id: u64) -> bool {
+        self.sessions.contains_key(&id)
+    }
 }
 
 impl Edge {
@@ -32,11 +50,19 @@ impl Edge {
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
         let now = self.control.listener.as_ref().map(|listener| &listener.address);
+        // The owners of applications have something to ask, too.
+        let mode = match self.config.pools.iter().any(|pool| pool.applications.is_some()) {
+            true => 0o666,
+            false => 0o600,
+        };
         if now == wanted.as_ref() {
-            return Ok(());
+            let listener = self.control.listener.as_ref().zip(wanted);
+            return listener.map_or(Ok(()), |(listener, address)| {
+                listener.adjust(&private(address, mode))
+            });
         }
         let listener = match wanted {
-            Some(address) => Some(bind(&private(address), &mut self.inherited)?),
+            Some(address) => Some(bind(&private(address, mode), &mut self.inherited)?),
             None => None,
         };
         if let Some(before) = self.control.listener.take() {
@@ -91,14 +117,16 @@ impl Edge {
     fn begin_session(&mut self, connection: OwnedFd) {
         let who = socket::peer_user(connection.as_fd());
         let mut session = Session::new(connection, clock::now());
-        let may_ask = who
-            .as_ref()
-            .is_ok_and(|uid| *uid == 0 || *uid == identity::own_user());
-        if !may_ask {
+        let rights = match who {
+            Ok(uid) if uid == 0 || uid == identity::own_user() => Some(Rights::All),
+            Ok(uid) => Some(Rights::Own(uid)).filter(|_| !self.routers.is_empty()),
+            Err(_) => None,
+        };
+        let Some(rights) = rights else {
             session.refuse("permission denied: root and the daemon's own user may ask");
             session.look(clock::now());
             return;
-        }
+        };
         self.make_room_for_session();
         self.control.last += 1;
         let id = self.control.last;
@@ -109,6 +137,9 @@ impl Edge {
         match watched {
             Ok(()) => {
                 self.control.sessions.insert(id, session);
+                if let Rights::Own(uid) = rights {
+                    self.control.guests.insert(id, uid);
+                }
                 self.attend_session(id);
             }
             Err(error) => log::error!("control: {error}"),
@@ -122,8 +153,14 @@ impl Edge {
             return;
         }
         let sessions = self.control.sessions.iter();
+        let holders: Vec<u64> = self.lease_holders();
         let longest = sessions
-            .min_by_key(|(id, session)| (session.is_waiting(), session.since, **id))
+            // Guests go first.
+            .min_by_key(|(id, session)| {
+                let is_guest = self.control.guests.contains_key(id);
+                let is_needed = session.is_waiting() || holders.contains(id);
+                (!is_guest, is_needed, session.since, **id)
+            })
             .map(|(id, _)| *id);
         if let Some(id) = longest {
             self.end_session(id);
@@ -133,7 +170,17 @@ impl Edge {
     fn end_session(&mut self, id: u64) {
         if let Some(session) = self.control.sessions.remove(&id) {
             self.sources.forget(&self.registry, session.socket());
+            self.control.guests.remove(&id);
+            self.end_leases(id);
         }
+    }
+
+    /// What whoever is behind a conversation may ask for.
+    pub(in crate::master) fn rights(&self, id: u64) -> Rights {
+        self.control
+            .guests
+            .get(&id)
+            .map_or(Rights::All, |uid| Rights::Own(*uid))
     }
 
     /// Goes on with a conversation.
@@ -157,16 +204,17 @@ impl Edge {
     }
 
     /// What there is.
-    pub(in crate::master) fn status(&self) -> Status {
+    pub(super) fn status(&self, views: &[(String, serde_json::Value)]) -> Status {
         let mut pools: Vec<protocol::Pool> = self
             .pools
             .iter()
-            .map(|(id, pool)| {
+            .filter_map(|(id, pool)| Some((id, pool, pool.listener.as_ref()?)))
+            .map(|(id, pool, listener)| {
                 let own = self.generations.iter().filter(|(_, g)| g.pool == *id);
                 let own: BTreeMap<GenerationId, &Generation> = own.map(|(id, g)| (*id, g)).collect();
                 protocol::Pool {
                     name: pool.name.clone(),
-                    listen: address(&pool.listener.address),
+                    listen: address(&listener.address),
                     queue: pool.queued(),
                     last_error: self.errors.last(&pool.name).map(|kept| LastError {
                         id: kept.report.id.to_string(),
@@ -181,6 +229,7 @@ impl Edge {
                             .to_owned(),
                         refusing: self.stand_ins.contains_key(id),
                     }),
+                    applications: self.applications_status(*id, views),
                     generations: own
                         .iter()
                         .map(|(id, generation)| self.generation_status(*id, generation, pool))
@@ -255,14 +304,14 @@ impl Edge {
     }
 }
 
-/// A socket that its owner alone can reach.
-fn private(address: Address) -> Listen {
+/// A socket that its owner alone can reach, or, with another mode, others as well.
+fn private(address: Address, mode: u32) -> Listen {
     Listen {
         address,
         backlog: MOST_SESSIONS as i32,
         owner: None,
         group: None,
-        mode: 0o600,
+        mode,
         acl_users: Vec::new(),
         acl_groups: Vec::new(),
         allowed_clients: Vec::new(),

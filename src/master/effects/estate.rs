@@ -14,20 +14,24 @@ impl Edge {
         let mut pools: Vec<Pool> = self
             .pools
             .iter()
-            .map(|(id, pool)| Pool {
-                id: id.0,
-                name: pool.name.clone(),
-                address: pool.listener.address.clone(),
-                file: pool.listener.file(),
-                serving: manager.serving(*id).map(|generation| generation.0),
-                has_queue: pool.queue.is_some(),
+            // What was ordered ends with this master.
+            .filter_map(|(id, pool)| {
+                let listener = pool.listener.as_ref()?;
+                Some(Pool {
+                    id: id.0,
+                    name: pool.name.clone(),
+                    address: listener.address.clone(),
+                    file: listener.file(),
+                    serving: manager.serving(*id).map(|generation| generation.0),
+                    has_queue: pool.queue.is_some(),
+                })
             })
             .collect();
         pools.sort_by_key(|pool| pool.id);
         let mut generations: Vec<Generation> = self
             .generations
             .iter()
-            .filter(|(_, generation)| generation.resources.is_some())
+            .filter(|(_, generation)| generation.resources.is_some() && !generation.is_ordered())
             .map(|(id, generation)| Generation {
                 id: id.0,
                 pool: generation.pool.0,
@@ -61,7 +65,10 @@ impl Edge {
     pub(in crate::master) fn descriptors(&self) -> Vec<(String, BorrowedFd<'_>)> {
         let mut all = Vec::new();
         for (id, pool) in &self.pools {
-            all.push((names::listener(id.0), &pool.listener.socket));
+            let Some(listener) = &pool.listener else {
+                continue;
+            };
+            all.push((names::listener(id.0), &listener.socket));
             if let Some((out, into)) = &pool.queue {
                 all.extend(names::queue(id.0).into_iter().zip([out, into]));
             }
@@ -69,13 +76,13 @@ impl Edge {
         for (id, reporter) in &self.reporters {
             all.push((names::status(id.0), &reporter.listener.socket));
         }
-        for (id, generation) in &self.generations {
+        for (id, generation) in self.generations.iter().filter(|(_, it)| !it.is_ordered()) {
             if let Some(resources) = &generation.resources {
                 let descriptors = resources.descriptors();
                 all.extend(names::of_generation(id.0).into_iter().zip(descriptors));
             }
         }
-        for (id, worker) in &self.workers {
+        for (id, worker) in self.workers.iter().filter(|(_, worker)| worker.channel.is_none()) {
             all.extend(worker.retire.iter().map(|retire| (names::retire(id.0), retire)));
             let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
             all.extend(names::output(id.0).into_iter().zip(outputs));

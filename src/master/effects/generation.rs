@@ -2,6 +2,7 @@
 
 use super::output::Lines;
 use super::renewal::Make;
+use crate::config::ProcessManager;
 use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::Notify;
 use crate::master::event::{PoolId, WorkerId};
@@ -42,6 +43,10 @@ pub(super) struct Resources {
     pub(super) messages_in: OwnedFd,
     /// The pid of the process that makes its workers.
     pub(super) preloader: Option<i32>,
+    /// The pid of the second preloader, once it is known.
+    pub(super) second: Option<i32>,
+    /// How many preloaders in a row were made from workers.
+    pub(super) promotions: usize,
     /// Where workers find the access log.
     pub(super) access: Option<Handout>,
 }
@@ -76,6 +81,11 @@ impl Generation {
         }
     }
 
+    /// Whether its workers are ordered. What they are made of ends with this master.
+    pub(super) fn is_ordered(&self) -> bool {
+        matches!(self.settings.pool.pm, ProcessManager::Ordered { .. })
+    }
+
     /// Brings the scoreboard and the pipes into being.
     pub(super) fn open(&mut self) -> Result<(), Error> {
         if self.resources.is_some() {
@@ -93,6 +103,8 @@ impl Generation {
             messages,
             messages_in,
             preloader: None,
+            second: None,
+            promotions: 0,
             access: self.access.as_ref().map(Handout::new).transpose()?,
         });
         self.set_notify(self.notify);

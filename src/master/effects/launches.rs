@@ -4,6 +4,7 @@ use super::deaths::exit_of;
 use super::errors::Kept;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
+use super::promotion::refork_at;
 use super::shared::Mould;
 use super::sources::Source;
 use super::spawner::{Purpose, Said, Started, Tidings};
@@ -79,14 +80,15 @@ impl Edge {
         let token = self.spawner.spawn(plan, descriptors, Purpose::Preloader(id));
         // Without one the answer is there already.
         if let Some(pid) = self.spawner.pid(token) {
-            let mut preloader = Preloader::new(pid, channel, token);
+            let mut preloader = Preloader::new(pid, channel, Some(token));
             preloader.executable = executable;
             preloader.mould = mould;
             let both = Interest::READABLE | Interest::WRITABLE;
             let watched =
                 self.sources
                     .watch_for(&self.registry, &preloader.channel, Source::Preloader(pid), both);
-            let (settings, descriptors) = kit.take_apart();
+            let (mut settings, descriptors) = kit.take_apart();
+            settings.refork_at = refork_at(&settings, 0);
             let begin = Command::Begin {
                 kit: settings,
                 warms_up: self.ask_for_scripts(id, pid),
@@ -95,6 +97,9 @@ impl Edge {
             preloader.send(&begin, descriptors);
             log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
             self.take_preloader(id, preloader);
+            if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
+                resources.promotions = 0;
+            }
             if let Err(error) = watched {
                 self.spawner.complain(token, &error.to_string());
                 self.spawner.cancel(token);
@@ -225,6 +230,10 @@ impl Edge {
         };
         let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
         for id in members {
+            if self.second_pid(id) == Some(pid) {
+                self.happened.push_back(Event::SecondReady(id));
+                continue;
+            }
             self.note_facts(id, facts.clone());
             self.happened.push_back(Event::PreloaderReady(id));
         }
@@ -244,6 +253,9 @@ impl Edge {
             },
             None => Exit::Code(EXIT_SOFTWARE),
         };
+        let members = self.starting(token).and_then(|pid| self.preloaders.get(&pid));
+        let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
+        self.note_failure(&members, report);
         match self.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
             None => self.happened.push_back(Event::PreloaderGone(id, exit)),
@@ -263,9 +275,11 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
             };
             (Some(wrapped.root.clone()), language)
         }
-        Application::Php(_) | Application::Cgi(_) | Application::Http(_) | Application::Rust => {
-            (pool.chdir.clone(), "php")
-        }
+        Application::Php(_)
+        | Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Rust => (pool.chdir.clone(), "php"),
     };
     let words = std::iter::once(launch.path.display().to_string()).chain(launch.arguments.iter().cloned());
     let command = words.collect::<Vec<_>>().join(" ");

@@ -13,9 +13,11 @@ mod launches;
 mod output;
 mod pools;
 mod preloader;
+mod promotion;
 mod reloads;
 mod renewal;
 mod reporter;
+mod routers;
 mod said;
 mod say;
 mod shared;
@@ -29,7 +31,7 @@ mod upgrade;
 mod warm;
 
 use super::action::{Action, Force};
-use super::event::{Event, GenerationId, PoolId, Row, Told, WorkerId};
+use super::event::{Event, GenerationId, OrderId, PoolId, Row, Told, WorkerId};
 use crate::config::Config;
 use crate::estate::names;
 use crate::listen::Inherited;
@@ -41,12 +43,13 @@ use generation::Generation;
 use mio::Registry;
 use nix::sys::signal::Signal;
 use output::Lines;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+pub(super) use control::Rights;
 pub use failure::RunError;
 pub use pools::ApplyError;
 pub(super) use renewal::Extent;
@@ -75,8 +78,18 @@ pub(super) struct Edge {
     stand_ins: HashMap<PoolId, stand_in::StandInEdge>,
     /// Why starts failed.
     errors: errors::Errors,
+    /// Of application pools.
+    routers: BTreeMap<PoolId, routers::RouterEdge>,
+    /// For which instance of which pool each worker is that was ordered, and each order.
+    instances: HashMap<WorkerId, (PoolId, u64)>,
+    orders: HashMap<OrderId, (PoolId, u64)>,
+    next_order: u64,
+    /// Who waits for the status until routers have answered.
+    statuses: Vec<routers::PendingStatus>,
     /// Preloaders by pid.
     preloaders: HashMap<i32, preloader::Preloader>,
+    /// Second preloaders whose process is not known yet.
+    seconds: HashMap<GenerationId, preloader::Preloader>,
     /// What is being started by the spawning kit.
     spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,
@@ -129,6 +142,8 @@ struct WorkerEdge {
     start_time: std::cell::Cell<Option<u64>>,
     /// A line of its output is not complete.
     unfinished: bool,
+    /// The router's end of its channel, if a router gives it its connections.
+    channel: Option<OwnedFd>,
     /// How what it is busy with can be seen; `None`: it can't.
     traceable: Option<Rc<slow::Traceable>>,
     /// Over which it is asked that, if it is.
@@ -145,6 +160,8 @@ enum Who {
     Reporter(PoolId),
     /// It refuses the pool's requests.
     StandIn(PoolId),
+    Router(PoolId),
+    Scout(PoolId),
     /// A process that writes down what the worker with this pid is busy with.
     Tracer(i32),
 }
@@ -178,7 +195,13 @@ impl Edge {
             reporters: HashMap::new(),
             stand_ins: HashMap::new(),
             errors: errors::Errors::default(),
+            routers: BTreeMap::new(),
+            instances: HashMap::new(),
+            orders: HashMap::new(),
+            next_order: 0,
+            statuses: Vec::new(),
             preloaders: HashMap::new(),
+            seconds: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),
@@ -216,8 +239,13 @@ impl Edge {
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::StandIn(pool, generation, wait) => self.stand_in(pool, generation, wait),
             Action::StandDown(pool) => self.stand_down(pool),
+            Action::Promote(worker, generation) => self.promote(worker, generation),
+            Action::Succeed(generation) => self.succeed(generation),
+            Action::StopSecond(generation, force) => self.stop_second(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
+            Action::Fill(order, worker) => self.fill_order(order, worker),
+            Action::Fail(order) => self.fail_order(order),
             Action::Nudge(pool) => self.nudge(pool),
             Action::TimeUp(worker) => self.time_up(worker),
             Action::Kill(worker, force) => self.kill(worker, force),
@@ -322,8 +350,11 @@ impl Edge {
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };
+        let is_ordered = generation.is_ordered();
         if let Some(mut resources) = generation.resources {
-            self.unkeep(names::of_generation(id.0));
+            if !is_ordered {
+                self.unkeep(names::of_generation(id.0));
+            }
             self.sources.forget(&self.registry, &resources.child_accept.0);
             self.drain_messages(&generation.settings.pool.name, &mut resources.messages);
             self.sources.forget(&self.registry, resources.messages.pipe());

@@ -34,7 +34,8 @@ const LAST_GROUPS: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct PoolEdge {
     pub(super) name: String,
-    pub(super) listener: Listener,
+    /// Its listening socket; `None`: it is an application's, and a router has that.
+    pub(super) listener: Option<Listener>,
     /// The hand-over queue of kept connections: out, in. Made with the pool's first process.
     pub(super) queue: Option<(OwnedFd, OwnedFd)>,
     pub(super) watched: bool,
@@ -50,7 +51,8 @@ impl PoolEdge {
         let handed_over = self.queue.as_ref().is_some_and(|(out, _)| {
             socket::wait(out.as_fd(), socket::Readiness::Readable, Duration::ZERO).is_ok_and(|ready| ready)
         });
-        listen_queue(&self.listener.socket).map(|waiting| waiting + u32::from(handed_over))
+        let listener = self.listener.as_ref()?;
+        listen_queue(&listener.socket).map(|waiting| waiting + u32::from(handed_over))
     }
 }
 
@@ -191,11 +193,12 @@ impl Edge {
                     self.adjust_listener(pool, &settings.pool);
                     (pool, Some(self.kept(pool, &settings, extent, &mut looker)))
                 }
-                (None, Some(listener)) => (self.add_pool(&name, listener), None),
+                (None, Some(listener)) => (self.add_pool(&name, Some(listener)), None),
                 (None, None) => continue,
             };
             let status_listen = settings.pool.status_listen.as_ref();
             self.set_reporter(pool, &name, status_listen, status);
+            self.set_router(pool, &settings.pool, extent);
             let generation = match kept {
                 Some(Ok(kept)) => {
                     self.go_on(kept, access, slow_log);
@@ -258,7 +261,7 @@ impl Edge {
         }
     }
 
-    fn add_generation(
+    pub(super) fn add_generation(
         &mut self,
         pool: PoolId,
         settings: Settings,
@@ -321,6 +324,8 @@ impl Edge {
             }
         }
         match &pool.application {
+            // Each application says what it is; what that needs is looked for when it is started.
+            _ if pool.applications.is_some() => {}
             Application::Php(_) => {
                 let program = self.libexec.join("forkyard-php");
                 if !program.exists() {
@@ -336,7 +341,7 @@ impl Edge {
                 }
             }
             // Their programs are looked for when they are asked for.
-            Application::Cgi(_) | Application::Http(_) => {}
+            Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) => {}
             Application::Rust => {
                 if !self.handlers.contains_key(&pool.name) {
                     return Err(ApplyError::Handler(pool.name.clone()));
@@ -350,6 +355,7 @@ impl Edge {
             slots: pool.pm.max_children(),
             descriptor_limit: self.descriptor_limit,
             log_limit,
+            refork_at: None,
         })
     }
 
@@ -359,8 +365,9 @@ impl Edge {
         if before.is_some_and(|before| before.listen == wanted.listen) {
             return;
         }
-        let Some(pool) = self.pools.get(&id) else { return };
-        if let Err(error) = pool.listener.adjust(&wanted.listen) {
+        let listener = self.pools.get(&id).and_then(|pool| pool.listener.as_ref());
+        let Some(listener) = listener else { return };
+        if let Err(error) = listener.adjust(&wanted.listen) {
             log::error!(
                 "[pool {}] the socket keeps its old attributes: {error}",
                 wanted.name
@@ -370,14 +377,21 @@ impl Edge {
 
     /// The pool of this name, if its socket is the one that is wanted.
     fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
-        let same = self
-            .pools
-            .iter()
-            .find(|(_, pool)| pool.name == wanted.name && pool.listener.address == wanted.listen.address);
+        let listens = |pool: &PoolEdge| {
+            let listener = pool.listener.as_ref();
+            listener.is_some_and(|listener| listener.address == wanted.listen.address)
+        };
+        let mut pools = self.pools.iter();
+        let same = pools.find(|(_, pool)| pool.name == wanted.name && listens(pool));
         same.map(|(id, _)| *id)
     }
 
-    fn add_pool(&mut self, name: &str, listener: Listener) -> PoolId {
+    /// A pool of an application in an application pool.
+    pub(super) fn add_pool_of_application(&mut self, name: &str) -> PoolId {
+        self.add_pool(name, None)
+    }
+
+    fn add_pool(&mut self, name: &str, listener: Option<Listener>) -> PoolId {
         self.next_pool += 1;
         let id = PoolId(self.next_pool);
         self.pools.insert(
@@ -429,7 +443,8 @@ impl Edge {
         }
         pool.watched = true;
         let queue = pool.queue.as_ref().map(|(out, _)| out);
-        for fd in std::iter::once(&pool.listener.socket).chain(queue) {
+        let listener = pool.listener.iter().map(|listener| &listener.socket);
+        for fd in listener.chain(queue) {
             if let Err(error) = self.sources.watch(&self.registry, fd, Source::Work(id)) {
                 log::error!("[pool {}] {error}", pool.name);
             }
@@ -441,7 +456,9 @@ impl Edge {
             return;
         };
         pool.watched = false;
-        self.sources.forget(&self.registry, &pool.listener.socket);
+        if let Some(listener) = &pool.listener {
+            self.sources.forget(&self.registry, &listener.socket);
+        }
         if let Some((out, _)) = &pool.queue {
             self.sources.forget(&self.registry, out);
         }
@@ -451,8 +468,12 @@ impl Edge {
         self.unwatch(id);
         self.close_reporter(id);
         if let Some(pool) = self.pools.remove(&id) {
-            pool.listener.remove_file();
+            let Some(listener) = pool.listener else {
+                return self.forget_application(id);
+            };
+            listener.remove_file();
             self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
+            self.dismiss_router(id, self.config.global.process_control_timeout);
         }
     }
 
@@ -485,7 +506,8 @@ impl Edge {
 
     /// Removes the files of every socket, and the control groups; at the end.
     pub(in crate::master) fn remove_socket_files(&self) {
-        self.pools.values().for_each(|pool| pool.listener.remove_file());
+        let listeners = self.pools.values().filter_map(|pool| pool.listener.as_ref());
+        listeners.for_each(Listener::remove_file);
         for group in &self.groups {
             if !confine::remove_group(group, LAST_GROUPS) {
                 log::warn!("the control group {} is not empty and stays", group.display());
@@ -508,12 +530,14 @@ pub(super) fn policy(pool: &Pool) -> Policy {
                 _ => php.start_timeout + WARM_PATIENCE + php.warm_up_time,
             },
             idle_timeout: php.preloader_idle_timeout,
+            reforks: false,
         }),
         Application::Wrapped(wrapped) => Some(PreloaderPolicy {
             start_timeout: wrapped.start_timeout,
             idle_timeout: wrapped.preloader_idle_timeout,
+            reforks: wrapped.reforks(),
         }),
-        Application::Cgi(_) | Application::Http(_) | Application::Rust => None,
+        Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
     Policy {
         pm: pool.pm,

@@ -18,6 +18,8 @@ pub(in crate::master) enum Extent {
     Changed,
     /// Every pool.
     All,
+    /// Pools whose settings changed; nothing else is looked at.
+    Settings,
 }
 
 /// Why a pool is replaced.
@@ -120,13 +122,17 @@ impl Edge {
         if !is_alike(now, wanted) {
             return Some(Reason::Settings);
         }
+        if extent == Extent::Settings {
+            return None;
+        }
         if extent == Extent::All || wanted.pool.reload == ReloadWhen::Always {
             return Some(Reason::Always);
         }
         if make.is_ailing {
             return Some(Reason::Trouble);
         }
-        if make.is_code_fixed {
+        let program = matches!(wanted.pool.application, Application::FastCgi(_));
+        if make.is_code_fixed || program {
             return Some(Reason::Code);
         }
         let is_as_it_was = match (self.origin(wanted), make.origin) {

@@ -166,7 +166,8 @@ impl Edge {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let generation = self.generations.get(&id).ok_or_else(nothing)?;
         let resources = generation.resources.as_ref().ok_or_else(nothing)?;
-        let workers = &self.pools.get(&pool).ok_or_else(nothing)?.listener.socket;
+        let listener = self.pools.get(&pool).and_then(|pool| pool.listener.as_ref());
+        let workers = &listener.ok_or_else(nothing)?.socket;
         let status = &self.reporters.get(&pool).ok_or_else(nothing)?.listener.socket;
         let settings = &generation.settings;
         let brief = Brief::new(

@@ -180,7 +180,7 @@ fn means(application: &Application, worker: &WorkerEdge, pid: i32) -> Option<Res
             let questions = worker.questions.as_ref()?;
             Some(by_asking(asking, questions, pid))
         }
-        Application::Cgi(_) => Some(by_programs(pid)),
+        Application::Cgi(_) | Application::FastCgi(_) => Some(by_programs(pid)),
         Application::Http(_) | Application::Rust => None,
     }
 }

@@ -1,6 +1,7 @@
 //! What the master's loop watches, and what each token stands for.
 
 use super::super::event::{GenerationId, PoolId, WorkerId};
+use super::routers::Which;
 use crate::sys::Error;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -22,6 +23,8 @@ pub(in crate::master) enum Source {
     Preloader(i32),
     /// Its output.
     PreloaderOutput(i32),
+    /// The channel of a generation's second preloader whose process is not known yet.
+    Second(GenerationId),
     /// A worker that is somebody else's child.
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.
@@ -32,6 +35,12 @@ pub(in crate::master) enum Source {
     ControlSession(u64),
     /// The address of a pool's status.
     Status(PoolId),
+    /// What an application pool's router says.
+    Router(PoolId),
+    /// What its scout has seen.
+    Scout(PoolId),
+    /// What one of the two says for the log.
+    CompanionMessages(PoolId, Which),
     /// Something of a process that is being started.
     Spawner(Token),
 }

@@ -29,6 +29,10 @@ pub(super) struct StandInEdge {
 impl Edge {
     /// Has a pool's requests refused because of its generation's last failure.
     pub(super) fn stand_in(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
+        // An application of an application pool has no address of its own: its router tells those who ask.
+        if self.pools.get(&pool).is_some_and(|pool| pool.listener.is_none()) {
+            return;
+        }
         let refusal = self.refusal(id, wait);
         if let Some(standing) = self.stand_ins.get(&pool).filter(|s| s.generation == id) {
             // Plain values to memory: it can't fail.
@@ -109,7 +113,8 @@ impl Edge {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let generation = self.generations.get(&id).ok_or_else(nothing)?;
         let resources = generation.resources.as_ref().ok_or_else(nothing)?;
-        let listener = &self.pools.get(&pool).ok_or_else(nothing)?.listener.socket;
+        let listener = self.pools.get(&pool).and_then(|pool| pool.listener.as_ref());
+        let listener = &listener.ok_or_else(nothing)?.socket;
         let settings = &generation.settings;
         let brief = Brief::new(
             &settings.pool,

@@ -136,11 +136,16 @@ impl Edge {
             Action::Watch(_)
             | Action::Unwatch(_)
             | Action::SetNotify(..)
+            | Action::Fill(..)
+            | Action::Fail(_)
             | Action::TakeCensus(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
             | Action::StandIn(..)
             | Action::StandDown(_)
+            | Action::Promote(..)
+            | Action::Succeed(_)
+            | Action::StopSecond(..)
             | Action::Nudge(_)
             | Action::Publish(..)
             | Action::Trace(_)
@@ -155,8 +160,9 @@ impl Edge {
             return;
         };
         store.is_stale = true;
+        let Some(listener) = &pool.listener else { return };
         match &pool.queue {
-            None => store.keep(&names::listener(id.0), pool.listener.socket.as_fd()),
+            None => store.keep(&names::listener(id.0), listener.socket.as_fd()),
             Some((out, into)) => {
                 let [out_name, in_name] = names::queue(id.0);
                 store.keep(&out_name, out.as_fd());
@@ -172,7 +178,8 @@ impl Edge {
     }
 
     pub(super) fn keep_generation(&mut self, id: GenerationId) {
-        let resources = self.generations.get(&id).and_then(|it| it.resources.as_ref());
+        let generation = self.generations.get(&id).filter(|it| !it.is_ordered());
+        let resources = generation.and_then(|it| it.resources.as_ref());
         let (Some(store), Some(resources)) = (&mut self.store, resources) else {
             return;
         };
@@ -183,7 +190,8 @@ impl Edge {
     }
 
     pub(super) fn keep_worker(&mut self, id: WorkerId) {
-        let (Some(store), Some(worker)) = (&mut self.store, self.workers.get(&id)) else {
+        let worker = self.workers.get(&id).filter(|worker| worker.channel.is_none());
+        let (Some(store), Some(worker)) = (&mut self.store, worker) else {
             return;
         };
         let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
@@ -217,6 +225,9 @@ impl Edge {
 
     /// A worker is gone: its channels, unless they were taken back before.
     pub(super) fn unkeep_worker(&mut self, id: WorkerId, worker: &WorkerEdge) {
+        if worker.channel.is_some() {
+            return;
+        }
         let mut names = names::of_worker(id.0, !worker.output.is_empty());
         if worker.retire.is_none() {
             names.remove(0);
@@ -229,7 +240,11 @@ impl Edge {
         let Some(retire) = self.workers.get_mut(&id).and_then(|worker| worker.retire.take()) else {
             return;
         };
-        if self.store.is_some() {
+        let is_kept = self
+            .workers
+            .get(&id)
+            .is_some_and(|worker| worker.channel.is_none());
+        if self.store.is_some() && is_kept {
             // A worker that is gone needs no telling.
             let _ = nix::unistd::write(&retire, FINISH);
             self.unkeep([names::retire(id.0)]);

@@ -57,6 +57,10 @@ impl Edge {
 fn php(generation: &Generation) -> Option<&Php> {
     match &generation.settings.pool.application {
         Application::Php(php) => Some(php),
-        Application::Rust | Application::Cgi(_) | Application::Http(_) | Application::Wrapped(_) => None,
+        Application::Rust
+        | Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Wrapped(_) => None,
     }
 }

@@ -4,6 +4,7 @@ use super::head::Head;
 use super::meta;
 use super::target::{self, Target};
 use crate::config;
+use crate::runtime::complaints::Complaints;
 use crate::sys::foreign::{self, Foreign};
 use crate::sys::process::{self, Ended};
 use crate::sys::{Error, fd};
@@ -12,15 +13,6 @@ use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::time::Duration;
-
-/// Bytes of a line of standard error that are logged.
-const LOGGED_BYTES: usize = 1024;
-
-/// Bytes of standard error that are kept until the header has been written.
-const MOST_HELD_BYTES: usize = 64 * 1024;
-/// How long to wait for a program that is being written to (ETXTBSY), each time.
-const BUSY_PAUSES_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Answers each request by a process of its own.
 #[derive(Debug)]
@@ -76,7 +68,7 @@ impl Cgi {
             directory: c_string(directory),
             streams: [input_theirs, output_theirs, errors_theirs],
         };
-        let pid = start(&program)?;
+        let pid = foreign::start_patiently(&program)?;
         let peer = Peer {
             head: Vec::new(),
             chunked: false,
@@ -85,20 +77,6 @@ impl Cgi {
             errors: Some(errors),
         };
         Ok(Running { pid, peer })
-    }
-}
-
-/// Starts a program; one that is being written to right now is given a moment until that is done.
-fn start(program: &Foreign) -> Result<i32, Error> {
-    let mut pauses = BUSY_PAUSES_MS.iter();
-    loop {
-        match foreign::start(program) {
-            Err(error) if error.errno == nix::errno::Errno::ETXTBSY => match pauses.next() {
-                Some(pause) => std::thread::sleep(Duration::from_millis(*pause)),
-                None => return Err(error),
-            },
-            outcome => return outcome,
-        }
     }
 }
 
@@ -127,11 +105,10 @@ impl Running {
             head: Some(Head::new(name.as_bytes().starts_with(b"nph-"))),
             wrong: None,
             script: &target.script,
-            errors: Vec::new(),
-            held: Vec::new(),
+            complaints: Complaints::default(),
         };
         let relayed = relay(request, peer, &mut answer);
-        answer.log_errors(request, true);
+        answer.complaints.log_rest(&target.script.to_string_lossy());
         let outcome = match relayed {
             Ok(()) => answer.end(request),
             Err(stop) => {
@@ -139,7 +116,7 @@ impl Running {
                 answer.give_up(request, stop)
             }
         };
-        answer.let_go_of_errors(request);
+        answer.complaints.let_go(request);
         // The answer is on its way; what the program still does concerns the worker only.
         if outcome.is_ok() {
             let _ = request.finish();
@@ -168,10 +145,8 @@ struct Answer<'t> {
     /// What is wrong with it.
     wrong: Option<String>,
     script: &'t Path,
-    /// A line of standard error whose end has yet to come.
-    errors: Vec<u8>,
-    /// Standard error that waits for the header: nginx has little room for it before, and would answer 502.
-    held: Vec<u8>,
+    /// What it says to its standard error.
+    complaints: Complaints,
 }
 
 impl Sink for Answer<'_> {
@@ -184,7 +159,7 @@ impl Sink for Answer<'_> {
             Ok(Some((header, rest))) => {
                 request.write(&header)?;
                 self.head = None;
-                self.let_go_of_errors(request);
+                self.complaints.let_go(request);
                 request.write(rest)?;
                 Ok(())
             }
@@ -196,51 +171,17 @@ impl Sink for Answer<'_> {
     }
 
     fn errors(&mut self, request: &mut Request<'_>, bytes: &[u8]) {
-        let room = MOST_HELD_BYTES.saturating_sub(self.held.len());
-        self.held.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        self.complaints.hold(bytes);
         if self.head.is_none() {
-            self.let_go_of_errors(request);
+            self.complaints.let_go(request);
         }
-        self.errors.extend_from_slice(bytes);
-        self.log_errors(request, false);
+        if request.catches_output() {
+            self.complaints.log(bytes, &self.script.to_string_lossy());
+        }
     }
 }
 
 impl Answer<'_> {
-    fn let_go_of_errors(&mut self, request: &mut Request<'_>) {
-        if !self.held.is_empty() {
-            // A client that is gone is noticed by whoever writes output.
-            let _ = request.write_error(&self.held);
-            self.held.clear();
-        }
-    }
-
-    /// Logs the whole lines, and at the end what is left.
-    fn log_errors(&mut self, request: &Request<'_>, all: bool) {
-        if !request.catches_output() {
-            self.errors.clear();
-            return;
-        }
-        while let Some(end) = self.errors.iter().position(|byte| *byte == b'\n') {
-            self.log_error(request, end);
-            self.errors.drain(..=end);
-        }
-        if (all && !self.errors.is_empty()) || self.errors.len() > LOGGED_BYTES {
-            self.log_error(request, self.errors.len());
-            self.errors.clear();
-        }
-    }
-
-    fn log_error(&self, request: &Request<'_>, end: usize) {
-        let line = String::from_utf8_lossy(&self.errors[..end.min(LOGGED_BYTES)]);
-        log::warn!(
-            "[pool {}] {} said into stderr: \"{}\"",
-            request.pool(),
-            self.script.display(),
-            line.escape_debug()
-        );
-    }
-
     /// The output has ended.
     fn end(&mut self, request: &mut Request<'_>) -> Result<(), ClientGone> {
         match self.head.take() {

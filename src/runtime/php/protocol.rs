@@ -65,6 +65,9 @@ pub enum Command<Kit> {
         worker: u64,
         /// Its slot in the scoreboard.
         slot: u32,
+        /// Its connections come from a router, whose channel is the last of its descriptors.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_routed: bool,
         /// Of a process that pools share, the generation that it belongs to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         generation: Option<u64>,
@@ -98,6 +101,11 @@ pub enum Answer {
     Forgotten {
         /// Its number.
         generation: u64,
+    },
+    /// From a worker that was told to make the next preloader, before that is one: the process exists.
+    Promoted {
+        /// Its process id, as the worker sees it.
+        pid: i32,
     },
     /// A worker exists.
     Ok {
@@ -144,6 +152,7 @@ mod tests {
         let spawn: Command<u32> = Command::Spawn {
             worker: 5,
             slot: 2,
+            is_routed: false,
             generation: None,
         };
         assert_eq!(json(&spawn), r#"{"command":"spawn","worker":5,"slot":2}"#);
@@ -174,6 +183,7 @@ mod tests {
         let spawn: Command<u32> = Command::Spawn {
             worker: 5,
             slot: 2,
+            is_routed: false,
             generation: Some(4),
         };
         assert_eq!(
@@ -198,6 +208,10 @@ mod tests {
         assert_eq!(
             json(&Answer::Ok { worker: 5, pid: 77 }),
             r#"{"result":"ok","worker":5,"pid":77}"#
+        );
+        assert_eq!(
+            json(&Answer::Promoted { pid: 77 }),
+            r#"{"result":"promoted","pid":77}"#
         );
         let error = Answer::Error {
             worker: None,

@@ -98,6 +98,23 @@ impl Preloader {
         }
     }
 
+    /// The same for a copy of a worker, which has the master's log and has settled already.
+    ///
+    /// # Errors
+    /// As [`Preloader::begin`].
+    pub fn begin_promoted(mut socket: Socket, null: OwnedFd) -> Result<Option<Preloader>, Error> {
+        let Some(message) = socket.receive()? else {
+            return Ok(None);
+        };
+        match begin(message) {
+            Ok(kit) => Ok(Some(Preloader { socket, kit, null })),
+            Err(error) => {
+                socket.answer(&failure(None, &error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
     /// Becomes what the pool says: limits, directories, user, environment. Before the application runs any code.
     ///
     /// # Errors
@@ -191,10 +208,16 @@ fn begin(message: Message) -> Result<Kit, Error> {
 fn wanted(message: Message) -> Result<Wanted, (Option<u64>, Error)> {
     let command: Command<serde::de::IgnoredAny> =
         serde_json::from_slice(&message.line).map_err(|error| (None, Error::Line(error)))?;
-    let Command::Spawn { worker, slot, .. } = command else {
+    let Command::Spawn {
+        worker,
+        slot,
+        is_routed,
+        ..
+    } = command
+    else {
         return Err((None, Error::Order));
     };
-    match Seat::assemble(slot, message.descriptors) {
+    match Seat::assemble(slot, is_routed, message.descriptors) {
         Ok(seat) => Ok(Wanted { worker, seat }),
         Err(error) => Err((Some(worker), Error::Kit(error))),
     }

@@ -82,6 +82,8 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
             summary: error.to_string(),
             solution: "Correct the pool's setting that is named: its user, directories, limits, or what confines it.",
         })?;
+        // Only now: it may say what the dynamic linker loads.
+        program.envs(settings.pool.own_env.iter().map(|(name, value)| (name, value)));
         program.env(SETTLED, "1");
         if let Some(notes) = notes {
             notes.settled(Step::SubprocessExecWrapper);

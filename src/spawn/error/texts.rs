@@ -5,7 +5,7 @@ use super::exit::Ended;
 use super::trouble::Trouble;
 use crate::spawn::handshake::response::{Response, Text};
 use crate::spawn::journey::{Journey, State};
-use crate::spawn::plan::Plan;
+use crate::spawn::plan::{Kind, Plan};
 use crate::spawn::step::{Party, Route, Step};
 use serde::Serialize;
 
@@ -250,6 +250,10 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan) -> Failure {
         _ if plan.wants_port(journey.route()) => {
             "The application did not listen on the port that it was given: let it listen on $PORT, on the address that \
              is configured, and look at its output for what it waits for."
+        }
+        _ if plan.kind == Kind::FastCgi => {
+            "The application did not accept a connection on its standard input, which is a listening socket, or did not \
+             read what was sent there: check that it speaks FastCGI, and look at its output for what it waits for."
         }
         _ => {
             "The application is stuck, or never said that it is up: look at its output and at the durations of the steps, \

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const MOST_HEAD: u64 = 256;
 
 /// Looks at the first word of a command. `directory`: where it is executed; `path`: the variable PATH.
-pub(super) fn check(command: &str, directory: &Path, path: &str) -> CommandCheck {
+pub(crate) fn check(command: &str, directory: &Path, path: &str) -> CommandCheck {
     let Some(word) = first_word(command) else {
         return CommandCheck::default();
     };

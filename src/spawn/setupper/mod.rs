@@ -10,7 +10,7 @@
 //! What goes wrong is written into the work directory, as an application would.
 
 mod access;
-mod command;
+pub(crate) mod command;
 mod dump;
 mod effects;
 mod environment;

@@ -67,6 +67,7 @@ struct Request {
     peer: Option<IpAddr>,
     head: Head,
     memory: u64,
+    program_micros: u64,
 }
 
 impl Recorder {
@@ -119,6 +120,7 @@ impl Recorder {
         request.is_written = false;
         request.content_length = 0;
         request.memory = 0;
+        request.program_micros = 0;
         request.peer = None;
         if self.needs.cpu {
             request.begun_cpu = clock::cpu_times();
@@ -166,6 +168,11 @@ impl Recorder {
         self.request.memory = bytes;
     }
 
+    /// CPU time that a program used on behalf of the request, microseconds.
+    pub(super) fn program_cpu(&mut self, micros: u64) {
+        self.request.program_micros += micros;
+    }
+
     /// The application is done; what follows is not counted.
     pub(super) fn end(&mut self) {
         self.request.ended.get_or_insert_with(clock::now);
@@ -182,11 +189,13 @@ impl Recorder {
         if is_suppressed(request, &self.settings.suppress_paths, status) {
             return;
         }
-        let cpu = if self.needs.cpu {
+        let mut cpu = if self.needs.cpu {
             clock::cpu_times().since(request.begun_cpu)
         } else {
             CpuTimes::default()
         };
+        // Of a program only the sum is known.
+        cpu.user_micros += request.program_micros;
         let facts = Facts {
             pool: &self.pool,
             method: &request.method,

@@ -132,11 +132,13 @@ impl Alone {
             retire: theirs,
             output: None,
             questions: None,
+            channel: None,
         };
         match self.ask(
             &Command::Spawn {
                 worker,
                 slot,
+                is_routed: false,
                 generation: None,
             },
             &seat.descriptors(),
@@ -236,6 +238,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         chroot: None,
         clear_env: true,
         env: setup.env.clone(),
+        own_env: Vec::new(),
         rlimit_files: None,
         rlimit_core: None,
         process_priority: None,

@@ -1,0 +1,203 @@
+//! What operators ask for application pools, and for pools that come and go while the daemon runs.
+
+use super::effects::{Extent, Rights};
+use super::event::{Event, PoolId};
+use super::run::Master;
+use crate::config::{self, Config, Pool};
+use crate::control::protocol::{Answer, Complaint, Request};
+use crate::router::orders::Order;
+use crate::sys::clock;
+use crate::tick::Tick;
+use std::path::Path;
+use std::time::Duration;
+
+/// Pools that an operator has removed and that have until then.
+#[derive(Debug, Default)]
+pub(super) struct Expulsions(Vec<(Tick, Vec<PoolId>)>);
+
+impl Expulsions {
+    /// When the first is due.
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        self.0.iter().map(|(until, _)| *until).min()
+    }
+}
+
+impl Master {
+    /// Does what somebody asked for that has to do with applications or with single pools. `None`: it is answered later, or
+    /// was already.
+    pub(super) fn command(&mut self, asker: u64, request: &Request) -> Option<Answer> {
+        match request {
+            Request::Restart { application, rolling } => {
+                let id = match self.edge.router_for(application) {
+                    Ok(id) => id,
+                    Err(message) => return Some(Answer::refusal(message)),
+                };
+                if let Err(message) = self.edge.may_touch(asker, id, application) {
+                    return Some(Answer::refusal(message));
+                }
+                let order = Order::Restart {
+                    application: application.clone(),
+                    rolling: *rolling,
+                };
+                self.edge.pass_on(id, asker, order);
+            }
+            Request::Detach { pid } => return self.about_instance(asker, *pid, Order::Detach { pid: *pid }),
+            Request::Disable { pid } => {
+                let order = Order::Disable {
+                    pid: *pid,
+                    enable: false,
+                };
+                return self.about_instance(asker, *pid, order);
+            }
+            Request::Enable { pid } => {
+                let order = Order::Disable {
+                    pid: *pid,
+                    enable: true,
+                };
+                return self.about_instance(asker, *pid, order);
+            }
+            Request::Resize { pool, max } => {
+                let Some(id) = self.edge.router_named(pool) else {
+                    return Some(no_pool(pool));
+                };
+                if let Err(message) = self.edge.resize(id, *max) {
+                    return Some(Answer::refusal(message));
+                }
+                self.edge.pass_on(id, asker, Order::SetMax { max: *max });
+            }
+            Request::Take { of, wait_ms } => {
+                let id = match self.edge.router_for(Path::new(of)) {
+                    Ok(id) => id,
+                    Err(message) => return Some(Answer::refusal(message)),
+                };
+                let patience = wait_ms.map(Duration::from_millis);
+                let order = Order::Take {
+                    of: of.clone(),
+                    patience,
+                };
+                self.edge.lend(id, asker, order);
+            }
+            Request::Return { lease, failed } => {
+                return self
+                    .edge
+                    .give_back(asker, *lease, !failed)
+                    .err()
+                    .map(Answer::refusal);
+            }
+            Request::PoolAdd { file } => return self.add_pools(asker, file).err(),
+            Request::PoolRemove {
+                name,
+                immediate,
+                deadline_ms,
+            } => {
+                let limit = match (immediate, deadline_ms) {
+                    (true, _) => Some(Duration::ZERO),
+                    (false, limit) => limit.map(Duration::from_millis),
+                };
+                return self.remove_pool(asker, name, limit).err();
+            }
+            Request::Ping {}
+            | Request::Status {}
+            | Request::Error { .. }
+            | Request::Upgrade {}
+            | Request::Reload { .. } => {}
+        }
+        None
+    }
+
+    fn about_instance(&mut self, asker: u64, pid: i32, order: Order) -> Option<Answer> {
+        let Some((id, application)) = self.edge.instance_with_pid(pid) else {
+            let message = format!("process {pid} is no instance of an application");
+            return Some(Answer::refusal(message));
+        };
+        if let Err(message) = self.edge.may_touch(asker, id, &application) {
+            return Some(Answer::refusal(message));
+        }
+        self.edge.pass_on(id, asker, order);
+        None
+    }
+
+    /// Adds the pools of a file to those that run. They last until the daemon reads its own file again.
+    fn add_pools(&mut self, asker: u64, file: &Path) -> Result<(), Answer> {
+        let loaded = config::load(file).map_err(|errors| Answer::Error {
+            message: "nothing was added".to_owned(),
+            errors: Complaint::list(&errors),
+        })?;
+        let present = self.edge.config();
+        let known = |pool: &&Pool| present.pools.iter().any(|other| other.name == pool.name);
+        if let Some(pool) = loaded.config.pools.iter().find(known) {
+            let message = format!("there is a pool {} already; nothing was added", pool.name);
+            return Err(Answer::refusal(message));
+        }
+        super::run::say_findings(&loaded.warnings);
+        let mut config = present.clone();
+        config.pools.extend(loaded.config.pools);
+        self.apply_other(config, asker)
+    }
+
+    fn remove_pool(&mut self, asker: u64, name: &str, limit: Option<Duration>) -> Result<(), Answer> {
+        let mut config = self.edge.config().clone();
+        let before = config.pools.len();
+        config.pools.retain(|pool| pool.name != name);
+        if config.pools.len() == before {
+            return Err(no_pool(name));
+        }
+        let going = self.edge.pools_named(name);
+        self.apply_other(config, asker)?;
+        if let Some(limit) = limit {
+            self.expulsions.0.push((clock::now() + limit, going));
+            self.expel();
+        }
+        Ok(())
+    }
+
+    /// Applies a configuration that differs from the one in force in some pools.
+    fn apply_other(&mut self, config: Config, asker: u64) -> Result<(), Answer> {
+        if self.stopping.is_some() {
+            return Err(Answer::refusal("the daemon is ending".to_owned()));
+        }
+        match self.edge.prepare(config, Extent::Settings) {
+            Ok((wanted, changes)) => {
+                self.edge.begin_reload(changes, Some(asker));
+                self.tell(Event::Apply(wanted));
+                Ok(())
+            }
+            Err(error) => Err(Answer::refusal(format!("nothing was changed: {error}"))),
+        }
+    }
+
+    /// Ends what is left of pools whose time is over.
+    pub(super) fn expel(&mut self) {
+        let now = clock::now();
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.expulsions.0)
+            .into_iter()
+            .partition(|(until, _)| *until <= now);
+        self.expulsions.0 = later;
+        for pool in due.into_iter().flat_map(|(_, pools)| pools) {
+            for one in self.edge.expel(pool) {
+                self.tell(Event::Expel(one));
+            }
+        }
+    }
+
+    /// What whoever is neither root nor the daemon's own user may ask for.
+    pub(super) fn is_for_owners(request: &Request, rights: Rights) -> bool {
+        match request {
+            Request::Ping {} | Request::Status {} | Request::Restart { .. } | Request::Detach { .. } => true,
+            Request::Upgrade {}
+            | Request::Error { .. }
+            | Request::Reload { .. }
+            | Request::Disable { .. }
+            | Request::Enable { .. }
+            | Request::Resize { .. }
+            | Request::Take { .. }
+            | Request::Return { .. }
+            | Request::PoolAdd { .. }
+            | Request::PoolRemove { .. } => rights == Rights::All,
+        }
+    }
+}
+
+fn no_pool(name: &str) -> Answer {
+    Answer::refusal(format!("there is no pool {name}"))
+}

@@ -1,0 +1,465 @@
+//! Router and scout as processes: forked from the master, and what is said to them over sockets of datagrams.
+
+use super::super::output::{Lines, Look};
+use super::super::sources::Source;
+use super::super::{Edge, Who};
+use super::{RouterEdge, Sockets};
+use crate::config::Pool;
+use crate::logs::{Log, parse_message};
+use crate::master::companions::Keeper;
+use crate::master::event::PoolId;
+use crate::router::Start;
+use crate::router::orders::{Instance, ToMaster, ToRouter};
+use crate::scout::look;
+use crate::sys::fd::{close_all_but, null, receive_with, replace_standard_streams, send_with, socket_pair};
+use crate::sys::identity::{self, Identity};
+use crate::sys::process::{self, Side, exit_now};
+use crate::sys::{Error, signal, title};
+use crate::tick::Tick;
+use mio::Interest;
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+/// Messages taken up at once.
+const LOOKS: usize = 64;
+/// Most messages that wait until a router reads; one that reads nothing is killed.
+const MOST_UNSENT: usize = 100_000;
+/// Whom the router runs as if nobody is named.
+const NOBODY: &str = "nobody";
+/// Exit code of one that could not become what it is to be (sysexits.h, EX_SOFTWARE).
+const EXIT_SOFTWARE: i32 = 70;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum Which {
+    Router,
+    Scout,
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Which::Router => "router",
+            Which::Scout => "scout",
+        })
+    }
+}
+
+/// One of them, over all its lives.
+#[derive(Debug)]
+pub(super) struct Companion {
+    pub(super) keeper: Keeper,
+    pub(super) process: Option<Process>,
+}
+
+#[derive(Debug)]
+pub(super) struct Process {
+    pid: i32,
+    /// The master's end of what is said to a router.
+    pub(super) channel: Option<OwnedFd>,
+    /// What it says for the log.
+    pub(super) messages: Lines,
+    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+}
+
+impl Companion {
+    fn new(now: Tick) -> Companion {
+        Companion {
+            keeper: Keeper::new(now),
+            process: None,
+        }
+    }
+
+    pub(super) fn pid(&self) -> Option<i32> {
+        self.process.as_ref().map(|process| process.pid)
+    }
+
+    pub(super) fn kill(&self) {
+        if let Some(process) = &self.process {
+            let _ = process::send_signal(process.pid, Signal::SIGKILL);
+        }
+    }
+}
+
+impl RouterEdge {
+    pub(super) fn new(template: &Pool, now: Tick) -> Result<RouterEdge, Error> {
+        let (to_router, router) = socket_pair(SockType::SeqPacket)?;
+        let (to_master, master) = socket_pair(SockType::SeqPacket)?;
+        Ok(RouterEdge {
+            template: template.clone(),
+            max: template.applications.as_ref().map_or(1, |it| it.max.get()),
+            router: Companion::new(now),
+            scout: Companion::new(now),
+            sockets: Sockets {
+                scout: (to_router, to_master),
+                router,
+                master,
+            },
+            ledger: crate::master::ledger::Ledger::default(),
+            applications: HashMap::new(),
+            looks: BTreeMap::new(),
+            last_look: 0,
+            asked: BTreeMap::new(),
+            last_asked: 0,
+            last_errors: super::instances::LastErrors::default(),
+            leases: BTreeMap::new(),
+        })
+    }
+
+    pub(super) fn companion(&mut self, which: Which) -> &mut Companion {
+        match which {
+            Which::Router => &mut self.router,
+            Which::Scout => &mut self.scout,
+        }
+    }
+
+    /// The pids of router and scout.
+    pub(super) fn pids(&self) -> (Option<i32>, Option<i32>) {
+        (self.router.pid(), self.scout.pid())
+    }
+
+    /// Says something to the router, now or when there is room. Nothing if there is none: the next one is told anew.
+    pub(super) fn say(&mut self, message: &ToRouter, descriptors: Vec<OwnedFd>) {
+        let Some(process) = &mut self.router.process else {
+            return;
+        };
+        match serde_json::to_vec(message) {
+            Ok(bytes) => process.unsent.push_back((bytes, descriptors)),
+            Err(error) => return log::error!("[pool {}] router: {error}", self.template.name),
+        }
+        self.push();
+    }
+
+    /// Sends what could not be sent before.
+    pub(super) fn push(&mut self) {
+        let Some(process) = &mut self.router.process else {
+            return;
+        };
+        let Some(channel) = &process.channel else { return };
+        while let Some((bytes, descriptors)) = process.unsent.front() {
+            let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+            match send_with(channel.as_fd(), bytes, &raw) {
+                Ok(_) => _ = process.unsent.pop_front(),
+                Err(error) if error.errno == Errno::EAGAIN => break,
+                // It is gone, and reaped soon.
+                Err(error) if matches!(error.errno, Errno::EPIPE | Errno::ECONNRESET) => {
+                    process.unsent.clear();
+                    return;
+                }
+                Err(error) => {
+                    log::error!(
+                        "[pool {}] a message to the router is lost: {error}",
+                        self.template.name
+                    );
+                    process.unsent.pop_front();
+                }
+            }
+        }
+        if process.unsent.len() > MOST_UNSENT {
+            log::error!(
+                "[pool {}] the router is killed because it does not listen",
+                self.template.name
+            );
+            process.unsent.clear();
+            self.router.kill();
+        }
+    }
+
+    /// Asks the scout about an application. Asked again when there is another scout.
+    pub(super) fn look_at(&self, number: u64, root: &std::path::Path) {
+        let question = look::Look {
+            number,
+            root: root.to_owned(),
+        };
+        let sent = serde_json::to_vec(&question)
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| {
+                send_with(self.sockets.master.as_fd(), &bytes, &[]).map_err(|error| error.to_string())
+            });
+        if let Err(error) = sent {
+            log::error!("[pool {}] the scout can't be asked: {error}", self.template.name);
+        }
+    }
+}
+
+impl Edge {
+    /// Starts a router or a scout.
+    pub(super) fn start_companion(&mut self, id: PoolId, which: Which) -> Result<(), Error> {
+        let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
+        let edge = self.routers.get(&id).ok_or_else(nothing)?;
+        let template = edge.template.clone();
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
+        let identity = run_as(&template)?;
+        let (messages, messages_in) = socket_pair(SockType::Stream)?;
+        let (channel, mut theirs) = match which {
+            Which::Router => {
+                let (ours, theirs) = socket_pair(SockType::SeqPacket)?;
+                (Some(ours), vec![theirs])
+            }
+            Which::Scout => {
+                let (router, master) = &edge.sockets.scout;
+                (None, vec![copy(router)?, copy(master)?])
+            }
+        };
+        // SAFETY: the master has one thread; the child leaves this stack frame only by _exit.
+        #[expect(unsafe_code, reason = "forks a router or a scout")]
+        let pid = match unsafe { process::fork() }? {
+            Side::Parent(pid) => pid,
+            Side::Child => {
+                signal::reset_in_child();
+                theirs.push(messages_in);
+                exit_now(be_companion(which, theirs, &template, identity))
+            }
+        };
+        drop((theirs, messages_in));
+        let who = match which {
+            Which::Router => Who::Router(id),
+            Which::Scout => Who::Scout(id),
+        };
+        self.pids.insert(pid, who);
+        log::debug!("[pool {}] {which} {pid} started", template.name);
+        self.sources
+            .watch(&self.registry, &messages, Source::CompanionMessages(id, which))?;
+        match &channel {
+            Some(channel) => {
+                let both = Interest::READABLE | Interest::WRITABLE;
+                self.sources
+                    .watch_for(&self.registry, channel, Source::Router(id), both)?;
+            }
+            None => {
+                let edge = self.routers.get(&id).ok_or_else(nothing)?;
+                let socket = copy(&edge.sockets.master)?;
+                // A copy, since it is watched anew with each scout.
+                self.sources.watch(&self.registry, &socket, Source::Scout(id))?;
+                self.keep_scout_socket(id, socket);
+            }
+        }
+        let edge = self.routers.get_mut(&id).ok_or_else(nothing)?;
+        edge.companion(which).process = Some(Process {
+            pid,
+            channel,
+            messages: Lines::new(messages),
+            unsent: VecDeque::new(),
+        });
+        match which {
+            Which::Router => self.brief_router(id),
+            Which::Scout => self.brief_scout(id),
+        }
+    }
+
+    /// The first words to a router: settings and sockets, and what runs already.
+    fn brief_router(&mut self, id: PoolId) -> Result<(), Error> {
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
+        let listener = self.pools.get(&id).and_then(|pool| pool.listener.as_ref());
+        let listener = listener.map(|listener| copy(&listener.socket)).transpose()?;
+        let listener = listener.ok_or_else(|| Error::new("start", "the pool is closed", Errno::EINVAL))?;
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return Ok(());
+        };
+        let scout = copy(&edge.sockets.router)?;
+        let settings = ToRouter::Settings(Box::new(edge.template.clone()));
+        edge.say(&settings, vec![listener, scout]);
+        let known: Vec<(u64, Instance, OwnedFd)> = edge
+            .ledger
+            .iter()
+            .filter(|(_, instance)| instance.is_known)
+            .filter_map(|(number, instance)| {
+                let crate::master::ledger::At::Up(_, worker) = instance.at else {
+                    return None;
+                };
+                let worker = self.workers.get(&worker)?;
+                let told = Instance {
+                    instance: number,
+                    application: instance.application.clone(),
+                    generation: instance.generation,
+                    pid: worker.pid?,
+                };
+                Some((number, told, worker.channel.as_ref()?.try_clone().ok()?))
+            })
+            .collect();
+        for (_, instance, channel) in known {
+            edge.say(&ToRouter::Running(instance), vec![channel]);
+        }
+        let next = edge.ledger.next();
+        edge.say(&ToRouter::Begin { next }, Vec::new());
+        Ok(())
+    }
+
+    /// A new scout is asked again what the one before it has not answered.
+    fn brief_scout(&mut self, id: PoolId) -> Result<(), Error> {
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return Ok(());
+        };
+        for (number, instance) in &edge.looks {
+            if let Some(instance) = edge.ledger.get(*instance) {
+                edge.look_at(*number, &instance.application);
+            }
+        }
+        // What the router had asked may be lost, too: it asks again when it is given a socket to a scout.
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
+        let settings = ToRouter::Settings(Box::new(edge.template.clone()));
+        let sockets = vec![copy(&edge.sockets.router)?, copy(&edge.sockets.router)?];
+        edge.say(&settings, sockets);
+        Ok(())
+    }
+
+    fn keep_scout_socket(&mut self, id: PoolId, socket: OwnedFd) {
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut edge.sockets.master, socket);
+        self.sources.forget(&self.registry, &before);
+    }
+
+    /// Stops watching what belongs to a router that has ended.
+    pub(super) fn forget_companions(&mut self, edge: &RouterEdge) {
+        self.sources.forget(&self.registry, &edge.sockets.master);
+        for process in [&edge.router.process, &edge.scout.process].into_iter().flatten() {
+            self.sources.forget(&self.registry, process.messages.pipe());
+            if let Some(channel) = &process.channel {
+                self.sources.forget(&self.registry, channel);
+            }
+        }
+    }
+
+    /// Takes up what a router said. `true`: there may be more.
+    pub(in crate::master::effects) fn hear_router(&mut self, id: PoolId) -> bool {
+        let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
+        for _ in 0..LOOKS {
+            let Some(edge) = self.routers.get_mut(&id) else {
+                return false;
+            };
+            edge.push();
+            let channel = edge
+                .router
+                .process
+                .as_ref()
+                .and_then(|process| process.channel.as_ref());
+            let Some(channel) = channel else { return false };
+            let bytes = match receive_with(channel.as_fd(), &mut buffer, false) {
+                Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
+                // The end is reaped.
+                Ok(_) | Err(_) => return false,
+            };
+            match serde_json::from_slice::<ToMaster>(bytes) {
+                Ok(message) => self.router_said(id, message),
+                Err(error) => {
+                    log::error!(
+                        "[pool {}] the router is killed because it does not keep to the protocol: {error}",
+                        edge.template.name
+                    );
+                    edge.router.kill();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes up what a scout found. `true`: there may be more.
+    pub(in crate::master::effects) fn hear_scout(&mut self, id: PoolId) -> bool {
+        let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
+        for _ in 0..LOOKS {
+            let Some(edge) = self.routers.get_mut(&id) else {
+                return false;
+            };
+            let bytes = match receive_with(edge.sockets.master.as_fd(), &mut buffer, false) {
+                Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
+                Ok(_) | Err(_) => return false,
+            };
+            match serde_json::from_slice::<look::Seen>(bytes) {
+                Ok(seen) => self.seen(id, seen),
+                Err(error) => {
+                    log::error!(
+                        "[pool {}] the scout says what is no answer: {error}",
+                        edge.template.name
+                    );
+                    edge.scout.kill();
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes up what one of them says for the log. `true`: there may be more.
+    pub(in crate::master::effects) fn read_companion_messages(&mut self, id: PoolId, which: Which) -> bool {
+        let log = self.log;
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return false;
+        };
+        let name = edge.template.name.clone();
+        let Some(process) = &mut edge.companion(which).process else {
+            return false;
+        };
+        let look = process.messages.read(|line| {
+            let (level, text) = parse_message(line);
+            let text = match text.starts_with("[pool ") {
+                true => text,
+                false => format!("[pool {name}] {text}"),
+            };
+            log.write(level, &text);
+        });
+        if look == Look::Ended {
+            self.sources.forget(&self.registry, process.messages.pipe());
+        }
+        look == Look::More
+    }
+}
+
+/// Whom router and scout run as; `None`: as the daemon.
+fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
+    if !identity::is_root() {
+        return Ok(None);
+    }
+    let named = template
+        .applications
+        .as_ref()
+        .and_then(|it| it.router_user.as_deref());
+    match named {
+        Some(user) => Identity::look_up(user, None),
+        None => match template.user.as_deref() {
+            Some(user) => Identity::look_up(user, template.group.as_deref()),
+            None => Identity::look_up(NOBODY, None),
+        },
+    }
+    .map(Some)
+}
+
+/// In the child: becomes a router or a scout. Says the exit code.
+fn be_companion(which: Which, mut own: Vec<OwnedFd>, template: &Pool, identity: Option<Identity>) -> i32 {
+    let mut keep: Vec<RawFd> = own.iter().map(AsRawFd::as_raw_fd).collect();
+    keep.sort_unstable();
+    // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
+    // leaves by _exit.
+    #[expect(unsafe_code, reason = "closes what it must not have")]
+    unsafe {
+        close_all_but(&keep);
+    }
+    let title = format!("{}: {which} {}", template.title, template.name);
+    let Some(messages) = own.pop() else {
+        return EXIT_SOFTWARE;
+    };
+    let streams = null().and_then(|null| replace_standard_streams(null.as_fd(), None));
+    match (which, own.pop(), own.pop(), &template.applications) {
+        (Which::Router, Some(master), None, _) if streams.is_ok() => crate::router::run(Start {
+            title,
+            master,
+            messages,
+            // Without root there is nobody else whom they could run as.
+            one_user: identity.is_none(),
+            identity,
+            descriptor_limit: None,
+        }),
+        (Which::Scout, Some(master), Some(router), Some(applications)) if streams.is_ok() => {
+            title::set(&title);
+            Log::install().send_to_master(messages);
+            crate::scout::run(router, master, applications, identity.as_ref())
+        }
+        _ => EXIT_SOFTWARE,
+    }
+}

@@ -1,0 +1,410 @@
+//! What a router asks for: an instance from the look at its directory to the worker that is gone.
+
+use super::super::pools::policy;
+use super::super::{Edge, WorkerEdge};
+use super::ApplicationEdge;
+use crate::config::{Pool, ProcessManager};
+use crate::confine;
+use crate::control::protocol::StartError;
+use crate::logs::open_file;
+use crate::master::event::{Event, GenerationId, OrderId, Ordered, PoolId, WorkerId};
+use crate::master::ledger::At;
+use crate::router::orders::{Instance, ToMaster, ToRouter};
+use crate::scout::look::{Found, Seen};
+use crate::spawn::report::Report;
+use crate::sys::identity;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+
+/// Why a worker that was ordered did not come to be: what there is to say is in the log already.
+const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
+
+impl Edge {
+    /// Takes up what a router says.
+    pub(super) fn router_said(&mut self, id: PoolId, message: ToMaster) {
+        match message {
+            ToMaster::Spawn {
+                instance,
+                application,
+                generation,
+            } => self.spawn_instance(id, instance, application, generation),
+            ToMaster::Stop { instance, kill } => self.stop_instance(id, instance, kill),
+            ToMaster::Done { order, result } => {
+                let asked = self
+                    .routers
+                    .get_mut(&id)
+                    .and_then(|edge| edge.asked.remove(&order));
+                if let Some(asked) = asked {
+                    self.answered(asked, result);
+                }
+            }
+            // It ends by itself.
+            ToMaster::Finished => {}
+        }
+    }
+
+    fn spawn_instance(&mut self, id: PoolId, number: u64, application: PathBuf, generation: u32) {
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return;
+        };
+        if let Err(denial) = edge
+            .ledger
+            .admit(number, application.clone(), generation, edge.max)
+        {
+            log::warn!(
+                "[pool {}] the router asks for instance {number}: {denial}",
+                edge.template.name
+            );
+            let error = denial.to_string();
+            let failed = ToRouter::Failed {
+                instance: number,
+                error,
+                page: None,
+            };
+            return edge.say(&failed, Vec::new());
+        }
+        edge.last_look += 1;
+        edge.looks.insert(edge.last_look, number);
+        edge.look_at(edge.last_look, &application);
+    }
+
+    fn stop_instance(&mut self, id: PoolId, number: u64, kill: bool) {
+        let Some(instance) = self
+            .routers
+            .get_mut(&id)
+            .and_then(|edge| edge.ledger.get_mut(number))
+        else {
+            return;
+        };
+        instance.is_stopping = true;
+        match instance.at {
+            At::Looking => self.end_instance(id, number, NOT_MADE),
+            At::Ordered(order) | At::Made(order, _) | At::Up(order, _) => {
+                self.happened.push_back(Event::Cancel(order, kill));
+            }
+        }
+    }
+
+    /// The scout has looked.
+    pub(super) fn seen(&mut self, id: PoolId, seen: Seen) {
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return;
+        };
+        let Some(number) = edge.looks.remove(&seen.number) else {
+            return;
+        };
+        let ordered = seen
+            .found
+            .and_then(|found| self.order_instance(id, number, found));
+        if let Err(error) = ordered {
+            self.end_instance(id, number, &error);
+        }
+    }
+
+    /// Orders a worker for an instance, of the application's pool, or of a new one.
+    fn order_instance(&mut self, id: PoolId, number: u64, found: Found) -> Result<(), String> {
+        let closed = || "the pool is closed".to_owned();
+        let edge = self.routers.get(&id).ok_or_else(closed)?;
+        let Some(instance) = edge
+            .ledger
+            .get(number)
+            .filter(|instance| instance.at == At::Looking)
+        else {
+            return Ok(());
+        };
+        if instance.application != found.root {
+            return Err(format!("it is at {} now", found.root.display()));
+        }
+        let settings = resolve(&edge.template, edge.max, &found)?;
+        let (root, restarts) = (found.root.clone(), instance.generation);
+        let known = edge.applications.get(&root);
+        let known = known.filter(|it| self.pools.contains_key(&it.pool));
+        let present = known.filter(|it| {
+            it.restarts >= restarts
+                && it.settings == settings
+                && self.generations.contains_key(&it.generation)
+        });
+        let policy = policy(&settings);
+        let (pool, generation) = match present.map(|it| (it.pool, it.generation)) {
+            Some(present) => present,
+            None => {
+                let pool = known.map(|it| it.pool);
+                self.begin_application(id, pool, settings, found, restarts)?
+            }
+        };
+        self.next_order += 1;
+        let order = OrderId(self.next_order);
+        self.orders.insert(order, (id, number));
+        if let Some(instance) = self
+            .routers
+            .get_mut(&id)
+            .and_then(|edge| edge.ledger.get_mut(number))
+        {
+            instance.at = At::Ordered(order);
+        }
+        self.happened.push_back(Event::Order(Ordered {
+            order,
+            pool,
+            generation,
+            policy,
+        }));
+        Ok(())
+    }
+
+    /// A new generation for an application, in the pool that it has or in a new one.
+    fn begin_application(
+        &mut self,
+        id: PoolId,
+        pool: Option<PoolId>,
+        settings: Pool,
+        found: Found,
+        restarts: u32,
+    ) -> Result<(PoolId, GenerationId), String> {
+        let group = confine::check(&settings).map_err(|error| error.to_string())?;
+        let access = settings.access.as_ref().map(|access| open_file(&access.path));
+        let access = access
+            .transpose()
+            .map_err(|error| format!("access log: {error}"))?;
+        let slow = super::super::slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
+        let limit = self.config.global.log_limit;
+        let own = self.settings(&settings, limit, &mut HashMap::new());
+        let own = own.map_err(|error| error.to_string())?;
+        self.groups
+            .extend(group.filter(|group| !self.groups.contains(group)));
+        let pool = match pool {
+            Some(pool) => pool,
+            None => self.add_pool_of_application(&settings.name),
+        };
+        let generation = self.add_generation(pool, own, access, slow);
+        self.serves(pool, generation);
+        if let Some(edge) = self.pools.get_mut(&pool) {
+            edge.latest = Some(generation);
+        }
+        if let Some(edge) = self.routers.get_mut(&id) {
+            let application = ApplicationEdge {
+                pool,
+                generation,
+                restarts,
+                settings,
+                found: found.clone(),
+                failure: None,
+            };
+            edge.applications.insert(found.root, application);
+        }
+        Ok((pool, generation))
+    }
+
+    /// A worker is about to be made for an order.
+    pub(in crate::master::effects) fn fill_order(&mut self, order: OrderId, worker: WorkerId) {
+        if let Some((id, number)) = self.orders.get(&order).copied() {
+            self.instances.insert(worker, (id, number));
+            if let Some(instance) = self.instance(id, number) {
+                instance.at = At::Made(order, worker);
+            }
+        }
+    }
+
+    /// Nothing came of an order.
+    pub(in crate::master::effects) fn fail_order(&mut self, order: OrderId) {
+        if let Some((id, number)) = self.orders.remove(&order) {
+            self.end_instance(id, number, NOT_MADE);
+        }
+    }
+
+    /// A worker could not be made; its order may get another.
+    pub(in crate::master::effects) fn instance_not_made(&mut self, worker: WorkerId) {
+        if let Some((id, number)) = self.instances.remove(&worker) {
+            if let Some(instance) = self.instance(id, number) {
+                if let At::Made(order, _) | At::Up(order, _) = instance.at {
+                    instance.at = At::Ordered(order);
+                }
+            }
+        }
+    }
+
+    /// A worker is up.
+    pub(in crate::master::effects) fn instance_up(&mut self, worker: WorkerId) {
+        let Some((id, number)) = self.instances.get(&worker).copied() else {
+            return;
+        };
+        let Some(WorkerEdge { pid, channel, .. }) = self.workers.get(&worker) else {
+            return;
+        };
+        let pid = *pid;
+        let channel = channel.as_ref().and_then(|channel| channel.try_clone().ok());
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return;
+        };
+        let Some(instance) = edge.ledger.get_mut(number) else {
+            return;
+        };
+        // One of a preloader may be up before its birth was announced; it is told of then.
+        let (At::Made(order, _), Some(pid), Some(channel)) = (instance.at, pid, channel) else {
+            return;
+        };
+        instance.at = At::Up(order, worker);
+        if let Some(application) = edge.applications.get_mut(&instance.application) {
+            application.failure = None;
+        }
+        if instance.is_known {
+            let up = Instance {
+                instance: number,
+                application: instance.application.clone(),
+                generation: instance.generation,
+                pid,
+            };
+            edge.say(&ToRouter::Up(up), vec![channel]);
+        }
+    }
+
+    /// A worker that was ordered was reaped.
+    pub(in crate::master::effects) fn instance_gone(&mut self, worker: WorkerId) {
+        let Some((id, number)) = self.instances.remove(&worker) else {
+            return;
+        };
+        let at = self.instance(id, number).map(|instance| instance.at);
+        if let Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) = at {
+            self.orders.remove(&order);
+        }
+        self.end_instance(id, number, NOT_MADE);
+    }
+
+    /// Nothing is left of an instance: tells the router.
+    fn end_instance(&mut self, id: PoolId, number: u64, why: &str) {
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return;
+        };
+        edge.looks.retain(|_, instance| *instance != number);
+        let Some(instance) = edge.ledger.remove(number) else {
+            return;
+        };
+        let was_up = matches!(instance.at, At::Up(..));
+        let message = if was_up || instance.is_stopping {
+            ToRouter::Gone { instance: number }
+        } else {
+            let known = edge.applications.get(&instance.application);
+            let failure = known.and_then(|application| application.failure.clone());
+            let (error, why) = failure.unwrap_or_else(|| (error_id(), why.to_owned()));
+            log::error!(
+                "[pool {}] an instance of {} can't be started (error {error}): {why}",
+                edge.template.name,
+                instance.application.display()
+            );
+            edge.last_errors.note(&instance.application, &error, &why);
+            ToRouter::Failed {
+                instance: number,
+                error,
+                page: None,
+            }
+        };
+        if instance.is_known {
+            edge.say(&message, Vec::new());
+        }
+    }
+
+    /// The preloader of generations could not be started.
+    pub(in crate::master::effects) fn note_failure(&mut self, ids: &[GenerationId], report: &Report) {
+        let failure = (report.id.to_string(), report.line());
+        for edge in self.routers.values_mut() {
+            let applications = edge.applications.values_mut();
+            for application in applications.filter(|application| ids.contains(&application.generation)) {
+                application.failure = Some(failure.clone());
+            }
+        }
+    }
+
+    /// The router is gone: what it had not been told of is nobody's.
+    pub(super) fn orphan_instances(&mut self, id: PoolId) {
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return;
+        };
+        for number in edge.ledger.orphan() {
+            match edge.ledger.get(number).map(|instance| instance.at) {
+                Some(At::Looking) => {
+                    edge.looks.retain(|_, instance| *instance != number);
+                    edge.ledger.remove(number);
+                }
+                Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) => {
+                    self.happened.push_back(Event::Cancel(order, false));
+                }
+                None => {}
+            }
+        }
+        for (_, asked) in std::mem::take(&mut edge.asked) {
+            self.answered(asked, Err("the router is gone; ask again".to_owned()));
+        }
+    }
+
+    fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut crate::master::ledger::Instance> {
+        self.routers.get_mut(&id)?.ledger.get_mut(number)
+    }
+
+    /// Forgets an application whose pool was closed.
+    pub(in crate::master::effects) fn forget_application(&mut self, pool: PoolId) {
+        for edge in self.routers.values_mut() {
+            edge.applications
+                .retain(|_, application| application.pool != pool);
+        }
+    }
+}
+
+/// The pool of an application's own.
+pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, String> {
+    let database = crate::scout::users::Machine;
+    let pool = crate::scout::pool_of(template, found, &database, identity::is_root());
+    let mut pool = pool.map_err(|refused| refused.to_string())?;
+    pool.pm = ProcessManager::Ordered {
+        max_children: max.saturating_add(1),
+    };
+    Ok(pool)
+}
+
+/// The last errors of applications, for the status: a few, the newest last.
+#[derive(Debug, Default)]
+pub(super) struct LastErrors(std::collections::VecDeque<LastError>);
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct LastError {
+    pub(super) application: PathBuf,
+    pub(super) id: String,
+    pub(super) why: String,
+}
+
+/// Errors that are remembered.
+const LAST_ERRORS: usize = 64;
+
+impl LastErrors {
+    fn note(&mut self, application: &Path, id: &str, why: &str) {
+        self.0.retain(|known| known.application != application);
+        if self.0.len() >= LAST_ERRORS {
+            self.0.pop_front();
+        }
+        self.0.push_back(LastError {
+            application: application.to_owned(),
+            id: id.to_owned(),
+            why: why.to_owned(),
+        });
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LastError> {
+        self.0.iter()
+    }
+}
+
+impl From<&LastError> for StartError {
+    fn from(error: &LastError) -> StartError {
+        StartError {
+            application: error.application.display().to_string(),
+            id: error.id.clone(),
+            message: error.why.clone(),
+        }
+    }
+}
+
+/// A name for an error that nobody can guess the next of.
+fn error_id() -> String {
+    let random = std::collections::hash_map::RandomState::new();
+    format!("{:08x}", random.build_hasher().finish() & 0xffff_ffff)
+}

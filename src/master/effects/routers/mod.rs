@@ -1,0 +1,342 @@
+//! Application pools, as far as the master has to do with them: a router and a scout for each, and a pool of its own for
+//! each application that has a process.
+//!
+//! * [`companion`]: router and scout as processes, and what is said to them.
+//! * [`instances`]: what the router asks for, from the look at a directory to the worker that is gone.
+//! * [`asked`]: what operators ask, passed on.
+//!
+//! A router is not trusted. It can have applications started below the pool's directories, as often as the ledger allows,
+//! and stopped, and nothing else.
+
+mod asked;
+mod companion;
+mod instances;
+
+use super::Edge;
+use super::renewal::Extent;
+use crate::config::Pool;
+use crate::master::companions::{Cause, Step};
+use crate::master::event::{Event, GenerationId, PoolId};
+use crate::master::ledger::Ledger;
+use crate::router::orders::{Order, ToRouter};
+use crate::scout::look::Found;
+use crate::sys::clock;
+use crate::tick::Tick;
+use companion::Companion;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(super) use asked::{Asked, PendingStatus};
+pub(in crate::master) use companion::Which;
+
+/// An application pool.
+#[derive(Debug)]
+pub(super) struct RouterEdge {
+    /// What is configured.
+    pub(super) template: Pool,
+    /// Most instances; an operator may have changed it.
+    pub(super) max: u32,
+    router: Companion,
+    scout: Companion,
+    /// The sockets between scout and router and between scout and master. They outlive each of the processes.
+    sockets: Sockets,
+    pub(super) ledger: Ledger,
+    /// Applications that have a pool.
+    pub(super) applications: HashMap<PathBuf, ApplicationEdge>,
+    /// Questions to the scout that are not answered, and the instance that each is for.
+    looks: BTreeMap<u64, u64>,
+    last_look: u64,
+    /// What operators asked and the router has not answered.
+    pub(super) asked: BTreeMap<u64, Asked>,
+    last_asked: u64,
+    last_errors: instances::LastErrors,
+    /// Leases, and the conversations that hold them.
+    leases: BTreeMap<u64, u64>,
+}
+
+#[derive(Debug)]
+struct Sockets {
+    /// The scout's ends: to the router, and to the master.
+    scout: (OwnedFd, OwnedFd),
+    /// The router's, and the master's.
+    router: OwnedFd,
+    master: OwnedFd,
+}
+
+/// An application that has a pool of its own.
+#[derive(Debug)]
+pub(super) struct ApplicationEdge {
+    pub(super) pool: PoolId,
+    pub(super) generation: GenerationId,
+    /// The router's number of the generation.
+    restarts: u32,
+    /// What it was made from.
+    settings: Pool,
+    found: Found,
+    /// Why its preloader could not be started: the report's id, and a line.
+    failure: Option<(String, String)>,
+}
+
+impl ApplicationEdge {
+    /// Whether it is this user's: whose files it is made of, or whom it runs as.
+    pub(super) fn is_owned_by(&self, uid: u32) -> bool {
+        let runs_as = self
+            .settings
+            .user
+            .as_deref()
+            .and_then(|user| user.parse::<u32>().ok());
+        uid != 0 && (self.found.owner.0 == uid || runs_as == Some(uid))
+    }
+}
+
+impl Edge {
+    /// The configuration in force.
+    pub(in crate::master) fn config(&self) -> &crate::config::Config {
+        &self.config
+    }
+
+    /// The pools of this name.
+    pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
+        let named = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| pool.name == name && pool.listener.is_some());
+        named.map(|(id, _)| *id).collect()
+    }
+
+    /// The time of a pool that was removed is over: its router ends now. Says which pools the core has of it.
+    pub(in crate::master) fn expel(&mut self, id: PoolId) -> Vec<PoolId> {
+        let Some(edge) = self.routers.get(&id) else {
+            return vec![id];
+        };
+        let of_applications = edge.applications.values().map(|application| application.pool);
+        let pools = of_applications.chain([id]).collect();
+        edge.router.kill();
+        self.dismiss_router(id, Duration::ZERO);
+        pools
+    }
+
+    /// Takes up what a configuration says of a pool that may be one of applications.
+    pub(super) fn set_router(&mut self, id: PoolId, wanted: &Pool, extent: Extent) {
+        let Some(applications) = &wanted.applications else {
+            return self.dismiss_router(id, Duration::ZERO);
+        };
+        let Some(edge) = self.routers.get_mut(&id) else {
+            match RouterEdge::new(wanted, clock::now()) {
+                Ok(edge) => _ = self.routers.insert(id, edge),
+                Err(error) => log::error!("[pool {}] can't have a router: {error}", wanted.name),
+            }
+            return;
+        };
+        if edge.template == *wanted && extent == Extent::Changed {
+            return;
+        }
+        let is_other_scout = edge.template.applications.as_ref() != Some(applications);
+        if edge.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
+            edge.max = applications.max.get();
+        }
+        edge.template = wanted.clone();
+        edge.say(&ToRouter::Settings(Box::new(wanted.clone())), Vec::new());
+        if is_other_scout {
+            // The next one looks by the new settings.
+            edge.scout.kill();
+        }
+        let changed = edge.applications.iter().filter(|(_, application)| {
+            extent == Extent::All
+                || instances::resolve(&edge.template, edge.max, &application.found)
+                    .is_ok_and(|now| now != application.settings)
+        });
+        let changed: Vec<PathBuf> = changed.map(|(root, _)| root.clone()).collect();
+        for application in changed {
+            let what = Order::Restart {
+                application,
+                rolling: None,
+            };
+            edge.ask(what, Asked::Nobody);
+        }
+    }
+
+    /// The pool is no longer one of applications: what waits may still be served.
+    pub(super) fn dismiss_router(&mut self, id: PoolId, limit: Duration) {
+        self.tell_companion(id, Which::Router, Cause::Leave(limit));
+    }
+
+    /// Lets every router finish. `false`: there is none.
+    pub(in crate::master) fn finish_routers(&mut self) -> bool {
+        let limit = self.config.global.process_control_timeout;
+        let ids: Vec<PoolId> = self.routers.keys().copied().collect();
+        for id in ids {
+            self.dismiss_router(id, limit);
+        }
+        self.has_routers()
+    }
+
+    /// Whether there is still a router, or a scout beside it.
+    pub(in crate::master) fn has_routers(&self) -> bool {
+        !self.routers.is_empty()
+    }
+
+    /// Kills all of them: the daemon ends now.
+    pub(in crate::master) fn kill_routers(&mut self) {
+        for edge in self.routers.values() {
+            edge.router.kill();
+            edge.scout.kill();
+        }
+        let ids: Vec<PoolId> = self.routers.keys().copied().collect();
+        for id in ids {
+            self.dismiss_router(id, Duration::ZERO);
+        }
+    }
+
+    /// Ends and reaps all of them; before the daemon does.
+    pub(in crate::master) fn end_routers(&mut self) {
+        let companions = self.routers.values().flat_map(|edge| [&edge.router, &edge.scout]);
+        let mut pids: Vec<i32> = companions.filter_map(Companion::pid).collect();
+        self.kill_routers();
+        let is_companion = |who: &super::Who| matches!(who, super::Who::Router(_) | super::Who::Scout(_));
+        pids.extend(
+            self.pids
+                .iter()
+                .filter(|(_, who)| is_companion(who))
+                .map(|(pid, _)| *pid),
+        );
+        pids.sort_unstable();
+        pids.dedup();
+        for pid in pids {
+            let _ = crate::sys::process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
+            let _ = crate::sys::process::reap_pid(pid);
+        }
+        self.routers.clear();
+    }
+
+    /// Starts routers for the pools that have none: an upgrade was to end them and has failed.
+    pub(in crate::master) fn raise_routers(&mut self) {
+        let pools: Vec<Pool> = self
+            .config
+            .pools
+            .iter()
+            .filter(|it| it.applications.is_some())
+            .cloned()
+            .collect();
+        for pool in pools {
+            let known = self
+                .pools
+                .iter()
+                .find(|(_, edge)| edge.name == pool.name && edge.listener.is_some());
+            if let Some(id) = known.map(|(id, _)| *id) {
+                self.set_router(id, &pool, Extent::Changed);
+            }
+        }
+    }
+
+    /// The earliest time at which something is to be done about a router or a scout.
+    pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
+        let of = |edge: &RouterEdge| [edge.router.keeper.deadline(), edge.scout.keeper.deadline()];
+        let companions = self.routers.values().flat_map(of).flatten().min();
+        companions.into_iter().chain(self.asking_deadline()).min()
+    }
+
+    /// Does what is due.
+    pub(in crate::master) fn tend_routers(&mut self, now: Tick) {
+        if self.routers.is_empty() && self.asking_deadline().is_none() {
+            return;
+        }
+        let mut due = Vec::new();
+        for (id, edge) in &self.routers {
+            // A scout first: its sockets are there either way, but a router asks at once.
+            for (which, companion) in [(Which::Scout, &edge.scout), (Which::Router, &edge.router)] {
+                if companion
+                    .keeper
+                    .deadline()
+                    .is_some_and(|deadline| deadline <= now)
+                {
+                    due.push((*id, which));
+                }
+            }
+        }
+        for (id, which) in due {
+            self.tell_companion(id, which, Cause::Deadline);
+        }
+        self.tend_asked(now);
+    }
+
+    fn tell_companion(&mut self, id: PoolId, which: Which, cause: Cause) {
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return;
+        };
+        let name = edge.template.name.clone();
+        match edge.companion(which).keeper.handle(cause, clock::now()) {
+            Step::None => {}
+            Step::Start => {
+                if let Err(error) = self.start_companion(id, which) {
+                    log::error!("[pool {name}] can't start the {which}: {error}");
+                    self.tell_companion(id, which, Cause::Failed);
+                }
+            }
+            Step::Ask => {
+                if let Cause::Leave(limit) = cause {
+                    edge.say(&ToRouter::Finish(Some(limit)), Vec::new());
+                }
+            }
+            Step::Kill => edge.companion(which).kill(),
+            Step::BackOff(delay) => log::warn!(
+                "[pool {name}] the {which} is gone; the next one is started in {} s",
+                delay.as_secs_f64()
+            ),
+            Step::End => {
+                if which == Which::Router {
+                    self.router_ended(id);
+                }
+            }
+        }
+    }
+
+    /// There is no router any more and there will be none: whatever it had is let go.
+    fn router_ended(&mut self, id: PoolId) {
+        let Some(edge) = self.routers.remove(&id) else {
+            return;
+        };
+        edge.scout.kill();
+        self.forget_companions(&edge);
+        for application in edge.applications.values() {
+            self.happened.push_back(Event::Disband(application.pool));
+        }
+        for (_, asked) in edge.asked {
+            self.answered(asked, Err("the pool ends".to_owned()));
+        }
+    }
+
+    /// A router or a scout was reaped.
+    pub(super) fn companion_gone(
+        &mut self,
+        id: PoolId,
+        which: Which,
+        pid: i32,
+        how: crate::sys::process::Ended,
+    ) {
+        self.read_companion_messages(id, which);
+        let Some(edge) = self.routers.get_mut(&id) else {
+            return;
+        };
+        if edge.companion(which).pid() != Some(pid) {
+            return;
+        }
+        let is_leaving = edge.companion(which).keeper.is_leaving();
+        if let Some(process) = edge.companion(which).process.take() {
+            self.sources.forget(&self.registry, process.messages.pipe());
+            if let Some(channel) = &process.channel {
+                self.sources.forget(&self.registry, channel);
+            }
+        }
+        let name = edge.template.name.clone();
+        if !is_leaving {
+            log::warn!("[pool {name}] the {which} (pid {pid}) ended: {how:?}");
+        }
+        if which == Which::Router {
+            self.orphan_instances(id);
+        }
+        self.tell_companion(id, which, Cause::Gone);
+    }
+}

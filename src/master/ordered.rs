@@ -1,0 +1,236 @@
+//! Workers that are made because somebody ordered each of them, and that stay until they are dismissed: the instances of
+//! an application in an application pool.
+//!
+//! Such a pool has no source of work. It begins with its first order and is closed when nothing is left of it: no order,
+//! no worker, no preloader. An order that names a new generation has that take the place of the one before it at once;
+//! workers of the old one stay until they are dismissed, but nothing is made in it any more (`Stage::Superseded`).
+//!
+//! ```text
+//!                    Fill, Fork              ForkFailed, the first time
+//!  order ──▶ queued ────────────▶ a worker ─────────────────────────────▶ queued
+//!              │ Fail: the preloader can't be started; canceled; closed
+//!              ▼                     │ ForkFailed again
+//!             over ◀─────────────────┘
+//! ```
+
+use super::action::Action;
+use super::event::{GenerationId, OrderId, Ordered, PoolId, WorkerId};
+use super::generation::{Generation, Stage};
+use super::leave;
+use super::manager::{Manager, Step};
+use super::phase::Phase;
+use super::pool::Pool;
+use super::preloader::{self, Preloader};
+use super::timers::Timer;
+use crate::config::ProcessManager;
+
+/// How often a worker is asked for until its order is given up.
+const TRIES: u8 = 2;
+
+/// An order that has no worker yet, or whose worker does not exist yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Order {
+    pub id: OrderId,
+    /// How often a worker was asked for.
+    pub tries: u8,
+}
+
+impl Manager {
+    /// Takes an order in.
+    pub(super) fn take_order(&mut self, ordered: Ordered, step: &mut Step<'_>) {
+        let Ordered {
+            order,
+            pool: pool_id,
+            generation: id,
+            policy,
+        } = ordered;
+        let is_order = matches!(policy.pm, ProcessManager::Ordered { .. });
+        let is_running = self.phase == Phase::Running;
+        let fits = match self.pools.get(&pool_id) {
+            None => !self.generations.contains_key(&id),
+            Some(pool) => {
+                let known = self.generations.get(&id);
+                let serves = pool.serving == Some(id);
+                pool.by_order && !pool.closed && known.is_none_or(|known| serves && known.pool == pool_id)
+            }
+        };
+        if !(is_order && is_running && fits) {
+            return self.refuse_order(ordered, step);
+        }
+        self.pools.entry(pool_id).or_insert_with(|| Pool {
+            by_order: true,
+            ..Pool::new()
+        });
+        if !self.generations.contains_key(&id) {
+            self.begin_generation(
+                pool_id,
+                id,
+                Generation::new(pool_id, policy, Stage::Serving),
+                step,
+            );
+        }
+        self.queue(id, Order { id: order, tries: 0 });
+        self.fill_orders(id, step);
+    }
+
+    fn refuse_order(&mut self, ordered: Ordered, step: &mut Step<'_>) {
+        step.act(Action::Fail(ordered.order));
+        if !self.generations.contains_key(&ordered.generation) {
+            step.act(Action::DropGeneration(ordered.generation));
+        }
+        if !self.pools.contains_key(&ordered.pool) {
+            step.act(Action::ClosePool(ordered.pool));
+        }
+    }
+
+    /// A generation takes the place of the one before it, whose workers stay.
+    fn begin_generation(
+        &mut self,
+        pool_id: PoolId,
+        id: GenerationId,
+        mut generation: Generation,
+        step: &mut Step<'_>,
+    ) {
+        let old = self
+            .pools
+            .get_mut(&pool_id)
+            .and_then(|pool| pool.serving.replace(id));
+        if let Some(before) = old.and_then(|old| self.generations.get_mut(&old)) {
+            before.stage = Stage::Superseded;
+            generation.orders = std::mem::take(&mut before.orders);
+        }
+        self.generations.insert(id, generation);
+        if let Some(old) = old {
+            self.quota.forget(old);
+            for timer in [Timer::Turn(old), Timer::Backoff(old)] {
+                self.timers.clear(timer);
+            }
+            self.preloader_changed(old, preloader::Cause::Stop, None, step);
+            self.touched.insert(old);
+        }
+        self.touched.insert(id);
+    }
+
+    fn queue(&mut self, id: GenerationId, order: Order) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.orders.push_back(order);
+        }
+    }
+
+    /// Makes the workers that were ordered, as far as that is possible now.
+    pub(super) fn fill_orders(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        if generation.stage != Stage::Serving || generation.orders.is_empty() {
+            return;
+        }
+        let wanted = u32::try_from(generation.orders.len()).unwrap_or(u32::MAX);
+        self.make(id, wanted, step);
+    }
+
+    /// A worker is about to be made; if that is for an order, says for which.
+    pub(super) fn fill_order(&mut self, id: GenerationId, worker: WorkerId, step: &mut Step<'_>) {
+        let next = self.generations.get_mut(&id).and_then(|it| it.orders.pop_front());
+        let Some(order) = next else { return };
+        let tried = Order {
+            tries: order.tries + 1,
+            ..order
+        };
+        self.children.change(worker, |worker| worker.order = Some(tried));
+        step.act(Action::Fill(order.id, worker));
+    }
+
+    /// The worker of an order could not be made. `is_wanted`: it was not told to go.
+    pub(super) fn unfilled(&mut self, id: GenerationId, order: Order, is_wanted: bool, step: &mut Step<'_>) {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let serving = pool.and_then(|pool| self.pools.get(&pool)?.serving);
+        match serving.filter(|_| is_wanted && order.tries < TRIES) {
+            Some(serving) => {
+                self.queue(serving, order);
+                if serving != id {
+                    self.fill_orders(serving, step);
+                }
+            }
+            None => step.act(Action::Fail(order.id)),
+        }
+    }
+
+    /// Gives up all orders of a generation that have no worker.
+    pub(super) fn fail_orders(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        for order in std::mem::take(&mut generation.orders) {
+            step.act(Action::Fail(order.id));
+        }
+        self.quota.forget(id);
+        self.timers.clear(Timer::Turn(id));
+        self.touched.insert(id);
+    }
+
+    /// An order is not wanted any more. If its worker is there, that is dismissed.
+    pub(super) fn cancel(&mut self, id: OrderId, kill: bool, step: &mut Step<'_>) {
+        let of_order = |generation: &Generation| generation.orders.iter().position(|order| order.id == id);
+        let queued = self
+            .generations
+            .iter()
+            .find_map(|(id, it)| Some((*id, of_order(it)?)));
+        if let Some((generation, at)) = queued {
+            if let Some(generation) = self.generations.get_mut(&generation) {
+                generation.orders.remove(at);
+            }
+            step.act(Action::Fail(id));
+            self.touched.insert(generation);
+            return;
+        }
+        if let Some(worker) = self.children.of_order(id) {
+            let cause = if kill {
+                leave::Cause::Kill
+            } else {
+                leave::Cause::Surplus
+            };
+            self.dismiss(worker, cause, step);
+        }
+    }
+
+    /// Closes a pool whose workers were ordered, or makes it leave faster: nobody orders any more.
+    pub(super) fn disband(&mut self, id: PoolId, step: &mut Step<'_>) {
+        if self.pools.get(&id).is_some_and(|pool| pool.by_order) {
+            self.close(id, leave::Cause::Leave, step);
+        }
+    }
+
+    /// Ends what is left of a pool that nobody wants.
+    pub(super) fn expel(&mut self, id: PoolId, step: &mut Step<'_>) {
+        if self
+            .pools
+            .get(&id)
+            .is_some_and(|pool| pool.by_order || pool.closed)
+        {
+            self.close(id, leave::Cause::Stop, step);
+        }
+    }
+
+    /// Closes a pool of which nothing is left but its name.
+    pub(super) fn close_if_unused(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let pool_id = generation.pool;
+        let Some(pool) = self.pools.get(&pool_id) else {
+            return;
+        };
+        let is_empty = generation.stage == Stage::Serving
+            && generation.orders.is_empty()
+            && generation.preloader == Preloader::Absent
+            && self.crew(id).all == 0;
+        let mut others = self
+            .generations
+            .iter()
+            .filter(|(other, it)| **other != id && it.pool == pool_id);
+        if pool.by_order && !pool.closed && is_empty && others.next().is_none() {
+            self.close(pool_id, leave::Cause::Leave, step);
+        }
+    }
+}

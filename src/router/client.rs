@@ -1,0 +1,195 @@
+//! One connection of the router's, and where all of them are kept.
+
+use super::reading::{Reading, Rest};
+use super::roots::Known;
+use super::state::{Cause, State, next};
+use crate::applications::Sight;
+use crate::applications::event::Ticket;
+use crate::tick::Tick;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    socket: OwnedFd,
+    state: State,
+    /// When it is closed, or goes on without what it waits for.
+    pub(super) expires: Option<Tick>,
+    /// When its expiry is looked at.
+    pub(super) timer: Option<Tick>,
+    /// How epoll watches it.
+    pub(super) watch: Watch,
+    /// Something came while the connection was somebody else's.
+    pub(super) stirred: bool,
+    /// Its input, where that is read by the router.
+    pub(super) reading: Option<Box<Reading>>,
+    /// What was read of it, to be passed on with it.
+    pub(super) bytes: Vec<u8>,
+    /// Bytes of the request that lay in it when it was passed on.
+    pub(super) seen: usize,
+    /// The request's number.
+    pub(super) id: u16,
+    /// It may be kept after the request.
+    pub(super) keep: bool,
+    /// The application's root as the request names it.
+    pub(super) root: Vec<u8>,
+    pub(super) known: Option<Arc<Known>>,
+    /// What was just seen of the restart files, for the book.
+    pub(super) sight: Option<Sight>,
+    /// It waits for an instance, or has one, by this.
+    pub(super) ticket: Option<Ticket>,
+    /// Instances that were tried for the request.
+    pub(super) tries: u8,
+    /// Since when the request waits.
+    pub(super) since: Tick,
+    /// The router's own answer, and how much of it is written.
+    pub(super) out: Vec<u8>,
+    pub(super) sent: usize,
+    /// What is left of a request that the router answers.
+    pub(super) rest: Option<Box<Rest>>,
+}
+
+/// How epoll watches a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watch {
+    /// Not at all.
+    None,
+    /// For what comes, and for its end.
+    Input,
+    /// For its end alone: what comes is for somebody else to read.
+    End,
+    /// For room to write as well.
+    Both,
+}
+
+impl Client {
+    pub(super) fn new(socket: OwnedFd) -> Client {
+        Client {
+            socket,
+            state: State::Silent,
+            expires: None,
+            timer: None,
+            watch: Watch::None,
+            stirred: false,
+            reading: None,
+            bytes: Vec::new(),
+            seen: 0,
+            id: 0,
+            keep: false,
+            root: Vec::new(),
+            known: None,
+            sight: None,
+            ticket: None,
+            tries: 0,
+            since: Tick::ZERO,
+            out: Vec::new(),
+            sent: 0,
+            rest: None,
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.state
+    }
+
+    /// Goes where a cause leads; whether that is another state.
+    pub(super) fn change(&mut self, cause: Cause) -> bool {
+        let before = self.state;
+        self.state = next(before, cause);
+        self.state != before
+    }
+}
+
+/// All connections. A number is never used for two of them at a time, and seldom soon again.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    places: Vec<Option<Box<Client>>>,
+    uses: Vec<u32>,
+    free: Vec<u32>,
+}
+
+/// Bits of a number that say the place.
+const PLACE_BITS: u32 = 24;
+/// Bits that say which use of the place it is.
+const USE_MASK: u64 = (1 << 32) - 1;
+
+impl Clients {
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Takes one in. `None`: there are as many as there can be.
+    pub(super) fn insert(&mut self, client: Client) -> Option<u64> {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                let place = u32::try_from(self.places.len()).ok()?;
+                if place >> PLACE_BITS != 0 {
+                    return None;
+                }
+                self.places.push(None);
+                self.uses.push(0);
+                place
+            }
+        };
+        let index = place as usize;
+        self.uses[index] = self.uses[index].wrapping_add(1);
+        self.places[index] = Some(Box::new(client));
+        Some(u64::from(self.uses[index]) << PLACE_BITS | u64::from(place))
+    }
+
+    fn index(&self, id: u64) -> Option<usize> {
+        let index = (id & ((1 << PLACE_BITS) - 1)) as usize;
+        let uses = u64::from(*self.uses.get(index)?);
+        (uses == (id >> PLACE_BITS) & USE_MASK).then_some(index)
+    }
+
+    pub(super) fn get(&mut self, id: u64) -> Option<&mut Client> {
+        let index = self.index(id)?;
+        self.places[index].as_deref_mut()
+    }
+
+    pub(super) fn remove(&mut self, id: u64) -> Option<Box<Client>> {
+        let index = self.index(id)?;
+        let client = self.places[index].take()?;
+        self.free.push(index as u32);
+        Some(client)
+    }
+
+    /// The numbers of all, with what they are.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Client)> {
+        self.places.iter().enumerate().filter_map(|(index, client)| {
+            let id = u64::from(self.uses[index]) << PLACE_BITS | index as u64;
+            Some((id, client.as_deref()?))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_means_one_connection_only() {
+        let client = || Client::new(crate::sys::fd::null().expect("/dev/null"));
+        let mut clients = Clients::default();
+        let first = clients.insert(client()).expect("room");
+        let second = clients.insert(client()).expect("room");
+        assert!(clients.get(first).is_some() && clients.get(second).is_some());
+        assert!(clients.remove(first).is_some());
+        assert!(clients.get(first).is_none() && clients.remove(first).is_none());
+        let third = clients.insert(client()).expect("room");
+        assert_ne!(first, third);
+        assert!(clients.get(first).is_none() && clients.get(third).is_some());
+        assert_eq!(clients.len(), 2);
+        assert_eq!(
+            clients.iter().map(|(id, _)| id).collect::<Vec<_>>(),
+            [third, second]
+        );
+    }
+}

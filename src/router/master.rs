@@ -1,0 +1,433 @@
+//! What passes between the router and the master, and the scout.
+
+use super::instances::{Holder, Who};
+use super::orders::{Order, ToMaster, ToRouter};
+use super::run::Router;
+use crate::applications::RestartMethod;
+use crate::applications::action::{Disabling, Notice, Refusal};
+use crate::applications::event::{Adopted, Event, Get, InstanceId, Patience, Return, Target, Ticket};
+use crate::scout::look::{Look, Seen};
+use crate::sys::Error;
+use crate::sys::fd::{receive_with, send_with};
+use crate::sys::socket::{Progress, receive};
+use nix::errno::Errno;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use serde_json::{Value, json};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Messages of one sender before others have their turn.
+const MESSAGES: usize = 32;
+/// Messages to the master that it may leave unread.
+const MOST_UNREAD: usize = 16 * 1024;
+/// The token of the master's socket.
+const MASTER: u64 = 1;
+
+impl Router {
+    /// Says something to the master.
+    pub(super) fn say(&mut self, what: &ToMaster) {
+        if self.is_orphan {
+            return;
+        }
+        match serde_json::to_vec(what) {
+            Ok(message) => self.outbox.push_back(message),
+            Err(error) => log::error!("the master can't be told: {error}"),
+        }
+    }
+
+    /// Sends what is said, as far as there is room.
+    pub(super) fn flush_outbox(&mut self) -> Result<(), Error> {
+        let had = self.is_stuck;
+        while let Some(message) = self.outbox.front() {
+            match send_with(self.master.as_fd(), message, &[]) {
+                Ok(_) => drop(self.outbox.pop_front()),
+                Err(error) if error.errno == Errno::EAGAIN => break,
+                Err(error) if matches!(error.errno, Errno::EPIPE | Errno::ECONNRESET) => {
+                    self.orphaned();
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if self.outbox.len() > MOST_UNREAD {
+            return Err(Error::new(
+                "sendmsg",
+                "the master does not listen",
+                Errno::ENOBUFS,
+            ));
+        }
+        self.is_stuck = !self.outbox.is_empty();
+        if self.is_stuck != had && !self.is_orphan {
+            let mut flags = EpollFlags::EPOLLIN;
+            flags.set(EpollFlags::EPOLLOUT, self.is_stuck);
+            let done = self
+                .epoll
+                .modify(&self.master, &mut EpollEvent::new(flags, MASTER));
+            done.map_err(|errno| Error::new("epoll_ctl", "", errno))?;
+        }
+        Ok(())
+    }
+
+    /// Takes what the master says.
+    pub(super) fn hear_master(&mut self, flags: EpollFlags) {
+        if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
+            return;
+        }
+        for _ in 0..MESSAGES {
+            if self.is_orphan {
+                break;
+            }
+            let received = match receive_with(self.master.as_fd(), &mut self.buffer, false) {
+                Ok(received) if received.bytes > 0 => received,
+                Err(error) if matches!(error.errno, Errno::EAGAIN | Errno::EINTR) => break,
+                Ok(_) | Err(_) => {
+                    self.orphaned();
+                    break;
+                }
+            };
+            match serde_json::from_slice(&self.buffer[..received.bytes]) {
+                Ok(message) => self.told(message, received.descriptors),
+                Err(error) => log::error!("the master's message is not understood: {error}"),
+            }
+        }
+    }
+
+    fn told(&mut self, message: ToRouter, descriptors: Vec<OwnedFd>) {
+        let mut descriptors = descriptors.into_iter();
+        match message {
+            ToRouter::Settings(pool) => self.settings_changed(*pool, descriptors.next(), descriptors.next()),
+            ToRouter::Running(instance) => {
+                if let Some(channel) = descriptors.next() {
+                    self.running.push((instance, channel));
+                }
+            }
+            ToRouter::Begin { next } => self.begin(next),
+            ToRouter::Up(instance) => match descriptors.next() {
+                Some(channel) => self.is_up(instance, channel, None),
+                // It was lost on the way: the process has no descriptor left.
+                None => self.say(&ToMaster::Stop {
+                    instance: instance.instance,
+                    kill: true,
+                }),
+            },
+            ToRouter::Failed {
+                instance,
+                error,
+                page,
+            } => self.failed(instance, error, page),
+            ToRouter::Gone { instance } => self.instance_gone(instance),
+            ToRouter::Order { order, what } => self.order(order, what),
+            ToRouter::Finish(limit) => self.finish(limit),
+        }
+    }
+
+    /// The configuration has changed, or there is another scout.
+    fn settings_changed(
+        &mut self,
+        pool: crate::config::Pool,
+        _listener: Option<OwnedFd>,
+        scout: Option<OwnedFd>,
+    ) {
+        if let Some(scout) = scout {
+            self.scout_changed(scout);
+        }
+        let Some(settings) = pool.applications.clone() else {
+            return log::error!("the pool's new settings have no applications");
+        };
+        if settings.max != self.settings.max {
+            self.tell(Event::SetMax(settings.max));
+        }
+        self.apps.forget_after = settings.forget_after;
+        (self.pool, self.settings) = (pool, settings);
+        self.roots.look_anew();
+    }
+
+    /// All that runs is known: takes it over and begins to serve.
+    fn begin(&mut self, next: u64) {
+        let now = self.now;
+        let mut adopted = Vec::new();
+        for (instance, channel) in std::mem::take(&mut self.running) {
+            let Some(name) = instance.application.to_str().map(Arc::<str>::from) else {
+                continue;
+            };
+            let session = self.ticket();
+            self.apps.adopted(&name, instance.generation, now);
+            adopted.push(Adopted {
+                id: InstanceId(instance.instance),
+                application: name,
+                options: self.settings.options,
+                session,
+            });
+            self.is_up(instance, channel, Some(session));
+        }
+        self.tell(Event::Adopt(adopted, InstanceId(next)));
+        self.open();
+    }
+
+    /// Asks the scout to look.
+    pub(super) fn ask_scout(&mut self, look: &Look) {
+        let Ok(message) = serde_json::to_vec(look) else {
+            return;
+        };
+        // What can't be asked now is answered by nobody: the request goes on when its time is over.
+        if let Err(error) = send_with(self.scout.as_fd(), &message, &[]) {
+            log::warn!("the scout can't be asked: {error}");
+        }
+    }
+
+    /// Takes what the scout has seen.
+    pub(super) fn hear_scout(&mut self) {
+        for _ in 0..MESSAGES {
+            let count = match receive(self.scout.as_fd(), &mut self.buffer) {
+                Ok(Progress::Done(count)) if count > 0 => count,
+                Ok(Progress::WouldBlock) => break,
+                Ok(Progress::Done(_)) | Err(_) => {
+                    // The master sends the socket to another one.
+                    let _ = self.epoll.delete(&self.scout);
+                    break;
+                }
+            };
+            match serde_json::from_slice::<Seen>(&self.buffer[..count]) {
+                Ok(seen) => self.seen(seen),
+                Err(error) => log::warn!("the scout's answer is not understood: {error}"),
+            }
+        }
+    }
+
+    fn scout_changed(&mut self, scout: OwnedFd) {
+        let _ = self.epoll.delete(&self.scout);
+        self.scout = scout;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, super::run::SCOUT);
+        if let Err(errno) = self.epoll.add(&self.scout, event) {
+            log::error!("can't watch the scout: epoll_ctl: {errno}");
+        }
+        for look in self.roots.owed() {
+            self.ask_scout(&look);
+        }
+    }
+
+    fn seen(&mut self, seen: Seen) {
+        let Some(news) = self.roots.seen(seen, &self.settings.options, self.now) else {
+            return;
+        };
+        if let Some(text) = news.say {
+            log::warn!("[pool {}] no application: {text}", self.pool.name);
+        }
+        for (index, id) in news.waiting.into_iter().enumerate() {
+            let Some(client) = self
+                .clients
+                .get(id)
+                .filter(|one| one.state() == super::state::State::Looking)
+            else {
+                continue;
+            };
+            match &news.known {
+                Some(known) => {
+                    // The book is told once what was seen.
+                    client.sight = (index == 0).then_some(news.sight);
+                    self.found(id, Arc::clone(known));
+                }
+                None => self.refuse(id, super::answer::Problem::NotFound),
+            }
+        }
+    }
+
+    fn done(&mut self, order: u64, result: Result<Value, String>) {
+        self.say(&ToMaster::Done { order, result });
+    }
+
+    fn order(&mut self, order: u64, what: Order) {
+        match what {
+            Order::View => {
+                let view = self.view();
+                self.done(order, Ok(view));
+            }
+            Order::Restart { application, rolling } => self.restart(order, &application, rolling),
+            Order::Detach { pid } => match self.instance_of(pid) {
+                Ok(number) => {
+                    self.tell(Event::Detach(InstanceId(number)));
+                    self.done(order, Ok(json!({ "instance": number })));
+                }
+                Err(why) => self.done(order, Err(why)),
+            },
+            Order::Disable { pid, enable } => match self.instance_of(pid) {
+                Ok(number) if enable => {
+                    self.tell(Event::Enable(InstanceId(number)));
+                    self.done(order, Ok(json!({ "instance": number })));
+                }
+                Ok(number) => {
+                    self.disabling.entry(number).or_default().push(order);
+                    self.tell(Event::Disable(InstanceId(number)));
+                }
+                Err(why) => self.done(order, Err(why)),
+            },
+            Order::SetMax { max } => match std::num::NonZeroU32::new(max) {
+                Some(max) => {
+                    self.tell(Event::SetMax(max));
+                    self.done(order, Ok(json!({ "max": max })));
+                }
+                None => self.done(
+                    order,
+                    Err("a pool of no instances serves nothing: at least 1".to_owned()),
+                ),
+            },
+            Order::Take { of, patience } => self.take(order, &of, patience),
+            Order::Return { lease, ok } => {
+                let ticket = Ticket(lease);
+                let is_lease =
+                    |holder: &Holder| matches!(holder.who, Who::Order(_)) && holder.instance.is_some();
+                if self.holders.get(&ticket).is_some_and(is_lease) {
+                    self.holders.remove(&ticket);
+                    let back = if ok { Return::Ok } else { Return::Failed };
+                    self.tell(Event::Close(ticket, back));
+                }
+                // Returning twice does nothing.
+                self.done(order, Ok(json!({ "lease": lease })));
+            }
+        }
+    }
+
+    fn instance_of(&self, pid: i32) -> Result<u64, String> {
+        let found = self.instances.iter().find(|(_, process)| process.pid == pid);
+        found
+            .map(|(number, _)| *number)
+            .ok_or_else(|| format!("process {pid} is no instance of pool {}", self.pool.name))
+    }
+
+    fn restart(&mut self, order: u64, application: &Path, rolling: Option<bool>) {
+        let name = application.to_str().filter(|name| self.apps.get(name).is_some());
+        let Some(name) = name.map(Arc::<str>::from) else {
+            let path = application.display();
+            return self.done(
+                order,
+                Err(format!(
+                    "{path} is no application that pool {} knows",
+                    self.pool.name
+                )),
+            );
+        };
+        let method = match rolling {
+            Some(true) => RestartMethod::Rolling,
+            Some(false) => RestartMethod::Blocking,
+            None => self
+                .book
+                .options(&name)
+                .map_or(RestartMethod::Blocking, |options| options.restart_method),
+        };
+        self.tell(Event::Restart(name, method));
+        self.done(order, Ok(json!({ "rolling": method == RestartMethod::Rolling })));
+    }
+
+    /// Lends an instance to whoever gave the order.
+    fn take(&mut self, order: u64, of: &str, patience: Option<Duration>) {
+        let ticket = self.ticket();
+        let name: Arc<str> = Arc::from(of);
+        let target = match self.book.options(&name) {
+            Some(_) => Target::Known(name),
+            None => Target::Group(name, ticket.0),
+        };
+        let get = Get {
+            ticket,
+            target,
+            patience: patience.map_or(Patience::None, |time| Patience::Until(self.now + time)),
+            consumer: None,
+            sight: None,
+        };
+        self.holders.insert(ticket, Holder::waiting(Who::Order(order)));
+        self.tell(Event::Get(get));
+    }
+
+    /// An order has its instance.
+    pub(super) fn leased(&mut self, order: u64, ticket: Ticket, number: u64) {
+        let pid = self.instances.get(&number).map(|process| process.pid);
+        self.done(order, Ok(json!({ "lease": ticket.0, "pid": pid })));
+    }
+
+    pub(super) fn not_leased(&mut self, order: u64, refusal: Refusal) {
+        let why = match refusal {
+            Refusal::QueueFull => "too many wait already",
+            Refusal::TimedOut => "none was free in time",
+            Refusal::NoneFree => "none is free",
+            Refusal::Trouble(_) => "none can be started",
+            Refusal::Unknown => "there is no such application or group",
+            Refusal::Removed => "it was removed",
+            Refusal::ShuttingDown => "everything ends",
+            Refusal::Stale => "the order came too late",
+        };
+        self.done(order, Err(why.to_owned()));
+    }
+
+    pub(super) fn disabled(&mut self, number: u64, outcome: Disabling) {
+        let result = match outcome {
+            Disabling::Done => Ok(json!({ "disabled": true })),
+            Disabling::Already => Ok(json!({ "disabled": true, "already": true })),
+            Disabling::Impossible => {
+                Err("it is the only one that serves, and another can't be started".to_owned())
+            }
+            Disabling::Canceled => Err("it was enabled again before".to_owned()),
+            Disabling::Gone => Err("it is leaving".to_owned()),
+        };
+        for order in self.disabling.remove(&number).unwrap_or_default() {
+            self.done(order, result.clone());
+        }
+    }
+
+    /// Writes a notice of the book's into the log.
+    pub(super) fn log_notice(&mut self, notice: Notice) {
+        let pool = &self.pool.name;
+        let who = |id: InstanceId| match self.instances.get(&id.0) {
+            Some(process) => format!("{}: instance {}", process.application, process.pid),
+            None => format!("instance number {}", id.0),
+        };
+        match notice {
+            Notice::Leaves(id, reason) => log::debug!("[pool {pool}] {} leaves: {reason}", who(id)),
+            Notice::Ended(id) => log::warn!("[pool {pool}] instance number {} ended by itself", id.0),
+            Notice::StopTimedOut(id) => {
+                log::warn!("[pool {pool}] {} did not stop in time and is killed", who(id));
+            }
+            Notice::DrainTimedOut(id) => {
+                log::warn!("[pool {pool}] {} is stopped, its requests take too long", who(id));
+            }
+            Notice::Trouble(name, trouble, delay) => {
+                let why = match trouble {
+                    crate::applications::action::Trouble::Failed(error) => {
+                        let error = self.errors.get(error).map(|(error, _)| error.clone());
+                        format!(
+                            "an instance could not be started (error ID {})",
+                            error.unwrap_or_default()
+                        )
+                    }
+                    crate::applications::action::Trouble::TimedOut => {
+                        "an instance was not up in time".to_owned()
+                    }
+                    crate::applications::action::Trouble::Died => {
+                        "an instance died before it had answered anything".to_owned()
+                    }
+                };
+                match delay {
+                    Some(delay) => {
+                        let delay = delay.as_secs_f64();
+                        log::warn!("[pool {pool}] {name}: {why}; the next try is in {delay} s");
+                    }
+                    None => log::warn!("[pool {pool}] {name}: {why}"),
+                }
+                self.apps.did_not_come_up(&name, why);
+            }
+            Notice::Restarting(name) => log::info!("[pool {pool}] {name}: restarting"),
+            Notice::Restarted(name) => log::info!("[pool {pool}] {name}: every instance has been replaced"),
+            Notice::Resisting(name, _) => log::error!(
+                "[pool {pool}] {name}: the new code can't be started; the old instances go on until the next restart"
+            ),
+            Notice::QueueFull(name) => log::warn!(
+                "[pool {pool}] {name}: requests are refused, max_request_queue_size ({}) of them wait already",
+                self.settings
+                    .options
+                    .max_request_queue_size
+                    .map_or(0, std::num::NonZeroU32::get)
+            ),
+            Notice::NameTaken(name) => log::debug!("[pool {pool}] {name} is there already"),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What is known of applications' roots, as requests name them.
+//!
+//! A look is good for `stat_throttle_rate`; the first request after that has the root looked at again, and waits for it, so
+//! that it finds what is there: a restart file, another target of a symbolic link. Several that come meanwhile wait for
+//! the same look.
+
+use super::settings;
+use crate::applications::{Options, Sight, Stamp};
+use crate::scout::look::{Found, Look, Seen};
+use crate::tick::Tick;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Roots that are remembered; those that were looked at longest ago are forgotten first.
+const MOST: usize = 32_768;
+/// Looks that may be under way at a time.
+const MOST_LOOKS: usize = 1_024;
+/// Bytes of a root (Linux has PATH_MAX 4096).
+const LONGEST: usize = 4_096;
+/// How long it is remembered at least that there is no application.
+const LEAST_REFUSAL: Duration = Duration::from_secs(1);
+/// How often it is said in the log that a root is no application.
+const SAY_INTERVAL: Duration = Duration::from_secs(60);
+
+/// An application.
+#[derive(Debug, PartialEq)]
+pub(super) struct Known {
+    /// Its name in the book: its real root.
+    pub name: Arc<str>,
+    /// Its settings.
+    pub options: Options,
+}
+
+/// What is known of a root.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Answer {
+    /// This is the application.
+    Known(Arc<Known>),
+    /// There is none.
+    Refused,
+    /// It is being looked at; who asked will be named when that is done. The scout is to be asked this, if anything.
+    Wait(Option<Look>),
+    /// Too many looks are under way.
+    Busy,
+}
+
+/// What a look has brought.
+#[derive(Debug, PartialEq)]
+pub(super) struct News {
+    /// The application. `None`: there is none.
+    pub known: Option<Arc<Known>>,
+    /// Its restart files.
+    pub sight: Sight,
+    /// What is to be said of it in the log.
+    pub say: Option<String>,
+    /// Who waits for it.
+    pub waiting: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    known: Option<Option<Arc<Known>>>,
+    looked: Tick,
+    /// The number of a look that is under way.
+    asked: Option<u64>,
+    waiting: Vec<u64>,
+    said: Option<Tick>,
+}
+
+/// All roots.
+#[derive(Debug, Default)]
+pub(super) struct Roots {
+    entries: HashMap<Box<[u8]>, Entry>,
+    looks: HashMap<u64, Box<[u8]>>,
+    next: u64,
+}
+
+/// Whether a root can be one at all.
+pub(super) fn is_possible(root: &[u8]) -> bool {
+    root.first() == Some(&b'/')
+        && root.len() <= LONGEST
+        && !root.contains(&0)
+        && std::str::from_utf8(root).is_ok()
+}
+
+impl Roots {
+    /// What is there, for `who`. `rate`: how long a look is good.
+    pub(super) fn ask(&mut self, root: &[u8], who: u64, rate: Duration, now: Tick) -> Answer {
+        if !self.entries.contains_key(root) {
+            if self.entries.len() >= MOST {
+                self.forget_oldest();
+            }
+            self.entries.insert(root.into(), Entry::default());
+        }
+        let Some(entry) = self.entries.get_mut(root) else {
+            return Answer::Busy;
+        };
+        if let Some(known) = &entry.known {
+            let good = match known {
+                Some(_) => rate,
+                None => rate.max(LEAST_REFUSAL),
+            };
+            if !good.is_zero() && now.since(entry.looked) < good {
+                return known.clone().map_or(Answer::Refused, Answer::Known);
+            }
+        }
+        if entry.asked.is_some() {
+            entry.waiting.push(who);
+            return Answer::Wait(None);
+        }
+        if self.looks.len() >= MOST_LOOKS {
+            return Answer::Busy;
+        }
+        self.next += 1;
+        entry.asked = Some(self.next);
+        entry.waiting.push(who);
+        self.looks.insert(self.next, root.into());
+        Answer::Wait(Some(Look {
+            number: self.next,
+            root: PathBuf::from(OsStr::from_bytes(root)),
+        }))
+    }
+
+    /// What was known before of a root whose look takes too long.
+    pub(super) fn before(&self, root: &[u8]) -> Option<Arc<Known>> {
+        self.entries.get(root)?.known.clone().flatten()
+    }
+
+    /// The scout has answered. `None`: nobody has asked that.
+    pub(super) fn seen(&mut self, seen: Seen, pool: &Options, now: Tick) -> Option<News> {
+        let root = self.looks.remove(&seen.number)?;
+        let entry = self.entries.get_mut(&root)?;
+        entry.asked = None;
+        entry.looked = now;
+        let waiting = std::mem::take(&mut entry.waiting);
+        let (known, sight, mut say) = match seen.found {
+            Ok(found) => match known(&found, pool) {
+                Some(known) => (Some(known), sight(&found), None),
+                None => (None, Sight::default(), Some("its path is not UTF-8".to_owned())),
+            },
+            Err(why) => (None, Sight::default(), Some(why)),
+        };
+        if say.is_some() {
+            let is_due = entry.said.is_none_or(|said| now.since(said) >= SAY_INTERVAL);
+            match is_due {
+                true => entry.said = Some(now),
+                false => say = None,
+            }
+        }
+        // The same as before, so that whoever compares need compare no more than an address.
+        let same = entry
+            .known
+            .clone()
+            .flatten()
+            .filter(|before| Some(before.as_ref()) == known.as_ref());
+        let known = same.or(known.map(Arc::new));
+        entry.known = Some(known.clone());
+        Some(News {
+            known,
+            sight,
+            say: say.map(|why| format!("{}: {why}", String::from_utf8_lossy(&root).escape_debug())),
+            waiting,
+        })
+    }
+
+    /// The scout that was asked is gone: what it owes is asked again.
+    pub(super) fn owed(&self) -> Vec<Look> {
+        let owed = self.looks.iter().map(|(number, root)| Look {
+            number: *number,
+            root: PathBuf::from(OsStr::from_bytes(root)),
+        });
+        owed.collect()
+    }
+
+    /// The settings have changed: nothing that was seen is good any more.
+    pub(super) fn look_anew(&mut self) {
+        self.entries.retain(|_, entry| entry.asked.is_some());
+        for entry in self.entries.values_mut() {
+            entry.known = None;
+        }
+    }
+
+    /// Forgets a quarter, those that were looked at longest ago.
+    fn forget_oldest(&mut self) {
+        let mut looked: Vec<Tick> = self.entries.values().map(|entry| entry.looked).collect();
+        let at = looked.len() / 4;
+        let (_, limit, _) = looked.select_nth_unstable(at);
+        let limit = *limit;
+        self.entries
+            .retain(|_, entry| entry.asked.is_some() || entry.looked > limit);
+    }
+}
+
+fn known(found: &Found, pool: &Options) -> Option<Known> {
+    let name = found.root.to_str()?;
+    Some(Known {
+        name: Arc::from(name),
+        options: settings::options(pool, found.settings.as_ref()),
+    })
+}
+
+fn sight(found: &Found) -> Sight {
+    let restart = found
+        .restart
+        .map(|(modified_ns, inode)| Stamp { modified_ns, inode });
+    Sight {
+        restart,
+        always: found.always_restart,
+    }
+}
+
+#[cfg(test)]
+#[path = "roots_tests.rs"]
+mod tests;

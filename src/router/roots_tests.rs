@@ -1,0 +1,129 @@
+use super::*;
+use crate::scout::look::Kind;
+
+const RATE: Duration = Duration::from_secs(10);
+
+fn found(root: &str) -> Found {
+    Found {
+        root: PathBuf::from(root),
+        kind: Kind::Php,
+        startup_file: None,
+        owner: (1000, 1000),
+        settings: None,
+        python: None,
+        restart: Some((5, 6)),
+        always_restart: false,
+    }
+}
+
+fn at(seconds: u64) -> Tick {
+    Tick::ZERO + Duration::from_secs(100 + seconds)
+}
+
+fn number(answer: Answer) -> u64 {
+    match answer {
+        Answer::Wait(Some(look)) => look.number,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn several_wait_for_one_look_which_is_good_for_a_while() {
+    let mut roots = Roots::default();
+    let look = number(roots.ask(b"/srv/current", 1, RATE, at(0)));
+    assert_eq!(roots.ask(b"/srv/current", 2, RATE, at(0)), Answer::Wait(None));
+    let seen = |number, root| Seen {
+        number,
+        found: Ok(found(root)),
+    };
+    let options = Options::default();
+    let news = roots
+        .seen(seen(look, "/srv/one"), &options, at(1))
+        .expect("it was asked");
+    assert_eq!(news.waiting, [1, 2]);
+    assert_eq!(
+        news.sight.restart,
+        Some(Stamp {
+            modified_ns: 5,
+            inode: 6
+        })
+    );
+    let first = news.known.expect("an application");
+    assert_eq!(&*first.name, "/srv/one");
+    assert_eq!(roots.seen(seen(look, "/srv/one"), &options, at(1)), None, "once");
+    assert_eq!(
+        roots.ask(b"/srv/current", 3, RATE, at(10)),
+        Answer::Known(first.clone())
+    );
+    // The link has been switched meanwhile.
+    let look = number(roots.ask(b"/srv/current", 4, RATE, at(11)));
+    assert_eq!(roots.before(b"/srv/current"), Some(first));
+    let news = roots
+        .seen(seen(look, "/srv/two"), &options, at(11))
+        .expect("it was asked");
+    assert_eq!(
+        news.known.map(|known| known.name.to_string()),
+        Some("/srv/two".to_owned())
+    );
+    // Each time, where nothing is good for any time.
+    number(roots.ask(b"/srv/current", 5, Duration::ZERO, at(11)));
+}
+
+#[test]
+fn a_refusal_is_said_once_a_minute_and_remembered() {
+    let mut roots = Roots::default();
+    let refused = |number| Seen {
+        number,
+        found: Err("there is nothing".to_owned()),
+    };
+    let options = Options::default();
+    let mut said = 0;
+    for second in 0..120 {
+        match roots.ask(b"/srv/none", second, Duration::ZERO, at(second)) {
+            Answer::Wait(Some(look)) => {
+                let news = roots
+                    .seen(refused(look.number), &options, at(second))
+                    .expect("it was asked");
+                assert_eq!(news.known, None);
+                said += usize::from(news.say.is_some());
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(
+            roots.ask(b"/srv/none", 0, Duration::ZERO, at(second)),
+            Answer::Refused
+        );
+    }
+    assert_eq!(said, 2);
+}
+
+#[test]
+fn any_number_of_roots_costs_bounded_memory() {
+    let mut roots = Roots::default();
+    for number in 0..(MOST as u64 + MOST_LOOKS as u64) {
+        let root = format!("/srv/{number}");
+        let now = Tick::from_nanos(number + 1);
+        if let Answer::Wait(Some(look)) = roots.ask(root.as_bytes(), number, RATE, now) {
+            let seen = Seen {
+                number: look.number,
+                found: Err(String::new()),
+            };
+            roots.seen(seen, &Options::default(), now);
+        }
+        assert!(roots.entries.len() <= MOST);
+    }
+    let mut busy = 0;
+    for number in 0..2 * MOST_LOOKS {
+        let answer = roots.ask(format!("/new/{number}").as_bytes(), 1, RATE, at(500));
+        busy += usize::from(answer == Answer::Busy);
+    }
+    assert_eq!((busy, roots.looks.len()), (MOST_LOOKS, MOST_LOOKS));
+}
+
+#[test]
+fn what_can_be_no_path_is_not_looked_at() {
+    assert!(is_possible(b"/srv/shop"));
+    for wrong in [&b""[..], b"srv/shop", b"/srv\0/shop", b"/srv/\xff", &[b'/'; 5000]] {
+        assert!(!is_possible(wrong));
+    }
+}

@@ -1,0 +1,101 @@
+//! The book and what the router knows besides, for the status.
+
+use super::instances::Who;
+use super::run::Router;
+use super::state::State;
+use crate::applications::life::Life;
+use crate::applications::{ApplicationView, InstanceView};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What an instance does, as a word.
+fn life(of: Life, sessions: u32) -> &'static str {
+    match of {
+        Life::Spawning => "starting",
+        Life::Serving if sessions == 0 => "idle",
+        Life::Serving => "busy",
+        Life::Spent | Life::Draining => "leaving",
+        Life::Disabling => "disabling",
+        Life::Disabled => "disabled",
+        Life::Working => "working",
+        Life::Stopping => "stopping",
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    // Whole milliseconds: nobody reads more.
+    time.as_millis() as f64 / 1000.0
+}
+
+impl Router {
+    /// Everything.
+    pub(super) fn view(&self) -> Value {
+        let book = self.book.view();
+        let mut oldest: HashMap<Arc<str>, Duration> = HashMap::new();
+        let mut waiting = 0;
+        for (_, client) in self.clients.iter() {
+            if let (State::Waiting, Some(known)) = (client.state(), &client.known) {
+                waiting += 1;
+                let waits = self.now.since(client.since);
+                let longest = oldest.entry(Arc::clone(&known.name)).or_default();
+                *longest = waits.max(*longest);
+            }
+        }
+        let leases = self.holders.values();
+        let leases = leases.filter(|one| matches!(one.who, Who::Order(_)) && one.instance.is_some());
+        let applications = book.applications.iter();
+        json!({
+            "max": book.max,
+            "instances": book.count,
+            "active": book.active,
+            "connections": self.clients.len(),
+            "accepted_connections": self.accepted,
+            "waiting": waiting,
+            "leases": leases.count(),
+            "finishing": self.finishing.is_some(),
+            "totals": self.apps.totals,
+            "applications": applications.map(|app| self.application(app, &oldest)).collect::<Vec<Value>>(),
+        })
+    }
+
+    fn application(&self, app: &ApplicationView, oldest: &HashMap<Arc<str>, Duration>) -> Value {
+        let spawning = app
+            .instances
+            .iter()
+            .filter(|one| one.life == Life::Spawning)
+            .count();
+        let known = self.apps.get(&app.name);
+        json!({
+            "name": &*app.name,
+            "waiting": app.waiting,
+            "queued": app.queued,
+            "oldest_wait": oldest.get(&app.name).copied().map(seconds),
+            "starting": spawning,
+            "restarts": app.generation,
+            "restarting": app.rolling,
+            "resisting": app.resisting,
+            "removed": app.removed,
+            "in_trouble": app.trouble.is_some(),
+            "last_error": known.and_then(|known| known.error.clone()),
+            "counters": known.map(|known| known.counters),
+            "instances": app.instances.iter().map(|one| self.instance(one)).collect::<Vec<Value>>(),
+        })
+    }
+
+    fn instance(&self, one: &InstanceView) -> Value {
+        let process = self.instances.get(&one.id.0);
+        json!({
+            "instance": one.id.0,
+            "pid": process.map(|process| process.pid),
+            "state": life(one.life, one.sessions),
+            "sessions": one.sessions,
+            "processed": one.processed,
+            "restarts": one.generation,
+            "uptime": process.map(|process| seconds(self.now.since(process.up))),
+            "last_used": seconds(self.now.since(one.used_at)),
+            "memory": process.and_then(|process| process.memory),
+        })
+    }
+}

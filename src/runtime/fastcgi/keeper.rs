@@ -1,0 +1,451 @@
+//! Looks after the program: starts it, sees it end, starts it again.
+
+use super::door::Door;
+use super::life::{Backoff, Cause, Phase};
+use super::probe::Probe;
+use super::program::{Program, Recipe};
+use super::recorded;
+use super::start::{Progress, Start, told};
+use crate::runtime::complaints::Complaints;
+use crate::spawn::alone::{Attempt, Fall};
+use crate::spawn::handshake::response::CommandCheck;
+use crate::spawn::plan::Plan;
+use crate::spawn::report::{ErrorId, Report};
+use crate::sys::process::Ended;
+use crate::sys::{Error, clock, pidfd, socket};
+use crate::tick::Tick;
+use crate::worker::{Companion, Standing};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the program is called in the log.
+pub(super) const NAME: &str = "the FastCGI program";
+/// A program that lived this long was well, whether or not it had anything to do.
+const WELL_AFTER: Duration = Duration::from_secs(1);
+/// How long a program may take to answer that a request was called off.
+const ABORT_PATIENCE: Duration = Duration::from_millis(100);
+/// Lines of a report that are logged, of what happened, what to do, and the program's last words each.
+const MOST_LINES: usize = 20;
+/// Characters of such a line.
+const MOST_CHARS: usize = 512;
+
+/// What is the same for every start.
+#[derive(Debug)]
+pub(super) struct Means {
+    pub(super) plan: Arc<Plan>,
+    pub(super) recipe: Recipe,
+    /// The command, to be looked at if it can't be executed.
+    pub(super) command: String,
+    /// The variable PATH.
+    pub(super) path: String,
+    /// Whether what the program writes is logged.
+    pub(super) catches_output: bool,
+    /// Others serve the pool: a worker whose program never came up ends instead of refusing.
+    pub(super) has_elder: bool,
+}
+
+/// The program can't be started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refusal {
+    /// Of the report.
+    pub(super) id: ErrorId,
+    /// Until the next try.
+    pub(super) pause: Duration,
+}
+
+/// The program and its life.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    means: Means,
+    door: Door,
+    watch: Epoll,
+    phase: Phase,
+    start: Option<Start>,
+    program: Option<Program>,
+    /// The last start, until the program has proved itself.
+    attempt: Option<Attempt>,
+    /// A connection on which the program can be asked.
+    kept: Option<OwnedFd>,
+    backoff: Backoff,
+    last: Option<ErrorId>,
+    up_since: Tick,
+    was_up: bool,
+    /// It ended before it had done anything, the last time.
+    has_fallen: bool,
+    complaints: Complaints,
+}
+
+impl Keeper {
+    /// A keeper whose program is started when it is first attended to.
+    ///
+    /// # Errors
+    /// No descriptor.
+    pub(super) fn new(means: Means, door: Door) -> Result<Keeper, Error> {
+        let watch = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
+        Ok(Keeper {
+            means,
+            door,
+            watch: watch.map_err(|errno| Error::new("epoll_create1", "", errno))?,
+            phase: Phase::Absent,
+            start: None,
+            program: None,
+            attempt: None,
+            kept: None,
+            backoff: Backoff::default(),
+            last: None,
+            up_since: Tick::ZERO,
+            was_up: false,
+            has_fallen: false,
+            complaints: Complaints::default(),
+        })
+    }
+
+    /// The program, where it is up.
+    pub(super) fn program(&mut self) -> Option<&mut Program> {
+        self.program.as_mut()
+    }
+
+    /// Waits until the program is up.
+    ///
+    /// # Errors
+    /// It can't be started: that is known at once while a failure is fresh.
+    pub(super) fn ready(&mut self) -> Result<(), Refusal> {
+        loop {
+            match self.phase {
+                Phase::Up => return Ok(()),
+                Phase::Refusing | Phase::Trying => return Err(self.refusal()),
+                Phase::Absent | Phase::Starting => {}
+            }
+            if self.phase == Phase::Starting {
+                let left = self
+                    .deadline()
+                    .map_or(Duration::ZERO, |due| due.since(clock::now()));
+                super::exchange::wait_for(&[self.watch()], left);
+            }
+            self.attend();
+        }
+    }
+
+    /// Starts the program for a request that waits in its socket, which it will find before any question of ours: says until
+    /// when it has to have read of it.
+    ///
+    /// # Errors
+    /// As [`Keeper::ready`].
+    pub(super) fn ready_for_waiting(&mut self) -> Result<Tick, Refusal> {
+        if self.phase == Phase::Absent {
+            self.phase = self.phase.after(Cause::Begun);
+            let means = &self.means;
+            let progress = Start::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
+            self.follow(match progress {
+                Progress::Pending(start) => start.trust(),
+                other => other,
+            });
+            self.watch_all();
+        }
+        match self.phase {
+            Phase::Up => Ok(clock::now() + self.means.plan.start_timeout),
+            Phase::Absent | Phase::Starting | Phase::Refusing | Phase::Trying => Err(self.refusal()),
+        }
+    }
+
+    /// The program did not read of the request that was waiting for it.
+    pub(super) fn is_deaf(&mut self) -> Refusal {
+        let attempt = self.attempt.take();
+        if let Some(program) = self.program.take() {
+            program.kill();
+        }
+        self.kept = None;
+        self.phase = self.phase.after(Cause::Fell);
+        if let Some(attempt) = attempt {
+            self.failed(attempt, &Fall::Timeout);
+        }
+        self.refusal()
+    }
+
+    fn refusal(&self) -> Refusal {
+        let now = clock::now();
+        Refusal {
+            id: self.last.unwrap_or(ErrorId(0)),
+            pause: self
+                .backoff
+                .until()
+                .map_or(Duration::ZERO, |until| until.since(now)),
+        }
+    }
+
+    /// The kept connection, if it is still fit for a request.
+    pub(super) fn take_kept(&mut self) -> Option<OwnedFd> {
+        let kept = self.kept.take()?;
+        // Nothing is to be read before the next request: end of file, or bytes that nobody asked for.
+        let is_quiet = socket::receive(kept.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock);
+        is_quiet.then_some(kept)
+    }
+
+    /// Keeps a connection for the next request.
+    pub(super) fn keep(&mut self, connection: OwnedFd) {
+        self.kept = Some(connection);
+    }
+
+    /// A new connection. As [`Door::connect`].
+    pub(super) fn connect(&mut self) -> Result<OwnedFd, Error> {
+        // A program with one thread does not accept as long as it has another.
+        self.kept = None;
+        self.door.connect()
+    }
+
+    /// The program has answered a request: it is well.
+    pub(super) fn has_served(&mut self) {
+        if let Some(program) = &mut self.program {
+            program.served += 1;
+        }
+        self.backoff.succeed();
+        (self.attempt, self.has_fallen) = (None, false);
+    }
+
+    /// A request was called off: waits until the program is done with it, for so long at most; then it is killed.
+    pub(super) fn call_off(&mut self, connection: OwnedFd, is_between_records: bool, limit: Duration) {
+        if is_between_records {
+            let _ = socket::send(connection.as_fd(), &recorded::abort());
+            drain(&connection, ABORT_PATIENCE.min(limit));
+        }
+        drop(connection);
+        let Some(program) = &self.program else { return };
+        let free = Probe::ask(&self.door, clock::now())
+            .ok()
+            .and_then(|probe| probe.wait(program.process(), limit));
+        match free {
+            Some(connection) => self.kept = connection,
+            None if pidfd::has_ended(program.process()) => {}
+            None => self.kill(&format!(
+                "it went on with a request for {} s after its client had left",
+                limit.as_secs_f64()
+            )),
+        }
+    }
+
+    /// Kills the program; it is started again when it is attended to.
+    pub(super) fn kill(&mut self, why: &str) {
+        if let Some(program) = self.program.take() {
+            log::warn!("{NAME} (pid {}) was killed: {why}", program.pid());
+            program.kill();
+        }
+        (self.kept, self.attempt) = (None, None);
+        self.phase = self.phase.after(Cause::Ended);
+    }
+
+    /// Looks whether the program has ended. `limit`: it may be about to, and take so long to be seen.
+    pub(super) fn look_for_end(&mut self, limit: Duration) -> Option<Ended> {
+        let program = self.program.as_ref()?;
+        if !program.has_ended_within(limit) {
+            return None;
+        }
+        self.tend()
+    }
+
+    fn begin(&mut self) {
+        self.door.clear();
+        self.phase = self.phase.after(Cause::Begun);
+        let means = &self.means;
+        let progress = Start::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
+        self.follow(progress);
+    }
+
+    fn look(&mut self) {
+        let Some(start) = self.start.take() else { return };
+        let (means, complaints) = (&self.means, &mut self.complaints);
+        let mut log = |bytes: &[u8]| {
+            if means.catches_output {
+                complaints.log(bytes, NAME);
+            }
+        };
+        let progress = start.look(&self.door, &|| check(means), &mut log);
+        self.follow(progress);
+    }
+
+    fn follow(&mut self, progress: Progress) {
+        match progress {
+            Progress::Pending(start) => self.start = Some(start),
+            Progress::Up(program, attempt, connection) => {
+                if let Some(connection) = &connection {
+                    // From now on whoever uses it looks at it.
+                    let _ = self.watch.delete(connection);
+                }
+                if self.last.take().is_some() {
+                    log::warn!("{NAME} is up again (pid {})", program.pid());
+                }
+                log::debug!("{NAME} is up (pid {})", program.pid());
+                self.phase = self.phase.after(Cause::CameUp);
+                (self.program, self.attempt, self.kept) = (Some(program), Some(attempt), connection);
+                (self.up_since, self.was_up) = (clock::now(), true);
+            }
+            Progress::Failed(attempt, fall) => {
+                self.phase = self.phase.after(Cause::Failed);
+                self.failed(attempt, &fall);
+            }
+        }
+    }
+
+    /// Looks after a program that is up.
+    fn tend(&mut self) -> Option<Ended> {
+        let program = self.program.as_mut()?;
+        let (means, complaints, attempt) = (&self.means, &mut self.complaints, &mut self.attempt);
+        let mut log = |bytes: &[u8]| {
+            if let Some(attempt) = attempt {
+                attempt.wrote(bytes);
+            }
+            if means.catches_output {
+                complaints.log(bytes, NAME);
+            }
+        };
+        program.read_output(&mut log);
+        let ended = program.reap()?;
+        program.read_output(&mut log);
+        let (pid, served) = (program.pid(), program.served);
+        self.complaints.log_rest(NAME);
+        (self.program, self.kept) = (None, None);
+        let is_well = served > 0 || clock::now().since(self.up_since) >= WELL_AFTER;
+        // Once may be somebody's hand; twice it is its way.
+        let falls_again = std::mem::replace(&mut self.has_fallen, !is_well) && !is_well;
+        if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
+            self.phase = self.phase.after(Cause::Fell);
+            let fall = Fall::Exited(told(ended), check(&self.means));
+            self.failed(attempt, &fall);
+            return Some(ended);
+        }
+        self.phase = self.phase.after(Cause::Ended);
+        let line = format!(
+            "{NAME} (pid {pid}) {} after {served} requests, and is started again",
+            told(ended).describe()
+        );
+        match ended {
+            Ended::Code(0) => log::info!("{line}"),
+            Ended::Code(_) | Ended::Signal(..) => log::warn!("{line}"),
+        }
+        Some(ended)
+    }
+
+    /// It could not be started: says why, and when it is tried again.
+    fn failed(&mut self, attempt: Attempt, fall: &Fall) {
+        self.complaints.log_rest(NAME);
+        let now = clock::now();
+        let seed = now.as_nanos() ^ (u64::from(std::process::id()) << 40);
+        let report = attempt.fail(fall, Some(self.means.recipe.variables()), seed, now);
+        let pause = self.backoff.fail(now);
+        self.last = Some(report.id);
+        self.say(&report);
+        if self.standing() != Standing::Lost {
+            log::error!(
+                "requests are answered with 503 (error {}), trying again in {} s",
+                report.id,
+                pause.as_secs_f64()
+            );
+        }
+    }
+
+    fn say(&self, report: &Report) {
+        log::error!("{}", report.line());
+        let output: Vec<&str> = report.output.lines().collect();
+        let last = output[output.len().saturating_sub(MOST_LINES)..].join("\n");
+        for (title, text) in [
+            ("what happened", report.failure.problem.as_str()),
+            ("how to solve it", report.failure.solution.as_str()),
+            ("it wrote", last.as_str()),
+        ] {
+            for line in text.lines().take(MOST_LINES) {
+                let line: String = line.chars().take(MOST_CHARS).collect();
+                let id = report.id;
+                log::error!("error {id}, {title}: {}", line.escape_debug());
+            }
+        }
+    }
+
+    /// Has all that is to be looked at watched.
+    fn watch_all(&self) {
+        let program = self.program.as_ref();
+        let of_program = program
+            .into_iter()
+            .flat_map(|p| std::iter::once(p.process()).chain(p.output()));
+        let of_start = self.start.iter().flat_map(Start::sources);
+        for (source, event) in of_program
+            .chain(of_start)
+            .zip(std::iter::repeat(EpollFlags::EPOLLIN))
+        {
+            match self.watch.add(source, EpollEvent::new(event, 0)) {
+                // What is closed leaves by itself, so what is there is this very one.
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(errno) => log::error!("epoll_ctl: {errno}"),
+            }
+        }
+    }
+}
+
+impl Companion for Keeper {
+    fn watch(&self) -> BorrowedFd<'_> {
+        self.watch.0.as_fd()
+    }
+
+    fn deadline(&self) -> Option<Tick> {
+        match self.phase {
+            Phase::Absent => Some(Tick::ZERO),
+            Phase::Starting | Phase::Trying => self.start.as_ref().map(Start::deadline),
+            Phase::Refusing => self.backoff.until(),
+            Phase::Up => None,
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        match self.phase {
+            Phase::Absent | Phase::Starting => Standing::Pending,
+            Phase::Up => Standing::Ready,
+            Phase::Refusing | Phase::Trying if self.means.has_elder && !self.was_up => Standing::Lost,
+            Phase::Refusing | Phase::Trying => Standing::Ready,
+        }
+    }
+
+    fn attend(&mut self) {
+        match self.phase {
+            Phase::Absent => self.begin(),
+            Phase::Refusing if self.backoff.until().is_none_or(|until| until <= clock::now()) => self.begin(),
+            Phase::Refusing => {}
+            Phase::Starting | Phase::Trying => self.look(),
+            Phase::Up => {
+                self.tend();
+            }
+        }
+        self.watch_all();
+    }
+
+    fn leave(&mut self) {
+        self.kept = None;
+        if let Some(start) = self.start.take() {
+            start.kill();
+        }
+        if let Some(program) = self.program.take() {
+            program.end();
+        }
+    }
+}
+
+/// What is wrong with the command, if anything.
+fn check(means: &Means) -> CommandCheck {
+    crate::spawn::setupper::command::check(&means.command, &means.plan.app_root, &means.path)
+}
+
+/// Reads what still comes on a connection until its end, for so long at most.
+fn drain(connection: &OwnedFd, limit: Duration) {
+    let end = clock::now() + limit;
+    let mut waste = [0; 4096];
+    loop {
+        let left = end.since(clock::now());
+        if left.is_zero() || !super::exchange::wait_for(&[connection.as_fd()], left) {
+            return;
+        }
+        match socket::receive(connection.as_fd(), &mut waste) {
+            Ok(socket::Progress::Done(1..) | socket::Progress::WouldBlock) => {}
+            Ok(socket::Progress::Done(0)) | Err(_) => return,
+        }
+    }
+}

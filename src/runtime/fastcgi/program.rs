@@ -1,0 +1,185 @@
+//! The process.
+
+use super::door::Door;
+use crate::sys::clock::ProcessClock;
+use crate::sys::foreign::{self, Foreign};
+use crate::sys::process::Ended;
+use crate::sys::socket::{Readiness, wait};
+use crate::sys::{Error, fd, pidfd};
+use nix::errno::Errno;
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Bytes read of the program's output at once.
+const PIECE_BYTES: usize = 8 * 1024;
+/// Pieces read before something else has its turn.
+const PIECES: usize = 16;
+/// How long a program that was asked to end may take.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of /proc/PID/statm.
+const STATM_BYTES: usize = 128;
+
+/// How the program is started; the same each time.
+#[derive(Debug, Clone)]
+pub(super) struct Recipe {
+    pub(super) path: CString,
+    /// Name first.
+    pub(super) arguments: Vec<CString>,
+    /// `NAME=value`.
+    pub(super) environment: Vec<CString>,
+    pub(super) directory: CString,
+}
+
+impl Recipe {
+    /// The environment, a variable a line.
+    pub(super) fn variables(&self) -> String {
+        let lines = self.environment.iter().map(|variable| variable.to_string_lossy());
+        lines.map(|line| line.escape_debug().to_string() + "\n").collect()
+    }
+}
+
+/// A program that runs, or has ended and was not reaped yet.
+#[derive(Debug)]
+pub(super) struct Program {
+    pid: i32,
+    process: OwnedFd,
+    /// Its standard output and error, until their end.
+    output: Option<OwnedFd>,
+    clock: Option<ProcessClock>,
+    cpu_micros: u64,
+    statm: Option<File>,
+    /// Requests that it has answered.
+    pub(super) served: u64,
+}
+
+/// What a read of the program's output came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Output {
+    /// All that was there.
+    Read,
+    /// Nothing more will come.
+    Ended,
+}
+
+impl Program {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The step that failed: `execve`, or one before it.
+    pub(super) fn start(recipe: &Recipe, door: &Door) -> Result<Program, Error> {
+        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|e| Error::from_io("dup", "", &e));
+        let (output, theirs) = fd::pipe(false)?;
+        fd::set_nonblocking(output.as_fd(), true)?;
+        let foreign = Foreign {
+            path: recipe.path.clone(),
+            arguments: recipe.arguments.clone(),
+            environment: recipe.environment.clone(),
+            directory: recipe.directory.clone(),
+            streams: [copy(door.listener())?, copy(theirs.as_fd())?, theirs],
+        };
+        let pid = foreign::start_patiently(&foreign)?;
+        let process = pidfd::open(pid).inspect_err(|_| foreign::kill_group(pid))?;
+        Ok(Program {
+            pid,
+            process,
+            output: Some(output),
+            clock: ProcessClock::of(pid),
+            cpu_micros: 0,
+            statm: File::open(format!("/proc/{pid}/statm")).ok(),
+            served: 0,
+        })
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Readable when it has ended.
+    pub(super) fn process(&self) -> BorrowedFd<'_> {
+        self.process.as_fd()
+    }
+
+    /// Readable when it has written something.
+    pub(super) fn output(&self) -> Option<BorrowedFd<'_>> {
+        self.output.as_ref().map(AsFd::as_fd)
+    }
+
+    /// How it ended, if it has; to be asked once.
+    pub(super) fn reap(&self) -> Option<Ended> {
+        // Of a child that nobody else waits for, the answer can't fail.
+        let ended = pidfd::reap(self.process.as_fd()).ok().flatten()?;
+        // What it has started goes with it.
+        foreign::kill_group(self.pid);
+        Some(ended)
+    }
+
+    /// Waits until it has ended, for so long at most.
+    pub(super) fn has_ended_within(&self, limit: Duration) -> bool {
+        wait(self.process.as_fd(), Readiness::Readable, limit).unwrap_or(true)
+    }
+
+    /// Kills it and what it has started.
+    pub(super) fn kill(self) {
+        foreign::kill_group(self.pid);
+        // It may be in a system call that nothing interrupts: then nobody waits for it.
+        if self.has_ended_within(END_PATIENCE) {
+            let _ = self.reap();
+        }
+    }
+
+    /// Asks it to end; kills it if it does not.
+    pub(super) fn end(self) {
+        foreign::terminate_group(self.pid);
+        self.has_ended_within(END_PATIENCE);
+        self.kill();
+    }
+
+    /// Reads what it has written; gives it to `sink`.
+    pub(super) fn read_output(&mut self, sink: &mut dyn FnMut(&[u8])) -> Output {
+        let Some(output) = &self.output else {
+            return Output::Ended;
+        };
+        let mut buffer = [0; PIECE_BYTES];
+        for _ in 0..PIECES {
+            match nix::unistd::read(output, &mut buffer) {
+                Ok(count @ 1..) => sink(&buffer[..count]),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Output::Read,
+                Ok(0) | Err(_) => {
+                    self.output = None;
+                    return Output::Ended;
+                }
+            }
+        }
+        Output::Read
+    }
+
+    /// CPU time since it was asked before, microseconds, and the memory that it has, bytes.
+    pub(super) fn usage(&mut self) -> (u64, u64) {
+        let now = self.clock.map_or(0, ProcessClock::micros);
+        let used = now.saturating_sub(self.cpu_micros);
+        self.cpu_micros = now.max(self.cpu_micros);
+        (used, self.resident_bytes())
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let mut text = [0; STATM_BYTES];
+        let read = self
+            .statm
+            .as_ref()
+            .and_then(|file| file.read_at(&mut text, 0).ok());
+        let text = std::str::from_utf8(&text[..read.unwrap_or(0)]).unwrap_or("");
+        let pages = text.split(' ').nth(1).and_then(|field| field.parse::<u64>().ok());
+        pages.unwrap_or(0) * page_bytes()
+    }
+}
+
+fn page_bytes() -> u64 {
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
+        .ok()
+        .flatten();
+    size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
+}

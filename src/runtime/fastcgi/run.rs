@@ -1,0 +1,357 @@
+//! Answers requests by the program.
+
+use super::door::Door;
+use super::exchange::{Exchange, Outcome, PIECE_BYTES};
+use super::keeper::{Keeper, Means, Refusal};
+use super::program::Recipe;
+use crate::config::{self, Pool, StartCommand};
+use crate::fastcgi::ProtocolStatus;
+use crate::runtime::complaints::Complaints;
+use crate::spawn::effects::own_account;
+use crate::spawn::plan::{Kind, Plan};
+use crate::sys::process::Ended;
+use crate::sys::{Error, session};
+use crate::worker::{ClientGone, Companion, Request, Runtime};
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SHELL: &str = "/bin/sh";
+/// Where programs are looked for if nobody says where.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// A program that ends closes its connections before it can be seen to have ended.
+const END_PATIENCE: Duration = Duration::from_millis(50);
+/// Connections that a request is tried on.
+const TRIES: u32 = 3;
+
+const BAD_GATEWAY: &str = "502 Bad Gateway";
+const UNAVAILABLE: &str = "503 Service Unavailable";
+
+/// Answers requests by a FastCGI program of the worker's own.
+#[derive(Debug)]
+pub struct FastCgi {
+    pool: String,
+    catches_output: bool,
+    settings: config::FastCgi,
+    has_elder: bool,
+    door: Option<Door>,
+    keeper: Option<Keeper>,
+    buffer: Vec<u8>,
+}
+
+impl FastCgi {
+    /// The runtime of a pool with these settings.
+    pub fn new(pool: &Pool, settings: config::FastCgi) -> FastCgi {
+        FastCgi {
+            pool: pool.name.clone(),
+            catches_output: pool.catch_workers_output,
+            settings,
+            has_elder: false,
+            door: None,
+            keeper: None,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The keeper, made when the worker is what its pool says.
+    fn keeper(&mut self) -> Option<&mut Keeper> {
+        if let (None, Some(door)) = (&self.keeper, self.door.take()) {
+            match Keeper::new(self.means(), door) {
+                Ok(keeper) => self.keeper = Some(keeper),
+                Err(error) => log::error!("{error}"),
+            }
+        }
+        self.keeper.as_mut()
+    }
+
+    fn means(&self) -> Means {
+        let (command, arguments) = match &self.settings.command {
+            StartCommand::Shell(line) => {
+                let arguments = vec![SHELL.to_owned(), "-c".to_owned(), format!("exec {line}")];
+                (line.clone(), arguments)
+            }
+            StartCommand::Program { path, arguments } => {
+                let path = path.display().to_string();
+                let all = std::iter::once(path.clone()).chain(arguments.iter().cloned());
+                (path, all.collect())
+            }
+        };
+        let root = self.settings.root.clone();
+        let root = root
+            .or_else(|| std::env::current_dir().ok())
+            .unwrap_or(PathBuf::from("/"));
+        let environment = environment();
+        let path = environment.iter().find(|(name, _)| name == "PATH");
+        let mut plan = Plan::new(&self.pool, root.clone(), &command, own_account());
+        (plan.kind, plan.start_timeout) = (Kind::FastCgi, self.settings.start_timeout);
+        let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
+        let executable = match &self.settings.command {
+            StartCommand::Shell(_) => SHELL.as_bytes().to_vec(),
+            StartCommand::Program { path, .. } => path.as_os_str().as_bytes().to_vec(),
+        };
+        Means {
+            path: path.map_or(String::new(), |(_, value)| value.to_string_lossy().into_owned()),
+            recipe: Recipe {
+                path: text(executable),
+                arguments: arguments
+                    .into_iter()
+                    .map(|word| text(word.into_bytes()))
+                    .collect(),
+                environment: environment
+                    .into_iter()
+                    .map(|(name, value)| text([name.as_bytes(), b"=", value.as_bytes()].concat()))
+                    .collect(),
+                directory: text(root.into_os_string().into_vec()),
+            },
+            plan: Arc::new(plan),
+            command,
+            catches_output: self.catches_output,
+            has_elder: self.has_elder,
+        }
+    }
+
+    fn serve(&mut self, request: &mut Request<'_>) -> Result<(), ClientGone> {
+        let limit = self.settings.abort_timeout;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(PIECE_BYTES, 0);
+        let outcome = match self.keeper() {
+            Some(keeper) => Passing::new(request, keeper, &mut buffer, limit).pass(),
+            None => refuse(request, UNAVAILABLE, "", "there is no program"),
+        };
+        self.buffer = buffer;
+        outcome
+    }
+}
+
+impl Runtime for FastCgi {
+    fn answer(&mut self, request: &mut Request<'_>) {
+        if request.is_for_application() {
+            // Whoever is gone needs no answer.
+            let _ = self.serve(request);
+        }
+    }
+
+    fn prepare(&mut self, has_elder: bool) -> Result<(), Error> {
+        self.has_elder = has_elder;
+        session::begin()?;
+        self.door = Some(Door::open(&std::env::temp_dir())?);
+        Ok(())
+    }
+
+    fn companion(&mut self) -> Option<&mut dyn Companion> {
+        self.keeper().map(|keeper| keeper as &mut dyn Companion)
+    }
+}
+
+/// A request on its way to the program.
+struct Passing<'p, 'w> {
+    request: &'p mut Request<'w>,
+    keeper: &'p mut Keeper,
+    buffer: &'p mut Vec<u8>,
+    abort_timeout: Duration,
+    exchange: Exchange,
+    complaints: Complaints,
+}
+
+impl<'p, 'w> Passing<'p, 'w> {
+    fn new(
+        request: &'p mut Request<'w>,
+        keeper: &'p mut Keeper,
+        buffer: &'p mut Vec<u8>,
+        abort_timeout: Duration,
+    ) -> Passing<'p, 'w> {
+        Passing {
+            exchange: Exchange::new(request),
+            request,
+            keeper,
+            buffer,
+            abort_timeout,
+            complaints: Complaints::default(),
+        }
+    }
+
+    fn pass(mut self) -> Result<(), ClientGone> {
+        let outcome = self.try_all();
+        self.complaints.log_rest(super::keeper::NAME);
+        self.complaints.let_go(self.request);
+        outcome
+    }
+
+    /// Tries one connection after the other as long as nothing is lost by it.
+    fn try_all(&mut self) -> Result<(), ClientGone> {
+        // Whether the program has seen a request that comes to nothing on a kept connection is not known, so only what can be
+        // asked twice goes there. On a new one it is: what was not accepted was not seen.
+        let mut kept = self.keeper.take_kept().filter(|_| is_repeatable(self.request));
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            if let Err(refusal) = self.keeper.ready() {
+                return unavailable(self.request, refusal);
+            }
+            let is_kept = kept.is_some();
+            let connection = match kept.take() {
+                Some(connection) => connection,
+                None => match self.keeper.connect() {
+                    Ok(connection) => connection,
+                    Err(error) => return self.unreachable(&error),
+                },
+            };
+            let outcome = match self.run(&connection) {
+                Ok(outcome) => outcome,
+                Err(refusal) => return unavailable(self.request, refusal),
+            };
+            let may_repeat = tries < TRIES
+                && match outcome {
+                    // One that crashed after it had read the request has most likely done so on it.
+                    Outcome::Lost { is_unread } if is_kept && self.exchange.is_unheard() => {
+                        is_unread
+                            || matches!(
+                                self.keeper.look_for_end(END_PATIENCE),
+                                None | Some(Ended::Code(0))
+                            )
+                    }
+                    Outcome::Refused(status) => status != ProtocolStatus::UnknownRole,
+                    _ => false,
+                };
+            if may_repeat && self.exchange.rewind() {
+                continue;
+            }
+            return self.conclude(outcome, connection);
+        }
+    }
+
+    /// Runs the exchange on a connection, going on with another program if one ends that has not accepted it.
+    fn run(&mut self, connection: &OwnedFd) -> Result<Outcome, Refusal> {
+        let mut due = None;
+        loop {
+            let Some(program) = self.keeper.program() else {
+                due = Some(self.keeper.ready_for_waiting()?);
+                continue;
+            };
+            let outcome = self.exchange.run(
+                self.request,
+                connection.as_fd(),
+                program,
+                &mut self.complaints,
+                self.buffer,
+                due,
+            );
+            match outcome {
+                // The next program will find it.
+                Outcome::Unaccepted => {
+                    self.keeper.look_for_end(Duration::ZERO);
+                }
+                Outcome::Deaf => return Err(self.keeper.is_deaf()),
+                outcome => {
+                    let (cpu, memory) = program.usage();
+                    self.request.count_program(cpu, memory);
+                    return Ok(outcome);
+                }
+            }
+        }
+    }
+
+    fn conclude(&mut self, outcome: Outcome, connection: OwnedFd) -> Result<(), ClientGone> {
+        match outcome {
+            Outcome::Done { keeps } => {
+                self.keeper.has_served();
+                if keeps {
+                    self.keeper.keep(connection);
+                }
+                Ok(())
+            }
+            Outcome::ClientGone { silent } => {
+                let why = if silent { "fell silent" } else { "left" };
+                log::info!("a request is called off: the client {why}");
+                let _ = self.request.finish();
+                let between = self.exchange.recorded.is_between_records();
+                self.keeper.call_off(connection, between, self.abort_timeout);
+                Err(ClientGone)
+            }
+            Outcome::Refused(ProtocolStatus::UnknownRole) => {
+                let role = self.request.role().name();
+                log::error!("the program does not know the role {role}");
+                self.give_up("it does not know the request's role")
+            }
+            Outcome::Refused(_) => {
+                log::warn!("the program refuses requests: it is overloaded");
+                refuse(
+                    self.request,
+                    UNAVAILABLE,
+                    "Retry-After: 1\r\n",
+                    "the application is overloaded",
+                )
+            }
+            Outcome::Lost { .. } => {
+                self.keeper.look_for_end(END_PATIENCE);
+                self.give_up("it closed the connection before the end of its answer")
+            }
+            Outcome::Malformed(why) => {
+                self.keeper.kill(why);
+                self.give_up(why)
+            }
+            Outcome::Failed(errno) => {
+                self.keeper.kill("it could not be waited for");
+                self.give_up(&format!("poll: {errno}"))
+            }
+            Outcome::Unaccepted | Outcome::Deaf => self.give_up("it ended"),
+        }
+    }
+
+    /// There will be no answer, or no more of it.
+    fn give_up(&mut self, why: &str) -> Result<(), ClientGone> {
+        if self.exchange.has_begun {
+            log::error!("an answer of the program is cut short: {why}");
+            self.complaints.let_go(self.request);
+            self.request.break_off();
+            return Err(ClientGone);
+        }
+        log::error!("the program gave no answer: {why}");
+        refuse(self.request, BAD_GATEWAY, "", "the application gave no answer")
+    }
+
+    fn unreachable(&mut self, error: &Error) -> Result<(), ClientGone> {
+        log::error!("the program can't be reached: {error}");
+        refuse(
+            self.request,
+            UNAVAILABLE,
+            "Retry-After: 1\r\n",
+            "the application can't be reached",
+        )
+    }
+}
+
+/// The worker's environment, and where programs are looked for.
+fn environment() -> Vec<(OsString, OsString)> {
+    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    if !variables.iter().any(|(name, _)| name == "PATH") {
+        variables.push(("PATH".into(), PATH.into()));
+    }
+    variables
+}
+
+/// Whether asking twice does what asking once does (RFC 9110 section 9.2.2), and there is no body to be sent twice.
+fn is_repeatable(request: &Request<'_>) -> bool {
+    let method = request.param(b"REQUEST_METHOD");
+    let is_idempotent = matches!(
+        method,
+        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
+    );
+    is_idempotent && matches!(request.param(b"CONTENT_LENGTH"), b"" | b"0")
+}
+
+fn unavailable(request: &mut Request<'_>, refusal: Refusal) -> Result<(), ClientGone> {
+    let seconds = refusal.pause.as_secs() + 1;
+    let why = format!("the application could not be started (error {})", refusal.id);
+    refuse(request, UNAVAILABLE, &format!("Retry-After: {seconds}\r\n"), &why)
+}
+
+/// An answer in plain words. The log says more than the client is told.
+fn refuse(request: &mut Request<'_>, status: &str, more: &str, why: &str) -> Result<(), ClientGone> {
+    request.write_error(why.as_bytes())?;
+    let text = format!("Status: {status}\r\n{more}Content-Type: text/plain; charset=utf-8\r\n\r\n{why}\n");
+    request.write(text.as_bytes())
+}

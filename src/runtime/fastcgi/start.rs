@@ -1,0 +1,158 @@
+//! A start that is under way.
+
+use super::door::Door;
+use super::probe::{Look, Probe};
+use super::program::{Output, Program, Recipe};
+use crate::spawn::alone::{Attempt, Fall};
+use crate::spawn::error::{Ended, Fault};
+use crate::spawn::handshake::response::CommandCheck;
+use crate::spawn::plan::Plan;
+use crate::sys::{self, clock, process};
+use crate::tick::Tick;
+use nix::errno::Errno;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long until it is tried again to connect where too many wait.
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A program that was started and is not up yet.
+#[derive(Debug)]
+pub(super) struct Start {
+    attempt: Attempt,
+    program: Program,
+    probe: Option<Probe>,
+    /// When to look next.
+    next: Tick,
+}
+
+/// What a start came to.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// Nothing yet.
+    Pending(Start),
+    /// The program takes requests; on this connection, if there is one.
+    Up(Program, Attempt, Option<OwnedFd>),
+    /// It does not, and nothing of it is left.
+    Failed(Attempt, Fall),
+}
+
+impl Start {
+    /// Starts the program. `check`: looks what is wrong with its command.
+    pub(super) fn begin(
+        plan: &Arc<Plan>,
+        recipe: &Recipe,
+        door: &Door,
+        check: &dyn Fn() -> CommandCheck,
+    ) -> Progress {
+        let now = clock::now();
+        let mut attempt = Attempt::begin(Arc::clone(plan), now);
+        attempt.prepared(now);
+        let program = match Program::start(recipe, door) {
+            Ok(program) => program,
+            Err(error) => {
+                let fall = match error.call {
+                    "execve" | "chdir" => Fall::Exec(fault(&error), check()),
+                    "pipe2" | "dup" | "fcntl F_SETFL" => Fall::Preparation(fault(&error)),
+                    _ => Fall::Fork(fault(&error)),
+                };
+                return Progress::Failed(attempt, fall);
+            }
+        };
+        attempt.executed(program.pid(), clock::now());
+        Progress::Pending(Start {
+            attempt,
+            program,
+            probe: None,
+            next: now,
+        })
+    }
+
+    /// Takes the program for up: whoever has sent it a request already will see.
+    pub(super) fn trust(self) -> Progress {
+        Progress::Up(self.program, self.attempt, None)
+    }
+
+    /// What becomes readable when there is something to be looked at: process, output, connection.
+    pub(super) fn sources(&self) -> Vec<BorrowedFd<'_>> {
+        let output = self.program.output();
+        let connection = self.probe.as_ref().map(Probe::connection);
+        std::iter::once(self.program.process())
+            .chain(output)
+            .chain(connection)
+            .collect()
+    }
+
+    /// When to look in any case.
+    pub(super) fn deadline(&self) -> Tick {
+        self.next.min(self.attempt.deadline())
+    }
+
+    /// Looks how far it is. `log` is given what the program writes.
+    pub(super) fn look(
+        mut self,
+        door: &Door,
+        check: &dyn Fn() -> CommandCheck,
+        log: &mut dyn FnMut(&[u8]),
+    ) -> Progress {
+        let now = clock::now();
+        self.read_output(log);
+        if let Some(ended) = self.program.reap() {
+            // What it wrote last came before its end.
+            self.read_output(log);
+            return Progress::Failed(self.attempt, Fall::Exited(told(ended), check()));
+        }
+        let probe = match self.probe.take() {
+            Some(probe) => Ok(probe),
+            None => Probe::ask(door, now),
+        };
+        self.next = match probe.map(|probe| probe.look(now)) {
+            Ok((_, Look::Up(connection))) => return Progress::Up(self.program, self.attempt, connection),
+            Ok((_, Look::Stranger(what))) => return self.fail(Fall::Stranger(what)),
+            Ok((probe, Look::Pending)) => {
+                self.probe = probe;
+                self.probe.as_ref().map_or(now, Probe::next)
+            }
+            Err(error) if error.errno == Errno::EAGAIN => now + CONNECT_PAUSE,
+            Err(error) => return self.fail(Fall::Preparation(fault(&error))),
+        };
+        if self.attempt.deadline() <= now {
+            return self.fail(Fall::Timeout);
+        }
+        Progress::Pending(self)
+    }
+
+    /// Gives it up.
+    pub(super) fn kill(self) {
+        self.program.kill();
+    }
+
+    fn read_output(&mut self, log: &mut dyn FnMut(&[u8])) -> Output {
+        let attempt = &mut self.attempt;
+        self.program.read_output(&mut |bytes| {
+            attempt.wrote(bytes);
+            log(bytes);
+        })
+    }
+
+    fn fail(self, fall: Fall) -> Progress {
+        self.program.kill();
+        Progress::Failed(self.attempt, fall)
+    }
+}
+
+fn fault(error: &sys::Error) -> Fault {
+    Fault {
+        text: error.to_string(),
+        errno: error.errno as i32,
+    }
+}
+
+/// An end in the words of reports.
+pub(super) fn told(ended: process::Ended) -> Ended {
+    match ended {
+        process::Ended::Code(code) => Ended::Code(code),
+        process::Ended::Signal(number, core) => Ended::Signal { number, core },
+    }
+}

@@ -1,0 +1,336 @@
+//! The scout's process, and those that look for it.
+
+use super::desk::{Action, Asker, Desk, LookerId};
+use super::find::{self, Terms};
+use super::look::{self, Look, MOST_BYTES, Seen};
+use crate::config::Applications;
+use crate::confine;
+use crate::sys::fd::{receive_with, set_nonblocking, socket_pair};
+use crate::sys::identity::{self, Identity};
+use crate::sys::socket::{self, Progress};
+use crate::sys::{Error, clock, pidfd, process, rights};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Exit code of a scout that could not become what it is to be (sysexits.h, EX_SOFTWARE).
+const EXIT_SOFTWARE: i32 = 70;
+/// Questions of one asker that are taken up at once.
+const QUESTIONS: usize = 16;
+
+/// Answers until the master's socket is closed; says the exit code. To be called in a process that the master has just
+/// forked, with one thread, and nothing open but these two sockets and the standard streams. `identity`: whom it becomes; a
+/// scout that was root may then read everything and nothing else.
+pub fn run(
+    router: OwnedFd,
+    master: OwnedFd,
+    applications: &Applications,
+    identity: Option<&Identity>,
+) -> i32 {
+    let switching = identity::is_root();
+    let terms = Terms {
+        directories: applications.directories.clone(),
+        restart_dir: applications.restart_dir.clone(),
+        switching,
+    };
+    let done = settle(identity).and_then(|()| {
+        let mut scout = Scout {
+            askers: [Line::new(router), Line::new(master)],
+            desk: Desk::new(terms.directories.clone()),
+            terms,
+            lookers: BTreeMap::new(),
+        };
+        scout.serve()
+    });
+    match done {
+        Ok(()) => 0,
+        Err(error) => {
+            log::error!("the scout ends: {error}");
+            EXIT_SOFTWARE
+        }
+    }
+}
+
+/// Gives up everything but looking.
+fn settle(identity: Option<&Identity>) -> Result<(), Error> {
+    if let (Some(identity), true) = (identity, identity::is_root()) {
+        if !rights::become_reader(identity)? {
+            log::warn!(
+                "the scout sees only what user {} sees: the daemon was started without CAP_DAC_READ_SEARCH",
+                identity.uid
+            );
+        }
+    }
+    identity::give_up_new_privileges()?;
+    identity::forbid_dumps()?;
+    identity::limit("fsize", Some(0), Some(0))?;
+    identity::limit_core(Some(0))?;
+    // A change of user has undone it, if it was set before.
+    process::kill_if_orphaned();
+    for missing in confine::only_look() {
+        log::debug!("the scout is confined less than it could be: {missing}");
+    }
+    Ok(())
+}
+
+/// A socket to one asker.
+struct Line {
+    /// `None`: it is closed.
+    socket: Option<OwnedFd>,
+    /// Answers that it has had no room for.
+    unsent: VecDeque<Vec<u8>>,
+}
+
+impl Line {
+    fn new(socket: OwnedFd) -> Line {
+        Line {
+            socket: Some(socket),
+            unsent: VecDeque::new(),
+        }
+    }
+
+    /// Sends what there is room for.
+    fn push(&mut self) {
+        while let (Some(socket), Some(message)) = (&self.socket, self.unsent.front()) {
+            match socket::send(socket.as_fd(), message) {
+                Ok(Progress::Done(_)) => {
+                    self.unsent.pop_front();
+                }
+                Ok(Progress::WouldBlock) => return,
+                Err(_) => self.close(),
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.socket = None;
+        self.unsent.clear();
+    }
+}
+
+/// A process that looks.
+struct Looker {
+    /// Readable when it is gone.
+    process: OwnedFd,
+    socket: OwnedFd,
+}
+
+/// What poll(2) may tell of.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Asker(Asker),
+    Answer(LookerId),
+    Exit(LookerId),
+}
+
+struct Scout {
+    /// By [`Asker`].
+    askers: [Line; 2],
+    desk: Desk,
+    terms: Terms,
+    lookers: BTreeMap<LookerId, Looker>,
+}
+
+impl Scout {
+    fn serve(&mut self) -> Result<(), Error> {
+        while self.askers[Asker::Master as usize].socket.is_some() {
+            let mut actions = Vec::new();
+            for (source, flags) in self.wait()? {
+                self.take_up(source, flags, &mut actions);
+            }
+            self.desk.late(clock::now(), &mut actions);
+            self.perform(actions);
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<Vec<(Source, PollFlags)>, Error> {
+        let mut sources = Vec::new();
+        let mut polled: Vec<PollFd<'_>> = Vec::new();
+        for asker in Asker::ALL {
+            let line = &self.askers[asker as usize];
+            let Some(socket) = &line.socket else { continue };
+            let mut wanted = PollFlags::empty();
+            // Who doesn't take answers is not listened to.
+            wanted.set(PollFlags::POLLOUT, !line.unsent.is_empty());
+            wanted.set(
+                PollFlags::POLLIN,
+                line.unsent.is_empty() && self.desk.has_room(asker),
+            );
+            sources.push(Source::Asker(asker));
+            polled.push(PollFd::new(socket.as_fd(), wanted));
+        }
+        for (id, looker) in &self.lookers {
+            sources.push(Source::Answer(*id));
+            polled.push(PollFd::new(looker.socket.as_fd(), PollFlags::POLLIN));
+            sources.push(Source::Exit(*id));
+            polled.push(PollFd::new(looker.process.as_fd(), PollFlags::POLLIN));
+        }
+        let timeout = match self.desk.next_deadline() {
+            None => PollTimeout::NONE,
+            Some(deadline) => {
+                let left = deadline.since(clock::now()).as_micros().div_ceil(1000);
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            }
+        };
+        match poll(&mut polled, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("poll", "", errno)),
+        }
+        let ready = sources.iter().zip(&polled).filter_map(|(source, polled)| {
+            let flags = polled.revents().unwrap_or(PollFlags::POLLERR);
+            (!flags.is_empty()).then_some((*source, flags))
+        });
+        Ok(ready.collect())
+    }
+
+    fn take_up(&mut self, source: Source, flags: PollFlags, actions: &mut Vec<Action>) {
+        match source {
+            Source::Asker(asker) => self.hear(asker, flags, actions),
+            Source::Answer(id) => self.hear_looker(id, actions),
+            Source::Exit(id) => {
+                if let Some(looker) = self.lookers.remove(&id) {
+                    let _ = pidfd::reap(looker.process.as_fd());
+                    self.desk.gone(id, clock::now(), actions);
+                }
+            }
+        }
+    }
+
+    /// Takes up what an asker asks, as much as there is room for.
+    fn hear(&mut self, asker: Asker, flags: PollFlags, actions: &mut Vec<Action>) {
+        let line = &mut self.askers[asker as usize];
+        if flags.contains(PollFlags::POLLHUP) {
+            // Nobody is there who could take an answer.
+            line.close();
+            return;
+        }
+        line.push();
+        let mut buffer = vec![0; MOST_BYTES];
+        for _ in 0..QUESTIONS {
+            let Some(socket) = line.socket.as_ref().filter(|_| self.desk.has_room(asker)) else {
+                break;
+            };
+            match socket::receive(socket.as_fd(), &mut buffer) {
+                // An empty one is as good as any that can't be understood; only poll(2) can tell the end.
+                Ok(Progress::Done(count)) => match look::decode::<Look>(&buffer[..count]) {
+                    Some(look) => self.desk.ask(asker, look, clock::now(), actions),
+                    None => log::debug!("a question of {count} bytes that is none"),
+                },
+                Ok(Progress::WouldBlock) => break,
+                Err(_) => line.close(),
+            }
+        }
+    }
+
+    fn hear_looker(&mut self, id: LookerId, actions: &mut Vec<Action>) {
+        let Some(looker) = self.lookers.get(&id) else {
+            return;
+        };
+        let mut buffer = vec![0; MOST_BYTES];
+        if let Ok(Progress::Done(count)) = socket::receive(looker.socket.as_fd(), &mut buffer) {
+            match look::decode::<Seen>(&buffer[..count]) {
+                Some(seen) => self.desk.answered(id, seen, clock::now(), actions),
+                // Its end: its exit is told of, too.
+                None => kill(looker),
+            }
+        }
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        let mut pending = VecDeque::from(actions);
+        while let Some(action) = pending.pop_front() {
+            let mut more = Vec::new();
+            match action {
+                Action::Start(id) => match self.start() {
+                    Ok(looker) => {
+                        self.lookers.insert(id, looker);
+                    }
+                    Err(error) => log::error!("can't start a process that looks: {error}"),
+                },
+                Action::Give(id, look) => {
+                    let message = look::encode(&look).unwrap_or_default();
+                    let sent = self
+                        .lookers
+                        .get(&id)
+                        .map(|looker| socket::send(looker.socket.as_fd(), &message));
+                    match sent {
+                        Some(Ok(Progress::Done(_))) => {}
+                        // Its exit is told of.
+                        Some(_) => self.lookers.get(&id).into_iter().for_each(kill),
+                        None => self.desk.gone(id, clock::now(), &mut more),
+                    }
+                }
+                Action::Kill(id) => self.lookers.get(&id).into_iter().for_each(kill),
+                Action::Answer(asker, seen) => self.answer(asker, seen),
+            }
+            pending.extend(more);
+        }
+    }
+
+    fn answer(&mut self, asker: Asker, seen: Seen) {
+        let line = &mut self.askers[asker as usize];
+        line.unsent.extend(look::encode(&seen));
+        line.push();
+    }
+
+    fn start(&self) -> Result<Looker, Error> {
+        let (socket, theirs) = socket_pair(SockType::SeqPacket)?;
+        set_nonblocking(theirs.as_fd(), false)?;
+        let keep = [theirs.as_raw_fd()];
+        let pid = process::fork_child(&keep, || look_for(&theirs, &self.terms))?;
+        Ok(Looker {
+            process: pidfd::open(pid)?,
+            socket,
+        })
+    }
+}
+
+fn kill(looker: &Looker) {
+    let _ = pidfd::send_signal(looker.process.as_fd(), Signal::SIGKILL);
+}
+
+/// In a process of its own: looks at what it is given.
+fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
+    process::kill_if_orphaned();
+    let mut buffer = vec![0; MOST_BYTES];
+    while let Some(look) = next(socket.as_fd(), &mut buffer) {
+        let number = look.number;
+        let found = find::look(&look.root, terms);
+        let too_long = || Seen {
+            number,
+            found: Err(format!(
+                "{}: what it says of itself is longer than {MOST_BYTES} bytes; shorten it",
+                look.root.display()
+            )),
+        };
+        let answer = look::encode(&Seen { number, found }).or_else(|| look::encode(&too_long()));
+        let sent = nix::sys::socket::send(
+            socket.as_raw_fd(),
+            &answer.unwrap_or_default(),
+            nix::sys::socket::MsgFlags::MSG_NOSIGNAL,
+        );
+        if sent.is_err() {
+            return EXIT_SOFTWARE;
+        }
+    }
+    0
+}
+
+/// The next look; `None`: there will be none.
+fn next(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<Look> {
+    loop {
+        match receive_with(socket, buffer, true) {
+            Ok(received) => return look::decode(&buffer[..received.bytes]),
+            Err(error) if error.errno == Errno::EINTR => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -1,0 +1,246 @@
+//! The start of a program by the process that will use it: no kit, no env setupper, no work directory; the journey and the
+//! report are the same.
+//!
+//! Whoever starts the program tells an [`Attempt`] what happens. It keeps the journey and what the program wrote, and makes
+//! the report if it fails.
+
+use super::capture::Capture;
+use super::error::{Category, Ended, Failure, Fault, Trouble, explain};
+use super::handshake::response::{CommandCheck, Response, Surroundings, Text};
+use super::journey::Journey;
+use super::plan::Plan;
+use super::report::{ErrorId, Report};
+use super::step::{Route, Step};
+use crate::tick::Tick;
+use std::sync::Arc;
+
+/// A start that is under way.
+#[derive(Debug)]
+pub struct Attempt {
+    plan: Arc<Plan>,
+    journey: Journey,
+    started: Tick,
+    pid: Option<i32>,
+    output: Capture,
+}
+
+/// Why a program did not come up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fall {
+    /// What it needs could not be made.
+    Preparation(Fault),
+    /// No process could be made.
+    Fork(Fault),
+    /// It could not be executed, and what is wrong with the command, if that could be told.
+    Exec(Fault, CommandCheck),
+    /// It ended, and what is wrong with the command.
+    Exited(Ended, CommandCheck),
+    /// It is not up in time.
+    Timeout,
+    /// It answered, but not as one of its kind.
+    Stranger(String),
+}
+
+impl Attempt {
+    /// A start begins.
+    pub fn begin(plan: Arc<Plan>, now: Tick) -> Attempt {
+        let mut journey = Journey::new(Route::SpawnDirectly, plan.kind.has_wrapper());
+        let _ = journey.begin(Step::KitPreparation, now);
+        Attempt {
+            plan,
+            journey,
+            started: now,
+            pid: None,
+            output: Capture::default(),
+        }
+    }
+
+    /// When it is to be up at the latest.
+    pub fn deadline(&self) -> Tick {
+        self.started + self.plan.start_timeout
+    }
+
+    /// All that it needs is there; the process is made next.
+    pub fn prepared(&mut self, now: Tick) {
+        let _ = self.journey.perform(Step::KitPreparation, now);
+        let _ = self.journey.begin(Step::KitForkSubprocess, now);
+        let _ = self.journey.begin(Step::SubprocessBeforeFirstExec, now);
+    }
+
+    /// The program is executed; now it is waited for.
+    pub fn executed(&mut self, pid: i32, now: Tick) {
+        self.pid = Some(pid);
+        let _ = self.journey.perform(Step::KitForkSubprocess, now);
+        let _ = self.journey.perform(Step::SubprocessBeforeFirstExec, now);
+        for step in [
+            Step::SubprocessSetupperBeforeShell,
+            Step::SubprocessOsShell,
+            Step::SubprocessSetupperAfterShell,
+        ] {
+            let _ = self.journey.perform(step, now);
+        }
+        let _ = self.journey.begin(Step::KitHandshakePerform, now);
+        let _ = self.journey.begin(Step::SubprocessAppLoadOrExec, now);
+    }
+
+    /// It wrote something.
+    pub fn wrote(&mut self, bytes: &[u8]) {
+        self.output.push(bytes);
+    }
+
+    /// It did not come up, and nothing of it is left. `seed`: a number that looks like no other.
+    pub fn fail(mut self, fall: &Fall, envvars: Option<String>, seed: u64, now: Tick) -> Report {
+        let failure = self.explain(fall);
+        let _ = self.journey.fail(failure.step, now);
+        let exit = match fall {
+            Fall::Exited(ended, _) => Some(*ended),
+            _ => None,
+        };
+        Report {
+            id: error_id(seed),
+            plan: self.plan,
+            journey: self.journey,
+            started: self.started,
+            ended: now,
+            failure,
+            pid: self.pid,
+            exit,
+            output: self.output.text(),
+            subprocess: Surroundings {
+                envvars,
+                ..Surroundings::default()
+            },
+            preloader: None,
+            left: 0,
+        }
+    }
+
+    fn explain(&self, fall: &Fall) -> Failure {
+        let check = match fall {
+            Fall::Exec(_, check) | Fall::Exited(_, check) => Some(check.clone()),
+            _ => None,
+        };
+        let response = Response {
+            command: check.clone(),
+            ..Response::default()
+        };
+        let explained = |trouble: Trouble| explain(&trouble, &self.journey, &self.plan, Some(&response));
+        match fall {
+            Fall::Preparation(fault) => explained(Trouble::Preparation(fault.clone())),
+            Fall::Fork(fault) => explained(Trouble::Fork(fault.clone())),
+            Fall::Exited(ended, _) => explained(Trouble::Exited(*ended)),
+            Fall::Timeout => explained(Trouble::Timeout(Step::KitHandshakePerform)),
+            Fall::Exec(fault, check) => Failure {
+                category: Category::of_errno(fault.errno),
+                step: Step::SubprocessBeforeFirstExec,
+                summary: format!(
+                    "The application could not be executed: {}",
+                    check.fault.as_deref().unwrap_or(&fault.text)
+                ),
+                problem: Text::Plain(format!("The operating system refused to execute the program: {fault}.")),
+                solution: Text::Plain(check.remedy.clone().unwrap_or_else(|| {
+                    "Check that the program is an executable file for this machine, and that the directory that it is to \
+                     work in can be entered."
+                        .to_owned()
+                })),
+                details: None,
+            },
+            Fall::Stranger(what) => Failure {
+                category: Category::Internal,
+                step: Step::SubprocessListen,
+                summary: "The application accepts connections but does not speak FastCGI.".to_owned(),
+                problem: Text::Plain(format!("It was asked for its limits (FCGI_GET_VALUES), and {what}.")),
+                solution: Text::Plain(
+                    "Start the program in its FastCGI mode; one that speaks HTTP belongs to runtime = \"http\".".to_owned(),
+                ),
+                details: None,
+            },
+        }
+    }
+}
+
+/// A number that looks like none of the others (the finaliser of SplitMix64).
+fn error_id(seed: u64) -> ErrorId {
+    let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ErrorId((mixed >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spawn::journey::State;
+    use crate::spawn::plan::{Kind, sample};
+
+    fn attempt() -> Attempt {
+        let mut plan = sample();
+        plan.kind = Kind::FastCgi;
+        assert!(plan.faults().is_empty());
+        Attempt::begin(Arc::new(plan), Tick::ZERO)
+    }
+
+    fn now() -> Tick {
+        Tick::from_nanos(2_000_000_000)
+    }
+
+    fn fault() -> Fault {
+        Fault {
+            text: "execve /srv/x: No such file or directory (2)".to_owned(),
+            errno: 2,
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_is_reported_with_its_step_and_its_words() {
+        let mut attempt = attempt();
+        attempt.prepared(now());
+        attempt.executed(7, now());
+        attempt.wrote(b"no database\n");
+        let fall = Fall::Exited(Ended::Code(3), CommandCheck::default());
+        let report = attempt.fail(&fall, None, 1, now());
+        assert_eq!(report.failure.step, Step::SubprocessAppLoadOrExec);
+        assert_eq!(
+            report.journey.state(Step::SubprocessAppLoadOrExec),
+            State::Errored
+        );
+        assert_eq!(
+            report.failure.summary,
+            "The application exited with code 3 during startup."
+        );
+        assert_eq!((report.output.as_str(), report.pid), ("no database\n", Some(7)));
+        assert!(
+            report.line().contains("step SUBPROCESS_APP_LOAD_OR_EXEC"),
+            "{}",
+            report.line()
+        );
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        let mut attempt = attempt();
+        attempt.prepared(now());
+        let check = CommandCheck {
+            fault: Some("there is no file /srv/x.".to_owned()),
+            remedy: Some("Check the command's path.".to_owned()),
+            ..CommandCheck::default()
+        };
+        let report = attempt.fail(&Fall::Exec(fault(), check), None, 2, now());
+        assert_eq!(report.failure.category, Category::FileSystem);
+        assert!(report.failure.summary.ends_with("there is no file /srv/x."));
+        assert_eq!(
+            report.failure.solution,
+            Text::Plain("Check the command's path.".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_is_late_or_strange_is_told_so() {
+        let late = attempt().fail(&Fall::Timeout, None, 3, now());
+        assert_eq!(late.failure.category, Category::Timeout);
+        assert!(late.failure.solution.as_str().contains("listening socket"));
+        let strange = attempt().fail(&Fall::Stranger("it said hello".to_owned()), None, 4, now());
+        assert!(strange.failure.problem.as_str().contains("it said hello"));
+        assert_ne!(late.id, strange.id);
+    }
+}

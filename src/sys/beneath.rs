@@ -1,0 +1,210 @@
+//! What is below a directory that somebody else may write to at any time: it is opened once, name by name and without
+//! following a link, and everything else is looked up in it.
+
+use super::error::{Error, Named, Result};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, open, openat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
+
+/// What something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A FIFO, a socket, a device.
+    Other,
+}
+
+/// What is under a name; a symbolic link is not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub form: Form,
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// How many names it has.
+    pub names: u64,
+    /// When its content was changed, nanoseconds since 1970.
+    pub modified: i128,
+    /// Inode.
+    pub inode: u64,
+}
+
+/// A regular file's first bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// What the opened file is.
+    pub entry: Entry,
+    /// The first bytes.
+    pub bytes: Vec<u8>,
+    /// There are more.
+    pub more: bool,
+}
+
+/// For a directory: only to look things up in it.
+fn place() -> OFlag {
+    OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
+}
+
+/// Opens a directory by an absolute path of which no component is a link. So what was opened is what the path says,
+/// whatever is changed meanwhile.
+///
+/// # Errors
+/// ENOTDIR, ELOOP: a component is no directory, or has become a link. EINVAL: the path is relative or has `..` in it.
+pub fn open_exactly(path: &Path) -> Result<OwnedFd> {
+    let subject = path.display().to_string();
+    let mut at = open("/", place(), Mode::empty()).named("open", "/")?;
+    let mut components = path.components();
+    if components.next() != Some(Component::RootDir) {
+        return Err(Error::new("open", subject, Errno::EINVAL));
+    }
+    for component in components {
+        let Component::Normal(name) = component else {
+            return Err(Error::new("open", subject, Errno::EINVAL));
+        };
+        at = openat(&at, name, place(), Mode::empty()).named("openat", &subject)?;
+    }
+    Ok(at)
+}
+
+/// Opens a directory in another one; `None`: there is none, or a link.
+pub fn directory_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<OwnedFd> {
+    openat(directory, name, place(), Mode::empty()).ok()
+}
+
+/// What an open directory is.
+pub fn entry_of(file: BorrowedFd<'_>) -> Result<Entry> {
+    fstat(file).map(|stat| entry(&stat)).named("fstat", "")
+}
+
+/// What is under a name; `None`: nothing, or what can't be looked at.
+pub fn entry_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<Entry> {
+    let stat = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
+    Some(entry(&stat))
+}
+
+/// Reads at most `most` bytes of what is under a name. Nothing but a regular file is opened, so nothing happens to a device
+/// and no FIFO is waited for.
+///
+/// # Errors
+/// EINVAL: it is no regular file. What openat(2) and read(2) say.
+pub fn read_in(directory: BorrowedFd<'_>, name: &OsStr, most: usize) -> Result<Content> {
+    let subject = name.to_string_lossy().into_owned();
+    let no_file = || Error::new("openat", subject.clone(), Errno::EINVAL);
+    let before = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).named("fstatat", &subject)?;
+    if entry(&before).form != Form::File {
+        return Err(no_file());
+    }
+    // What has taken its name since is not waited for either.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    let file = match openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::ELOOP) => return Err(no_file()),
+        opened => opened.named("openat", &subject)?,
+    };
+    let entry = entry_of(file.as_fd())?;
+    if entry.form != Form::File {
+        return Err(no_file());
+    }
+    let mut bytes = vec![0; most + 1];
+    let mut length = 0;
+    while length < bytes.len() {
+        match nix::unistd::read(&file, &mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("read", subject, errno)),
+        }
+    }
+    let more = length > most;
+    bytes.truncate(length.min(most));
+    Ok(Content { entry, bytes, more })
+}
+
+fn entry(stat: &FileStat) -> Entry {
+    let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
+    Entry {
+        form: match kind {
+            SFlag::S_IFREG => Form::File,
+            SFlag::S_IFDIR => Form::Directory,
+            SFlag::S_IFLNK => Form::Link,
+            _ => Form::Other,
+        },
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        mode: stat.st_mode & 0o7777,
+        #[allow(clippy::useless_conversion, reason = "not as wide on every architecture")]
+        names: stat.st_nlink.into(),
+        modified: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+        inode: stat.st_ino,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_path_with_a_link_in_it_is_not_that_path() {
+        let place = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(place.path()).unwrap();
+        std::fs::create_dir_all(base.join("a/b")).unwrap();
+        symlink(base.join("a"), base.join("link")).unwrap();
+        symlink("loop", base.join("loop")).unwrap();
+        std::fs::write(base.join("file"), "").unwrap();
+        let inode = |fd: &OwnedFd| entry_of(fd.as_fd()).unwrap().inode;
+        let right = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(base.join("a/b")).unwrap());
+        assert_eq!(inode(&open_exactly(&base.join("a/b")).unwrap()), right);
+        for wrong in ["link", "link/b", "loop", "file", "missing", "a/../a"] {
+            assert!(open_exactly(&base.join(wrong)).is_err(), "{wrong}");
+        }
+        assert!(open_exactly(Path::new("tmp")).is_err());
+    }
+
+    #[test]
+    fn nothing_but_a_regular_file_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        let base = std::fs::canonicalize(place.path()).unwrap();
+        std::fs::write(base.join("file"), "abcdef").unwrap();
+        symlink("file", base.join("link")).unwrap();
+        nix::unistd::mkfifo(&base.join("fifo"), Mode::S_IRWXU).unwrap();
+        let directory = open_exactly(&base).unwrap();
+        let read = |name: &str, most| read_in(directory.as_fd(), OsStr::new(name), most);
+        let whole = read("file", 6).unwrap();
+        assert_eq!((whole.bytes.as_slice(), whole.more), (&b"abcdef"[..], false));
+        let part = read("file", 3).unwrap();
+        assert_eq!((part.bytes.as_slice(), part.more), (&b"abc"[..], true));
+        for wrong in ["link", "fifo", "."] {
+            assert_eq!(read(wrong, 3).unwrap_err().errno, Errno::EINVAL, "{wrong}");
+        }
+        assert_eq!(read("missing", 3).unwrap_err().errno, Errno::ENOENT);
+        let form = |name: &str| entry_in(directory.as_fd(), OsStr::new(name)).map(|entry| entry.form);
+        assert_eq!(
+            [
+                form("file"),
+                form("link"),
+                form("fifo"),
+                form("."),
+                form("missing")
+            ],
+            [
+                Some(Form::File),
+                Some(Form::Link),
+                Some(Form::Other),
+                Some(Form::Directory),
+                None
+            ]
+        );
+    }
+}
