@@ -9,7 +9,7 @@ import time
 
 from harness import processes
 from harness.servers import Forkyard, Pool, Server
-from harness.table import Row, at_least, latencies, no_more
+from harness.table import at_least, latencies, no_more
 
 APPLICATION = "site.ru"
 PATH = "/world"
@@ -95,7 +95,6 @@ def run(bench):
             yield from _rates(bench, servers, rounds, seconds)
             memory = [processes.pss_mib(server.processes()) for server in servers]
             yield no_more(f"Sinatra, {WORKERS} workers that served: memory (beside: {kind.name})", *memory, "MiB")
-    yield _start(bench, application)
 
 
 def _application(bench):
@@ -114,34 +113,19 @@ def _rates(bench, servers, rounds, seconds):
             yield from latencies(comparison, work)
 
 
-def _start(bench, application):
-    """A worker's start and its first request; beside it, how long Ruby takes to load the application."""
-    load = f"require 'rack'; Rack::Builder.parse_file('{application}')"
-    begun = time.monotonic()
-    for _ in range(3):
-        subprocess.run(["ruby", "-e", load], check=True)
-    cold = (time.monotonic() - begun) / 3 * 1000
-    pool = Pool(max_children=1, max_requests=1, application=_application(bench))
-    with bench.start(Forkyard, pool) as forkyard:
-        report = bench.load(forkyard, "world", clients=1, requests=100 if bench.quick else 500)
-    if report["errors"]:
-        raise RuntimeError(report["errors_by_kind"])
-    warm = report["latency_us"]["p50"] / 1000
-    work = "a Sinatra worker's start and its first request (beside: loading the application)"
-    return Row(work, warm, cold, "ms", "≤ 1/10", warm <= cold / 10, warm / cold)
-
-
 class Nginx:
     """An nginx with a port for each server."""
 
-    def __init__(self, bench, forkyard, rival):
+    def __init__(self, bench, *servers):
         directory = bench.directory("nginx")
         directory.mkdir()
         directory.chmod(0o755)
-        self._ports = {server.name: _free_port() for server in (forkyard, rival)}
+        self._ports = {server.name: _free_port() for server in servers}
         passes = {
-            forkyard.name: f"include /etc/nginx/fastcgi_params; fastcgi_pass unix:{forkyard.socket()};",
-            rival.name: f"proxy_set_header Host $host; proxy_pass http://unix:{rival.socket()};",
+            server.name: f"include /etc/nginx/fastcgi_params; {self.parameters()} fastcgi_pass unix:{server.socket()};"
+            if isinstance(server, Forkyard)
+            else f"proxy_set_header Host $host; proxy_pass http://unix:{server.socket()};"
+            for server in servers
         }
         sites = "".join(
             f"server {{ listen 127.0.0.1:{port}; location / {{ {passes[name]} }} }}\n"
@@ -154,21 +138,32 @@ class Nginx:
             f"daemon off;\npid {directory}/pid;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{sites}}}\n"
         )
         self._process = subprocess.Popen(["/usr/sbin/nginx", "-e", directory / "error.log", "-c", path])
-        for server in (forkyard, rival):
+        for port in self._ports.values():
+            _wait_for(port)
+        for server in servers:
             retry = ["--retry", "20", "--retry-connrefused", "--retry-delay", "1"]
-            fetch = ["curl", "-sS", *retry, self._url(server)]
+            fetch = ["curl", "-sS", *retry, self.url(server)]
+            begun = time.monotonic()
             page = subprocess.run(fetch, check=True, capture_output=True, text=True).stdout
+            self.fetched(server, time.monotonic() - begun)
             if "Hello, world" not in page:
                 raise RuntimeError(f"{server.name}: {page}")
 
-    def _url(self, server):
+    def parameters(self):
+        """What nginx says to forkyard beside the usual."""
+        return ""
+
+    def fetched(self, server, seconds):
+        """The first page of a server took so long."""
+
+    def url(self, server):
         return f"http://127.0.0.1:{self._ports[server.name]}{PATH}"
 
     def rate(self, server, clients, seconds):
         """Requests a second; the workers' processor time for each and the latencies, in µs."""
         workers = server.workers()
         before = processes.cpu_seconds(workers)
-        command = ["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--latency", self._url(server)]
+        command = ["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--latency", self.url(server)]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         if "Non-2xx" in output or "Socket errors" in output:
             raise RuntimeError(f"{server.name}:\n{output}")
@@ -183,6 +178,17 @@ class Nginx:
     def __exit__(self, *_):
         self._process.terminate()
         self._process.wait(10)
+
+
+def _wait_for(port):
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _microseconds(output, row):

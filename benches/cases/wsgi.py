@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from harness import processes
-from harness.servers import PROGRAMS, Forkyard, Pool, Server
+from harness.servers import Forkyard, Pool, Server, place_library
 from harness.table import Row, no_more
 
 CLIENTS = 8
@@ -22,10 +22,7 @@ def run(bench):
     rounds, seconds = (5, 1) if bench.quick else (9, 3)
     root = bench.directory("django")
     shutil.copytree(SITE, root)
-    # cargo leaves it among the intermediate files of `--bins`.
-    library = PROGRAMS / "libforkyard.so"
-    if not library.exists():
-        shutil.copy(PROGRAMS / "deps/libforkyard.so", library)
+    place_library()
     pool = Pool(max_children=WORKERS, application=f'{{ runtime = "wsgi", root = "{root}", entry = "page" }}')
     with bench.start(Forkyard, pool) as forkyard:
         for kind in (Uwsgi, Gunicorn):
@@ -35,7 +32,6 @@ def run(bench):
                     server.wait_for_workers(WORKERS)
                     nginx.load(server, 1)
                 yield from _compare(bench, nginx, forkyard, other, rounds, seconds)
-    yield _start(bench, root, 5 if bench.quick else 15)
 
 
 def _compare(bench, nginx, forkyard, other, rounds, seconds):
@@ -62,32 +58,6 @@ def _compare(bench, nginx, forkyard, other, rounds, seconds):
         processes.pss_mib(other.processes()),
         "MiB",
     )
-
-
-def _start(bench, root, rounds):
-    """The first answer of a new worker, beside that of a new interpreter which loads the application itself."""
-    pool = Pool(
-        max_children=1, max_requests=1,
-        application=f'{{ runtime = "wsgi", root = "{root}", entry = "page" }}',
-    )
-    figures = []
-    with bench.start(Forkyard, pool) as server:
-        server.wait_for_workers(1)
-        report = bench.load(server, "wsgi", requests=20 * rounds)
-        if report["errors"]:
-            raise RuntimeError(f"{server.name}: {report['errors_by_kind']}")
-        warm = report["latency_us"]["p50"]
-    answer = (
-        "import io, page, wsgiref.util; environ = {'wsgi.input': io.BytesIO()};"
-        "wsgiref.util.setup_testing_defaults(environ); page.application(environ, lambda status, headers: None)"
-    )
-    for _ in range(rounds):
-        begun = time.monotonic()
-        subprocess.run([PYTHON, "-c", answer], cwd=root, check=True, stdout=subprocess.DEVNULL)
-        figures.append((time.monotonic() - begun) * 1e6)
-    cold = sorted(figures)[rounds // 2]
-    return Row("Django: a worker's start and its first request (beside: a cold start)", warm, cold, "µs", "≤ 1/4",
-               warm <= cold / 4, warm / cold)
 
 
 class Nginx:

@@ -157,10 +157,37 @@ typedef struct forkyard_worker forkyard_worker;
 /* In the worker, once. The preloader is gone then, whatever comes of it. */
 forkyard_worker *forkyard_worker_begin(forkyard_preloader *preloader);
 /* Ends the request before, if there is one, and waits for the next, which is valid until the next call. NULL: there is
- * none any more. */
+ * none any more, unless forkyard_worker_promotes. */
 forkyard_request *forkyard_worker_next(forkyard_worker *worker);
 /* The exit code. The worker is gone then. */
 int forkyard_worker_end(forkyard_worker *worker);
+
+/* Instead of forkyard_worker_next, for languages that are called after all: serves until the worker has to end (0), or is to make
+ * a preloader first (1). */
+int forkyard_worker_serve(forkyard_worker *worker, forkyard_answer answer, void *data);
+
+/*
+ * A worker that is to make the next preloader from itself (refork_after). forkyard_worker_serve has returned 1, or
+ * forkyard_worker_next NULL and forkyard_worker_promotes 1. In this order:
+ *
+ *   if (forkyard_worker_fork(w) == 0)
+ *       p = forkyard_worker_promoted(w);      NULL: end the process
+ *       forkyard_preloader_ready(p, ...);     or forkyard_preloader_failed(p, ...), and end; and on as any preloader
+ *   ... on as a worker: the next call says that it has to end, in order ...
+ *
+ * The process must have no other thread. Whoever can't do it calls forkyard_worker_refuse instead.
+ */
+int forkyard_worker_promotes(forkyard_worker *worker);
+/* Makes the preloader, as a child of the master: 0 in it, its pid in the worker, -1 if that failed. No fork handlers run
+ * (pthread_atfork(3)). */
+int forkyard_worker_fork(forkyard_worker *worker);
+/* Instead, for a runtime that has to fork by itself: the new process, an orphan that the master inherits, has this pid; below 1:
+ * it could not be made. In the worker only. */
+void forkyard_worker_forked(forkyard_worker *worker, int pid);
+/* There will be none; the master logs why. In the worker only. */
+void forkyard_worker_refuse(forkyard_worker *worker, const char *message, size_t length);
+/* In the new process, once. The worker is gone then, whatever comes of it. */
+forkyard_preloader *forkyard_worker_promoted(forkyard_worker *worker);
 
 /*
  * What a worker is busy with, for the log of slow requests. In the worker, before it serves:

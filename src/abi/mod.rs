@@ -4,6 +4,7 @@
 //! codec and scoreboard writer, and functions by which a process in another language is a preloader. Every function takes pointers from C and trusts them as the header says.
 
 pub mod preloader;
+pub mod promotion;
 pub mod questions;
 pub mod worker;
 

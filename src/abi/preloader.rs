@@ -31,12 +31,18 @@ pub struct CPreloader {
 }
 
 /// `forkyard_answer`.
-type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
+pub(super) type AnswerFn = unsafe extern "C" fn(*mut Handle, *mut c_void);
 
 /// An application that is called through C.
 pub(super) struct Foreign {
-    answer: AnswerFn,
-    data: *mut c_void,
+    pub(super) answer: AnswerFn,
+    pub(super) data: *mut c_void,
+    pub(super) usage: Usage,
+}
+
+/// What the scoreboard is told of a worker's memory.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
     served: u64,
     peak_memory_bytes: u64,
 }
@@ -50,16 +56,34 @@ impl Runtime for Foreign {
             // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
             // outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
-            if self.served % REQUESTS_A_LOOK == 0 {
-                self.peak_memory_bytes = peak_memory_bytes();
+            let usage = &mut self.usage;
+            if usage.served % REQUESTS_A_LOOK == 0 {
+                usage.peak_memory_bytes = peak_memory_bytes();
             }
-            self.served += 1;
-            request.set_memory(self.peak_memory_bytes);
+            usage.served += 1;
+            request.set_memory(usage.peak_memory_bytes);
         }
     }
 }
 
 impl CPreloader {
+    /// Of a process that has settled.
+    pub(super) fn new(preloader: Preloader) -> CPreloader {
+        let mut application =
+            serde_json::to_vec(&preloader.kit.settings.pool.application).unwrap_or_default();
+        application.push(0);
+        CPreloader {
+            preloader,
+            application,
+            wanted: None,
+            is_settled: true,
+            notes: None,
+            problem: None,
+            solution: None,
+            details: None,
+        }
+    }
+
     /// Tells the master why there will be no workers.
     fn tell_failure(&self, step: Step, message: &str) {
         if let Some(notes) = &self.notes {
@@ -127,17 +151,10 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     };
     let pool = &begun.kit.settings.pool;
     title::set(&format!("{}: preloader {}", pool.title, pool.name));
-    let mut application = serde_json::to_vec(&pool.application).unwrap_or_default();
-    application.push(0);
     Box::into_raw(Box::new(CPreloader {
-        preloader: begun,
-        application,
-        wanted: None,
         is_settled,
         notes,
-        problem: None,
-        solution: None,
-        details: None,
+        ..CPreloader::new(begun)
     }))
 }
 
@@ -337,8 +354,7 @@ pub unsafe extern "C" fn forkyard_worker_run(
             let mut runtime = Foreign {
                 answer,
                 data,
-                served: 0,
-                peak_memory_bytes: 0,
+                usage: Usage::default(),
             };
             worker::run(kit, seat, &mut runtime)
         }

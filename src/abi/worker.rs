@@ -1,9 +1,9 @@
 //! A worker by the C ABI that asks for its requests, for languages that would rather not be called.
 
-use super::preloader::CPreloader;
+use super::preloader::{AnswerFn, CPreloader, Foreign, Usage};
 use super::{Handle, Text};
 use crate::fastcgi::Params;
-use crate::worker::{Request, Worker};
+use crate::worker::{Request, Runtime, Worker};
 use std::ffi::{c_int, c_void};
 
 /// `forkyard_worker`.
@@ -13,6 +13,16 @@ pub struct CWorker {
     request: Option<Box<Request<'static>>>,
     /// Owned; a raw pointer because `request` borrows from it.
     worker: *mut Worker,
+    usage: Usage,
+}
+
+impl CWorker {
+    /// The worker, which nothing borrows from meanwhile.
+    pub(super) fn worker(&mut self) -> &mut Worker {
+        self.request = None;
+        // SAFETY: owned by `self`, and what borrowed from it is gone.
+        unsafe { &mut *self.worker }
+    }
 }
 
 impl Drop for CWorker {
@@ -38,6 +48,7 @@ pub unsafe extern "C" fn forkyard_worker_begin(preloader: *mut CPreloader) -> *m
         Ok(worker) => Box::into_raw(Box::new(CWorker {
             request: None,
             worker: Box::into_raw(Box::new(worker)),
+            usage: Usage::default(),
         })),
         Err(error) => {
             log::error!("worker failed to initialize: {error}");
@@ -69,6 +80,31 @@ pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Hand
         }
         request.release();
     }
+}
+
+/// Serves by calls. 1: the worker is to make a preloader, and then to ask again; 0: it has to end.
+///
+/// # Safety
+/// As the header says; `answer` may be called with `data`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_serve(
+    worker: *mut CWorker,
+    answer: AnswerFn,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
+    let this = unsafe { &mut *worker };
+    let usage = std::mem::take(&mut this.usage);
+    let mut runtime = Foreign { answer, data, usage };
+    let worker = this.worker();
+    while worker.advance() {
+        let mut request = worker.request();
+        runtime.answer(&mut request);
+        request.release();
+    }
+    let is_to_promote = c_int::from(worker.is_to_promote());
+    this.usage = runtime.usage;
+    is_to_promote
 }
 
 /// The exit code; frees the worker.

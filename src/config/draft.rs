@@ -5,7 +5,7 @@ use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
 use super::units::{
-    Bounds, Core, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload,
+    Bounds, Core, Counts, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload,
     RequestRule, Routing, Size, Text, Texts, Time, Whole,
 };
 
@@ -214,6 +214,7 @@ draft! {
             entry: Text = "application.entry",
             interpreter: Text = "application.interpreter",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
+            refork_after: Counts = "application.refork_after",
             start_timeout: Time = "application.start_timeout",
         }
         tables {}

@@ -479,6 +479,29 @@ pub struct Wrapped {
     pub start_timeout: Duration,
     /// A preloader whose pool has had no worker for this long is stopped.
     pub preloader_idle_timeout: Duration,
+    /// After so many requests of one worker the next preloader is made from it: each number for the next one, the last
+    /// for all that follow. Zero, or none: not at all.
+    #[serde(default)]
+    pub refork_after: Vec<u64>,
+}
+
+impl Wrapped {
+    /// Whether preloaders are made from workers at all.
+    pub fn reforks(&self) -> bool {
+        self.refork_after.first().is_some_and(|requests| *requests > 0)
+    }
+
+    /// After how many requests of a worker the next preloader is made, where the present one is the last of so many that
+    /// were made so. `None`: there is to be no further one.
+    pub fn refork_at(&self, promotions: usize) -> Option<u64> {
+        let until = self.refork_after.iter().position(|requests| *requests == 0);
+        let wanted = &self.refork_after[..until.unwrap_or(self.refork_after.len())];
+        match wanted.get(promotions) {
+            Some(requests) => Some(*requests),
+            None if until.is_some() => None,
+            None => wanted.last().copied(),
+        }
+    }
 }
 
 /// Settings of a PHP application.

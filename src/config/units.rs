@@ -42,6 +42,10 @@ pub(super) struct Text(pub(super) String);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Texts(pub(super) Vec<String>);
 
+/// A whole number that is not negative, or an array of some.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Counts(pub(super) Vec<u64>);
+
 /// `"harmless"`, `"all"`, `"none"`, or an array of names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestRule(pub(super) RequestSettings);
@@ -361,6 +365,36 @@ impl<'de> Deserialize<'de> for Texts {
                     texts.push(text);
                 }
                 Ok(Texts(texts))
+            }
+        }
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl<'de> Deserialize<'de> for Counts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = Counts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of requests, or an array of numbers; write 1000, or [50, 100, 1000]")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Counts, E> {
+                let count = u64::try_from(number);
+                let count = count.map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))?;
+                Ok(Counts(vec![count]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Counts, A::Error> {
+                let mut counts = Vec::new();
+                while let Some(Whole(number)) = items.next_element()? {
+                    let count = u64::try_from(number);
+                    counts
+                        .push(count.map_err(|_| A::Error::invalid_value(Unexpected::Signed(number), &self))?);
+                }
+                Ok(Counts(counts))
             }
         }
         deserializer.deserialize_any(Form)

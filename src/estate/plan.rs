@@ -191,7 +191,8 @@ fn wrong(generation: &Generation, facts: &Facts) -> Option<String> {
 
 /// A worker whose retire channel was not kept has seen its end: it leaves.
 fn believed(worker: &Worker, facts: &Facts) -> Worker {
-    let can_be_told = facts.kinds.get(&names::retire(worker.id)) == Some(&Kind::PipeIn);
+    let retire = facts.kinds.get(&names::retire(worker.id));
+    let can_be_told = matches!(retire, Some(Kind::PipeIn | Kind::Packets));
     let output = names::output(worker.id).map(|end| facts.kinds.get(&end) == Some(&Kind::PipeOut));
     Worker {
         told: worker

@@ -22,6 +22,13 @@ pub enum Action {
     StartPreloader(GenerationId),
     /// Stop it; ends in `PreloaderGone`.
     StopPreloader(GenerationId, Force),
+    /// Have a worker, which may be gone, make its generation's second preloader; ends in `SecondReady` or `SecondGone`.
+    Promote(WorkerId, GenerationId),
+    /// The second preloader makes the generation's workers from now on. The first, if there is one, becomes the second. What
+    /// was about to be told of one is told of the other after this ([`super::event::Event::in_other_place`]).
+    Succeed(GenerationId),
+    /// Stop the second preloader; ends in `SecondGone`.
+    StopSecond(GenerationId, Force),
     /// Make a worker in this slot; ends in `Forked` or `ForkFailed`.
     Fork(WorkerId, GenerationId, SlotIndex),
     /// This worker is for that order. Comes right before its `Fork`.
@@ -119,6 +126,12 @@ pub enum Notice {
     WorkerGone(WorkerId, Exit, bool),
     /// A preloader is gone that should not be; a new one is started after this long.
     PreloaderLost(GenerationId, Exit, Duration),
+    /// A preloader is made from this worker.
+    Promoting(WorkerId),
+    /// The preloader that was made from a worker makes the workers from now on.
+    Succeeded(GenerationId),
+    /// No preloader came of a worker; the next try is made after this long at the earliest.
+    PromotionFailed(GenerationId, Exit, Duration),
     /// A generation serves and the one before it retires.
     GenerationServes(GenerationId),
 }

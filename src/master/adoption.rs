@@ -126,6 +126,9 @@ impl Manager {
             overdue: false,
             order: None,
             slow: None,
+            line: 0,
+            seasoned: false,
+            replaced: false,
         };
         self.children.adopt(adopted.worker, worker);
         if let Some((since, grace)) = grace {

@@ -127,7 +127,7 @@ mod tests {
     fn each_worker_is_counted_once_whatever_the_rows_say() {
         let mut children = Children::default();
         let ids: Vec<WorkerId> = (0..4)
-            .map(|slot| children.add(GENERATION, SlotIndex(slot), Tick::ZERO))
+            .map(|slot| children.add(GENERATION, SlotIndex(slot), 0, Tick::ZERO))
             .collect();
         for id in &ids[..3] {
             children.change(*id, |worker| worker.life = Life::Up);

@@ -24,6 +24,12 @@ pub(super) struct Worker {
     pub slow: Option<Slow>,
     /// It was told to go as surplus long ago.
     pub overdue: bool,
+    /// Which of its generation's preloaders made it, counted by those that were made from workers.
+    pub line: u64,
+    /// It has served so many requests that the next preloader may be made from it.
+    pub seasoned: bool,
+    /// It was told to go because a newer preloader makes another in its place, or ends because that was made from it.
+    pub replaced: bool,
     /// The order that it was made for.
     pub order: Option<Order>,
 }
@@ -128,7 +134,13 @@ pub(super) struct Children {
 
 impl Children {
     /// Books a worker that is asked for now.
-    pub(super) fn add(&mut self, generation: GenerationId, slot: SlotIndex, now: Tick) -> WorkerId {
+    pub(super) fn add(
+        &mut self,
+        generation: GenerationId,
+        slot: SlotIndex,
+        line: u64,
+        now: Tick,
+    ) -> WorkerId {
         let id = WorkerId(self.next);
         self.next += 1;
         let worker = Worker {
@@ -141,6 +153,9 @@ impl Children {
             stalled: None,
             slow: None,
             overdue: false,
+            line,
+            seasoned: false,
+            replaced: false,
             order: None,
         };
         self.crews.entry(generation).or_default().count(&worker, 1);
@@ -269,7 +284,7 @@ mod tests {
     #[test]
     fn what_a_slot_says_of_time_is_bounded() {
         let mut children = Children::default();
-        let id = children.add(GenerationId(0), SlotIndex(0), at(10));
+        let id = children.add(GenerationId(0), SlotIndex(0), 0, at(10));
         let mut see = |since, now| children.change(id, |worker| worker.see(false, since, now));
         assert_eq!(see(at(15), at(20)), Some(at(15)), "believed");
         assert_eq!(see(at(1), at(20)), Some(at(10)), "not before its birth");
@@ -284,7 +299,7 @@ mod tests {
     #[test]
     fn a_request_is_found_slow_once_and_the_next_began_later() {
         let mut children = Children::default();
-        let id = children.add(GenerationId(0), SlotIndex(0), at(10));
+        let id = children.add(GenerationId(0), SlotIndex(0), 0, at(10));
         let mut unlogged = |said, now, is_slow: bool| {
             children.change(id, |worker| {
                 let since = worker.see(false, said, now);
@@ -308,8 +323,8 @@ mod tests {
     fn counts_follow_every_change() {
         let mut children = Children::default();
         let generation = GenerationId(0);
-        let first = children.add(generation, SlotIndex(0), at(0));
-        let second = children.add(generation, SlotIndex(1), at(0));
+        let first = children.add(generation, SlotIndex(0), 0, at(0));
+        let second = children.add(generation, SlotIndex(1), 0, at(0));
         children.change(first, |worker| worker.life = Life::Up);
         children.change(second, |worker| worker.going = Going::Surplus);
         assert_eq!(

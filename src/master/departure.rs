@@ -132,7 +132,9 @@ impl Manager {
         let is_expected = exit == Exit::Code(0) || !(stayed || expired);
         step.say(Notice::WorkerGone(id, exit, is_expected));
         if let Some(generation) = self.generations.get_mut(&id_of_generation) {
-            if (stayed || expired) && matches!(generation.policy.pm, ProcessManager::Dynamic { .. }) {
+            if (stayed || expired || worker.replaced)
+                && matches!(generation.policy.pm, ProcessManager::Dynamic { .. })
+            {
                 generation.owed = generation.owed.saturating_add(1);
             }
             if worker.life == Life::Up {

@@ -83,12 +83,31 @@ pub enum Event {
     /// A generation's preloader is gone, wanted or not; outstanding forks it was asked for are told with
     /// `ForkFailed` before this.
     PreloaderGone(GenerationId, Exit),
+    /// A worker told that it has served as many requests as are to be served before the next preloader is made.
+    WorkerSeasoned(WorkerId),
+    /// The preloader that was made from a worker is ready to fork.
+    SecondReady(GenerationId),
+    /// A generation's second preloader, wanted or not, is gone, or none came of the worker that was to make it.
+    SecondGone(GenerationId, Exit),
     /// Stop now (SIGTERM, SIGINT).
     Terminate,
     /// Stop after the requests that are running (SIGQUIT).
     Finish,
     /// The deadline that `next_deadline` named has come.
     Deadline,
+}
+
+impl Event {
+    /// The same, told after the generation's first and second preloader have changed places.
+    pub fn in_other_place(self, generation: GenerationId) -> Event {
+        match self {
+            Event::PreloaderReady(id) if id == generation => Event::SecondReady(id),
+            Event::SecondReady(id) if id == generation => Event::PreloaderReady(id),
+            Event::PreloaderGone(id, exit) if id == generation => Event::SecondGone(id, exit),
+            Event::SecondGone(id, exit) if id == generation => Event::PreloaderGone(id, exit),
+            other => other,
+        }
+    }
 }
 
 /// How a process ended.
@@ -237,4 +256,6 @@ pub struct PreloaderPolicy {
     pub idle_timeout: Duration,
     /// Its workers can't do without it: when its generation leaves, it stays until the last of them is gone.
     pub is_needed_by_workers: bool,
+    /// The next preloader is made from a worker once that says that it has served enough requests.
+    pub reforks: bool,
 }

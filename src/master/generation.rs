@@ -16,6 +16,7 @@ use super::event::{Policy, PoolId};
 use super::ordered::Order;
 use super::overdue;
 use super::preloader::Preloader;
+use super::refork::Refork;
 use super::slots::Slots;
 use super::source::Block;
 use super::spare::Spare;
@@ -51,6 +52,13 @@ pub(super) struct Generation {
     pub slots: Slots,
     pub backoff: Backoff,
     pub preloader: Preloader,
+    /// The one that is to take its place, or has given it up.
+    pub second: Preloader,
+    pub refork: Refork,
+    /// How many of its preloaders were made from workers and made workers themselves.
+    pub line: u64,
+    /// How many in a row came to nothing.
+    pub promotions_failed: u32,
     pub spare: Spare,
     pub watchdog: Watchdog,
     /// What its header says.
@@ -83,6 +91,14 @@ impl Generation {
             slots: Slots::new(policy.pm.max_children()),
             backoff: Backoff::default(),
             preloader: Preloader::Absent,
+            second: Preloader::Absent,
+            refork: if policy.preloader.is_some_and(|preloader| preloader.reforks) {
+                Refork::Waiting
+            } else {
+                Refork::Off
+            },
+            line: 0,
+            promotions_failed: 0,
             spare: Spare::Unused,
             watchdog: if overdue::Limits::of(&policy).soonest().is_some() {
                 Watchdog::Armed
@@ -125,8 +141,9 @@ impl Generation {
         }
     }
 
-    /// Whether it may make workers: it has no preloader, or one that is ready.
+    /// Whether it may make workers: it has no preloader, or one that is ready and is not about to give up its place.
     pub(super) fn can_fork(&self) -> bool {
-        self.policy.preloader.is_none() || self.preloader == Preloader::Ready
+        self.policy.preloader.is_none()
+            || (self.preloader == Preloader::Ready && self.refork != Refork::Arrived)
     }
 }

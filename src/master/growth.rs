@@ -332,7 +332,8 @@ impl Manager {
             let Some(slot) = generation.slots.take() else {
                 return (made, Some(Block::Full));
             };
-            let worker = self.children.add(id, slot, step.now);
+            let line = generation.line;
+            let worker = self.children.add(id, slot, line, step.now);
             self.fill_order(id, worker, step);
             step.act(Action::Fork(worker, id, slot));
         }

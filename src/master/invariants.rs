@@ -1,10 +1,12 @@
 //! What holds after every step.
 
+use super::action::Force;
 use super::event::{GenerationId, PoolId};
 use super::generation::{Generation, Stage};
 use super::manager::Manager;
 use super::pool::Pool;
 use super::preloader::Preloader;
+use super::refork::Refork;
 use super::source::{Block, Source};
 use super::spare::Spare;
 use super::timers::Timer;
@@ -29,7 +31,9 @@ impl Manager {
                 | Timer::Shrink(id)
                 | Timer::Expiry(id)
                 | Timer::Preloader(id)
-                | Timer::Answer(id) => self.generations.contains_key(&id),
+                | Timer::Answer(id)
+                | Timer::Second(id)
+                | Timer::Rest(id) => self.generations.contains_key(&id),
             };
             assert!(lives, "{timer:?} is for something that is there");
         }
@@ -76,12 +80,39 @@ impl Manager {
         if let Spare::Closed(block) = generation.spare {
             self.check_block(id, generation, block);
         }
+        self.check_refork(id, generation);
         if crew.asked > 0 && generation.policy.preloader.is_some() && generation.preloader == Preloader::Ready
         {
             assert!(
                 self.timers.is_set(Timer::Answer(id)),
                 "{id:?}: an answer is waited for, not for ever"
             );
+        }
+    }
+
+    /// What is waited for will come.
+    fn check_refork(&self, id: GenerationId, generation: &Generation) {
+        let crew = self.crew(id);
+        let holds = match generation.refork {
+            Refork::Off | Refork::Waiting | Refork::Replacing => true,
+            Refork::Promoting => match generation.second {
+                Preloader::Starting => self.timers.is_set(Timer::Second(id)),
+                Preloader::Failing => true,
+                Preloader::Absent | Preloader::Ready | Preloader::Stopping(_) => false,
+            },
+            Refork::Arrived => generation.second == Preloader::Ready && crew.asked > 0,
+            Refork::Resting => self.timers.is_set(Timer::Rest(id)),
+        };
+        assert!(
+            holds,
+            "{id:?}: {:?} with {:?}",
+            generation.refork, generation.second
+        );
+        if generation.stage == Stage::Leaving {
+            assert_eq!(generation.refork, Refork::Off, "{id:?}: it is leaving");
+        }
+        if let Preloader::Stopping(Force::Ask | Force::Terminate) = generation.second {
+            assert!(self.timers.is_set(Timer::Second(id)), "{id:?}: it is told harder");
         }
     }
 
@@ -113,7 +144,8 @@ impl Manager {
             Block::Backoff => self.timers.is_set(Timer::Backoff(id)),
             Block::Preloader => match generation.preloader {
                 Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => true,
-                Preloader::Absent | Preloader::Ready => false,
+                Preloader::Ready => generation.refork == Refork::Arrived && self.crew(id).asked > 0,
+                Preloader::Absent => false,
             },
         };
         assert!(ends, "{id:?}: {block:?} ends some time");

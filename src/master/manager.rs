@@ -13,6 +13,7 @@ use super::phase::{self, Phase};
 use super::pool::Pool;
 use super::preloader;
 use super::quota::Quota;
+use super::refork;
 use super::source;
 use super::timers::{Timer, Timers};
 use super::watchdog;
@@ -115,6 +116,13 @@ impl Manager {
             }
             Event::PreloaderGone(generation, exit) => {
                 self.preloader_changed(generation, preloader::Cause::Gone, Some(exit), step);
+            }
+            Event::WorkerSeasoned(worker) => self.seasoned(worker),
+            Event::SecondReady(generation) => {
+                self.second_changed(generation, preloader::Cause::Told, None, step);
+            }
+            Event::SecondGone(generation, exit) => {
+                self.second_changed(generation, preloader::Cause::Gone, Some(exit), step);
             }
             Event::Terminate => self.stop(phase::Cause::Terminate, step),
             Event::Finish => self.stop(phase::Cause::Finish, step),
@@ -261,6 +269,12 @@ impl Manager {
                 Timer::Answer(generation) => {
                     self.preloader_changed(generation, preloader::Cause::Mute, None, step);
                 }
+                Timer::Second(generation) => {
+                    self.second_changed(generation, preloader::Cause::Late, None, step);
+                }
+                Timer::Rest(generation) => {
+                    self.refork_changed(generation, refork::Cause::Rested, None, step);
+                }
                 Timer::Worker(worker) => self.worker_due(worker, step),
             }
         }
@@ -323,6 +337,7 @@ impl Manager {
         }
         self.let_preloader_go(id, step);
         self.take_over_if_warm(id, step);
+        self.refork_if_due(id, step);
         self.watch_for_surplus(id, step);
         self.wind_preloader_clock(id, step);
         self.publish_notify(id, step);

@@ -29,6 +29,8 @@ mod preloader;
 mod preloading;
 mod program;
 mod quota;
+mod refork;
+mod reforking;
 mod reload;
 mod reporters;
 mod slots;

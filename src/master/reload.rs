@@ -10,6 +10,7 @@ use super::phase::{self, Phase};
 use super::policy;
 use super::pool::Pool;
 use super::preloader::{self, Preloader};
+use super::refork;
 use super::source::{self, Block};
 use super::spare;
 use super::timers::Timer;
@@ -292,23 +293,35 @@ impl Manager {
         for worker in self.children.of(id) {
             self.dismiss(worker, cause, step);
         }
-        if cause == leave::Cause::Stop {
-            self.preloader_changed(id, preloader::Cause::Terminate, None, step);
+        let stop = if cause == leave::Cause::Stop {
+            preloader::Cause::Terminate
+        } else {
+            preloader::Cause::Stop
+        };
+        if cause == leave::Cause::Stop || !self.workers_need_preloader(id) {
+            self.preloader_changed(id, stop, None, step);
         }
-        self.let_preloader_go(id, step);
+        self.refork_changed(id, refork::Cause::End, None, step);
+        self.second_changed(id, stop, None, step);
         self.touched.insert(id);
     }
 
-    /// The preloader of a generation that leaves goes, as soon as it may.
+    /// Whether a generation's preloader has to stay although nobody is made any more.
+    fn workers_need_preloader(&self, id: GenerationId) -> bool {
+        let policy = self.generations.get(&id).and_then(|it| it.policy.preloader);
+        policy.is_some_and(|policy| policy.is_needed_by_workers) && self.crew(id).all > 0
+    }
+
+    /// The preloader of a generation that leaves goes, once those who need it are gone.
     pub(super) fn let_preloader_go(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let waits = generation
+        let stayed = generation
             .policy
             .preloader
             .is_some_and(|it| it.is_needed_by_workers);
-        if generation.stage == Stage::Leaving && !(waits && self.crew(id).all > 0) {
+        if generation.stage == Stage::Leaving && stayed && !self.workers_need_preloader(id) {
             self.preloader_changed(id, preloader::Cause::Stop, None, step);
         }
     }
@@ -340,7 +353,9 @@ impl Manager {
         let Some(generation) = self.generations.get(&id) else {
             return true;
         };
-        let empty = self.crew(id).all == 0 && generation.preloader == Preloader::Absent;
+        let has_preloader =
+            generation.preloader != Preloader::Absent || generation.second != Preloader::Absent;
+        let empty = self.crew(id).all == 0 && !has_preloader;
         let is_over = matches!(generation.stage, Stage::Leaving | Stage::Superseded);
         if !is_over || !empty {
             return false;
@@ -349,6 +364,7 @@ impl Manager {
         for timer in [Timer::Expiry(id), Timer::Preloader(id), Timer::Answer(id)] {
             self.timers.clear(timer);
         }
+        self.timers.clear(Timer::Second(id));
         self.generations.remove(&id);
         self.children.forget(id);
         step.act(Action::DropGeneration(id));

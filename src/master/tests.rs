@@ -291,6 +291,7 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
     let old = world.bring_up(&actions);
     let preloader = PreloaderPolicy {
         start_timeout: Duration::from_secs(5),
+        reforks: false,
         idle_timeout: Duration::from_secs(60),
         is_needed_by_workers: false,
     };
@@ -401,6 +402,7 @@ fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() 
     world.bring_up(&actions);
     let preloader = PreloaderPolicy {
         start_timeout: Duration::from_secs(5),
+        reforks: false,
         idle_timeout: Duration::from_secs(60),
         is_needed_by_workers: false,
     };

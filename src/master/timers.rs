@@ -22,6 +22,10 @@ pub(super) enum Timer {
     Preloader(GenerationId),
     /// The preloader has not answered a request to fork.
     Answer(GenerationId),
+    /// The second preloader has not come up, or has not stopped.
+    Second(GenerationId),
+    /// The next preloader may be made from a worker.
+    Rest(GenerationId),
     /// A worker that was told to go is still there.
     Worker(WorkerId),
 }

@@ -10,6 +10,7 @@ fn found(root: &str) -> Found {
         startup_file: None,
         owner: (1000, 1000),
         settings: None,
+        python: None,
         restart: Some((5, 6)),
         always_restart: false,
     }

@@ -496,3 +496,28 @@ fn many_applications_are_told_apart() {
         assert_eq!((found.kind, found.root), (SIGNS[number % 5].kind, root));
     }
 }
+
+#[test]
+fn the_document_s_example_is_right_and_every_key_and_file_is_told_of() {
+    let text = include_str!("../../docs/application-pool.md");
+    let examples: Vec<&str> = text
+        .split("```toml site\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let site = Site::new();
+        site.file("forkyard.toml", example);
+        let found = site.look().unwrap();
+        assert_eq!(found.kind, Kind::Wsgi);
+        let settings = found.settings.unwrap();
+        assert_eq!((settings.max_per_app, settings.env.len()), (Some(3), 1));
+    }
+    for key in site::KEYS {
+        assert!(text.contains(&format!("\n| `{key}` | ")), "{key}");
+    }
+    for sign in SIGNS {
+        assert!(text.contains(&format!("`{}`", sign.file)), "{}", sign.file);
+    }
+}

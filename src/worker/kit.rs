@@ -21,6 +21,9 @@ pub struct Settings {
     pub descriptor_limit: Option<(u64, u64)>,
     /// Longest line of a log, with its newline; bytes.
     pub log_limit: usize,
+    /// A worker that has served so many requests tells the master, each time anew.
+    #[serde(default)]
+    pub refork_at: Option<u64>,
 }
 
 /// What all workers of a generation share: settings and descriptors.
@@ -54,7 +57,8 @@ const KIT_DESCRIPTORS: usize = 7;
 pub struct Seat {
     /// Its slot of the scoreboard.
     pub slot: u32,
-    /// Readable, or at its end, when the worker has to finish or the master is gone.
+    /// Readable, or at its end, when the worker has to finish or the master is gone. A socket that keeps messages apart, if
+    /// it can also be told to make a preloader ([`super::PROMOTE`]).
     pub retire: OwnedFd,
     /// Standard output and error; `None`: /dev/null.
     pub output: Option<(OwnedFd, OwnedFd)>,

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::held;
+use super::promotion::{self, Promotion};
 use super::routed;
 use super::service::Service;
 use crate::scoreboard::{Stage, census, header};
@@ -12,6 +13,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
+
+/// Bits of a word in the child_accept pipe, beside the slot: the worker has called accept for the first time;
+pub const IS_UP: u32 = 1 << 31;
+/// it has served enough requests for a preloader to be made from it. It says nothing else then.
+pub const IS_SEASONED: u32 = 1 << 30;
 
 const LISTENER: u64 = 0;
 const QUEUE: u64 = 1;
@@ -39,6 +45,8 @@ const FEW: usize = 4;
 pub(super) enum Work {
     /// A connection with, probably, a request on it.
     Connection(Box<Connection>),
+    /// Make a preloader.
+    Promote(Promotion),
     /// The companion has to be looked after.
     Companion,
     /// The same, from a router; it is the current one already.
@@ -53,8 +61,10 @@ pub(super) enum Work {
 #[derive(Debug)]
 pub(super) struct Lobby {
     slot: usize,
-    /// Watched; kept open as long as the worker lives.
+    /// Watched.
     retire: OwnedFd,
+    /// Was told, and is to be done before the next request.
+    promotion: Option<Promotion>,
     queue_out: OwnedFd,
     child_accept: OwnedFd,
     /// Work had been waiting the last time.
@@ -90,6 +100,7 @@ impl Lobby {
         Ok(Lobby {
             slot: slot as usize,
             retire,
+            promotion: None,
             queue_out,
             child_accept,
             eager: true,
@@ -121,6 +132,9 @@ impl Lobby {
     /// Waits for work, or until `companion` has to be looked after in any case. The worker is idle from here until work is
     /// returned.
     pub(super) fn next(&mut self, service: &mut Service, companion: Option<Tick>) -> Work {
+        if let Some(promotion) = self.promotion.take() {
+            return Work::Promote(promotion);
+        }
         let idle_since = clock::now();
         service.stamp().idle(idle_since);
         if self.must_retire(service) {
@@ -179,6 +193,10 @@ impl Lobby {
             ready.listener = true;
         }
         self.share(service, &mut ready);
+        if ready.retire && service.settings.refork_at.is_some() {
+            self.promotion = promotion::receive(self.retire.as_fd());
+            ready.retire = self.promotion.is_none();
+        }
         if ready.retire {
             // A wake-up that came for a connection must not be lost with this worker: nobody else was woken for it.
             let last = if ready.listener {
@@ -205,6 +223,11 @@ impl Lobby {
         if let Some(connection) = taken {
             self.take_up(service);
             return Some(Work::Connection(connection));
+        }
+        if let Some(promotion) = self.promotion.take() {
+            // Nobody is to count upon this worker meanwhile.
+            self.take_up(service);
+            return Some(Work::Promote(promotion));
         }
         // Work comes first: nobody else was woken for it.
         (ready.companion || companion.is_some_and(|due| due <= now)).then_some(Work::Companion)
@@ -270,8 +293,14 @@ impl Lobby {
     pub(super) fn tell_first(&mut self) {
         if !self.told_first {
             self.told_first = true;
-            self.tell(1 << 31);
+            self.tell(IS_UP);
         }
+    }
+
+    /// The worker has served enough requests for a preloader to be made from it. Where the pipe is full, it says so another
+    /// time.
+    pub(super) fn tell_seasoned(&self) {
+        self.tell(IS_SEASONED);
     }
 
     /// A full pipe is no loss: the master has unread words then, and one is as good as many.

@@ -11,8 +11,9 @@ use super::held::Held;
 use crate::sys::signal;
 use nix::sys::epoll::Epoll;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How long a request may run before the worker's other connections are sent away.
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     serving: AtomicU64,
     /// The minder is awake: it looks every [`PATIENCE`].
     awake: AtomicU64,
+    /// The minder is to end.
+    ends: AtomicBool,
     pub(super) epoll: Epoll,
     pub(super) queue_in: OwnedFd,
 }
@@ -40,7 +43,7 @@ pub(super) struct Shared {
 pub(super) struct Minder {
     shared: Arc<Shared>,
     serial: u64,
-    started: bool,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Minder {
@@ -51,13 +54,14 @@ impl Minder {
             wake: Condvar::new(),
             serving: AtomicU64::new(0),
             awake: AtomicU64::new(0),
+            ends: AtomicBool::new(false),
             epoll,
             queue_in,
         };
         Minder {
             shared: Arc::new(shared),
             serial: 0,
-            started: false,
+            thread: None,
         }
     }
 
@@ -83,8 +87,8 @@ impl Minder {
         if self.held().idle() == 0 {
             return;
         }
-        if !self.started {
-            self.started = start(&self.shared);
+        if self.thread.is_none() {
+            self.thread = start(&self.shared);
         }
         if self.shared.awake.swap(1, Ordering::SeqCst) == 0 {
             // Under the lock, so that it can't fall between the minder's look at `awake` and its wait.
@@ -105,6 +109,23 @@ impl Minder {
         self.shared.serving.store(0, Ordering::SeqCst);
     }
 
+    /// Between requests: ends the thread, as before a fork. The next request that needs it starts another.
+    pub(super) fn pause(&mut self) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        self.shared.ends.store(true, Ordering::SeqCst);
+        {
+            // Under the lock, so that it can't fall between the minder's look and its wait.
+            let _held = self.held();
+            self.shared.wake.notify_one();
+        }
+        // It does not panic: that would have ended the process.
+        let _ = thread.join();
+        self.shared.ends.store(false, Ordering::SeqCst);
+        self.shared.awake.store(0, Ordering::SeqCst);
+    }
+
     /// Sends connections to the hand-over queue.
     pub(super) fn send_away(&self, places: &[usize]) -> usize {
         self.held()
@@ -117,8 +138,8 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Held> {
     shared.held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread; `false` where the system refuses, in which case the connections wait for the worker.
-fn start(shared: &Arc<Shared>) -> bool {
+/// Starts the thread; `None` where the system refuses, in which case the connections wait for the worker.
+fn start(shared: &Arc<Shared>) -> Option<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     let mask = signal::block_all();
     let builder = std::thread::Builder::new()
@@ -126,13 +147,13 @@ fn start(shared: &Arc<Shared>) -> bool {
         .stack_size(STACK_BYTES);
     let thread = builder.spawn(move || mind(&shared));
     signal::restore(&mask);
-    thread.is_ok()
+    thread.ok()
 }
 
 fn mind(shared: &Shared) {
     let mut held = lock(shared);
     let mut idle_looks = 0;
-    loop {
+    while !shared.ends.load(Ordering::SeqCst) {
         if shared.awake.load(Ordering::SeqCst) == 0 {
             held = shared.wake.wait(held).unwrap_or_else(PoisonError::into_inner);
             idle_looks = 0;

@@ -14,6 +14,7 @@ mod held;
 mod kit;
 mod lobby;
 mod minder;
+mod promotion;
 mod relay;
 mod request;
 mod routed;
@@ -26,6 +27,8 @@ mod transfer;
 
 pub use companion::{Companion, Standing};
 pub use kit::{Kit, KitError, Seat, Settings};
+pub use lobby::{IS_SEASONED, IS_UP};
+pub use promotion::{PROMOTE, Promotion};
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::{ClientGone, Request};
 pub use run::{Worker, run};

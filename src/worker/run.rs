@@ -6,6 +6,7 @@ use super::companion::{Companion, Standing, stand_by};
 use super::kit::{Kit, Seat};
 use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
+use super::promotion::Promotion;
 use super::request::Request;
 use super::service::{NoRequest, Service};
 use crate::scoreboard::{Reader, Slot, Stage, header};
@@ -55,6 +56,8 @@ pub struct Worker {
     served: u64,
     /// Standard output and error are the master's to log.
     caught: bool,
+    /// It is to make a preloader, before anything else.
+    promotion: Option<Promotion>,
     place: Place,
 }
 
@@ -66,6 +69,7 @@ pub struct Worker {
 ///     ▲ ▲                   │      ▲           │
 ///     │ └──── no request ───┘      └─ another ─┤
 ///     └──────── nothing more was sent ─────────┘      from Lobby or Request, told to or worn out: Ended
+///                                                     from Lobby, told to make a preloader: Aside, and then Ended
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -75,6 +79,8 @@ enum Place {
     Connection,
     /// Has a request.
     Request,
+    /// Has no connection and is to make a preloader.
+    Aside,
     /// Is done; the exit code.
     Ended(i32),
 }
@@ -119,6 +125,7 @@ impl Worker {
             lobby,
             served: 0,
             caught: seat.output.is_some(),
+            promotion: None,
             place: Place::Lobby,
         })
     }
@@ -132,7 +139,9 @@ impl Worker {
         }
     }
 
-    /// Ends the request before, if there is one, and waits for the next. False: the process has to end.
+    /// Ends the request before, if there is one, and waits for the next. False: the process has to end, unless it is to make
+    /// a preloader first ([`Worker::is_to_promote`]) and then to ask again, which ends it: what it has closed for the sake of
+    /// the copy need not be opened again.
     pub fn advance(&mut self) -> bool {
         self.advance_with(None)
     }
@@ -141,10 +150,22 @@ impl Worker {
     fn advance_with(&mut self, mut companion: Option<&mut dyn Companion>) -> bool {
         loop {
             self.place = match self.place {
-                Place::Lobby => match &mut companion {
-                    None => self.wait(None),
-                    Some(companion) => self.wait_with(*companion),
-                },
+                Place::Lobby => {
+                    let place = match &mut companion {
+                        None => self.wait(None),
+                        Some(companion) => self.wait_with(*companion),
+                    };
+                    if place == Place::Aside {
+                        self.place = place;
+                        return false;
+                    }
+                    place
+                }
+                Place::Aside => {
+                    // Whoever does not know how lets go of it.
+                    self.promotion = None;
+                    self.end(0)
+                }
                 Place::Connection => match self.begin_request() {
                     Ok(()) => {
                         self.place = Place::Request;
@@ -164,11 +185,21 @@ impl Worker {
         Request::new(&mut self.service)
     }
 
+    /// Whether the process is to make a preloader. It has no other thread of this library's then, and no request.
+    pub fn is_to_promote(&self) -> bool {
+        self.place == Place::Aside && self.promotion.is_some()
+    }
+
+    /// What the preloader is to be given.
+    pub fn take_promotion(&mut self) -> Option<Promotion> {
+        self.promotion.take()
+    }
+
     /// The exit code, once there is no request any more.
     pub fn exit_code(&self) -> i32 {
         match self.place {
             Place::Ended(code) => code,
-            Place::Lobby | Place::Connection | Place::Request => EXIT_SOFTWARE,
+            Place::Lobby | Place::Connection | Place::Request | Place::Aside => EXIT_SOFTWARE,
         }
     }
 
@@ -198,6 +229,11 @@ impl Worker {
                     Ok(()) => Place::Connection,
                     Err(none) => self.leave(Err(none)),
                 }
+            }
+            Work::Promote(promotion) => {
+                self.service.minder.pause();
+                self.promotion = Some(promotion);
+                Place::Aside
             }
             Work::Attached if self.service.has_input() => Place::Connection,
             Work::Attached => match self.service.fill(FIRST_BYTE_PATIENCE) {
@@ -247,6 +283,10 @@ impl Worker {
         service.minder.end();
         if self.caught {
             self.end_output();
+        }
+        let refork_at = self.service.settings.refork_at;
+        if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
+            self.lobby.tell_seasoned();
         }
         let is_routed = self.service.channel.is_some();
         if is_routed || !self.service.has_input() || self.is_worn_out() {

@@ -196,6 +196,7 @@ impl World {
                     generation.policy.pm
                 ));
             }
+            self.check_lines(serving)?;
             if self.pools[&id].wanted != Some(serving) && !capped {
                 return Err(format!(
                     "{id:?} rests and its newest configuration does not serve"
@@ -226,7 +227,7 @@ impl World {
         let loaders = self
             .generations
             .values()
-            .filter(|it| it.loader != Loader::Absent)
+            .filter(|it| it.loader != Loader::Absent || it.second != Loader::Absent)
             .count();
         let open = self.pools.values().filter(|pool| !pool.closed).count();
         if alive + loaders + open + self.generations.len() > 0 {
@@ -314,7 +315,7 @@ impl World {
                 let loads = self
                     .generations
                     .get(&id)
-                    .is_some_and(|it| it.loader != Loader::Absent);
+                    .is_some_and(|it| it.loader != Loader::Absent || it.second != Loader::Absent);
                 if workers && self.scenario.mutant.is_none() || loads {
                     self.fail(format!("{id:?} is dropped and not empty"));
                 }
@@ -326,6 +327,9 @@ impl World {
             | Action::TakeCensus(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
+            | Action::Promote(..)
+            | Action::Succeed(_)
+            | Action::StopSecond(..)
             | Action::Nudge(_)
             | Action::Publish(..)
             | Action::ClosePool(_)
@@ -343,6 +347,9 @@ impl World {
         let serves = self.manager.serving(pool) == Some(generation);
         let makes_room = self.scenario.process_max.is_some() && self.pools[&pool].wanted != Some(generation);
         let idle = worker.last_row.is_some_and(|row| row.idle);
+        if serves && !self.stopping && self.is_old(id) {
+            return self.check_replaced(id);
+        }
         if serves && !self.stopping && !idle && !makes_room {
             self.fail(format!("{id:?} is retired and was busy"));
         }

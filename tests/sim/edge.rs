@@ -16,6 +16,7 @@ enum Next {
     Reap(WorkerId),
     Pipe(GenerationId),
     Source(PoolId),
+    Seasoned(GenerationId),
     Deadline,
 }
 
@@ -37,6 +38,9 @@ impl World {
         for (id, generation) in &self.generations {
             if generation.pipe {
                 nexts.push(Next::Pipe(*id));
+            }
+            if !generation.seasoned.is_empty() {
+                nexts.push(Next::Seasoned(*id));
             }
         }
         for (id, pool) in &self.pools {
@@ -76,6 +80,7 @@ impl World {
             }
             Next::Reap(id) => self.reap(id),
             Next::Pipe(id) => self.drain_pipe(id),
+            Next::Seasoned(id) => self.hear_seasoned(id),
             Next::Source(id) => {
                 if let Some(pool) = self.pools.get_mut(&id) {
                     pool.told = true;
@@ -196,7 +201,7 @@ impl World {
 
     fn perform(&mut self, action: Action) {
         self.note(|| format!("      do {action:?}"));
-        let mutant = self.scenario.mutant;
+        let (mutant, now) = (self.scenario.mutant, self.now);
         match action {
             Action::Watch(id) => {
                 let Some(pool) = self.pools.get_mut(&id) else {
@@ -221,11 +226,15 @@ impl World {
             Action::TakeCensus(id) => self.begin_reading(id),
             Action::StartPreloader(id) => self.start_preloader(id),
             Action::StopPreloader(id, force) => self.stop_preloader(id, force),
+            Action::Promote(worker, id) => self.promote(worker, id),
+            Action::Succeed(id) => self.succeed_first(id),
+            Action::StopSecond(id, force) => self.stop_second(id, force),
             Action::Fork(worker, id, slot) => self.fork(worker, id, slot),
             Action::Retire(id) => {
                 if let Some(worker) = self.workers.get_mut(&id) {
                     worker.retire = true;
                     worker.was_retired = true;
+                    worker.retired_at = now;
                 }
             }
             Action::Kill(id, force) => {
@@ -270,8 +279,10 @@ impl World {
     }
 
     fn hear(&mut self, notice: &Notice) {
-        if let Notice::GenerationServes(id) = notice {
-            self.check_warm(*id);
+        match notice {
+            Notice::GenerationServes(id) => self.check_warm(*id),
+            Notice::PromotionFailed(id, ..) => self.check_failed_promotion(*id),
+            _ => {}
         }
     }
 

@@ -39,9 +39,9 @@ impl World {
             return false;
         }
         match worker.at {
-            At::Wait => worker.woken || worker.retire,
+            At::Wait => worker.woken || worker.retire || worker.promote,
             At::Run(until) => until <= self.now,
-            At::Boot | At::Offer | At::Try | At::WriteEmpty | At::Finish => true,
+            At::Boot | At::Offer | At::Try | At::WriteEmpty | At::Finish | At::Promote => true,
             At::StoreAccepted(_) | At::LoadNotify(_) | At::Count(..) | At::Write(_) | At::Start(_) => true,
         }
     }
@@ -93,6 +93,10 @@ impl World {
             last_row: None,
             was_retired: false,
             was_termed: false,
+            line: self.generations[&generation].line,
+            promote: false,
+            told_seasoned: false,
+            retired_at: Tick::ZERO,
             traced: None,
             traced_at: Tick::ZERO,
         };
@@ -142,6 +146,7 @@ impl World {
             At::LoadNotify(_) | At::Count(..) | At::Write(_) | At::WriteEmpty => faults.dies_before_telling,
             At::Run(_) => faults.dies_executing,
             At::StoreAccepted(_) | At::Start(_) | At::Finish => 0,
+            At::Promote => faults.dies_executing,
         };
         self.random.percent(percent).then(|| {
             if hostile {
@@ -167,6 +172,10 @@ impl World {
                 if worker.retire || done {
                     return None;
                 }
+                if worker.promote {
+                    self.store(id, Stage::Accepted);
+                    return Some(At::Promote);
+                }
                 self.store(id, Stage::Accepting);
                 At::Try
             }
@@ -181,6 +190,11 @@ impl World {
                 let worker = self.workers.get_mut(&id)?;
                 if worker.retire && (!worker.woken || leaves) {
                     return None;
+                }
+                if worker.promote && !worker.woken {
+                    self.store(id, Stage::Accepted);
+                    // Before it looks what it is to tell.
+                    return Some(At::Promote);
                 }
                 // Woken for work: it looks once more even if it was told to go, or the wake-up would be lost.
                 worker.woken = false;
@@ -240,11 +254,16 @@ impl World {
                     worker.kept += u32::from(keep);
                     worker.served += 1;
                 }
+                self.season(id);
                 At::Finish
             }
             At::Finish => {
                 self.store(id, Stage::Finished);
                 At::Offer
+            }
+            At::Promote => {
+                self.make_second(id);
+                return None;
             }
         })
     }
@@ -356,6 +375,7 @@ impl World {
             return;
         };
         worker.gone = Some(exit);
+        let generation = worker.generation;
         let (pool, kept) = (worker.pool, std::mem::take(&mut worker.kept));
         let others = self
             .workers
@@ -364,6 +384,7 @@ impl World {
         if exit == Exit::Code(0) && others {
             self.hand_over(pool, kept);
         }
+        self.no_second_of(id, generation);
     }
 
     pub(crate) fn step_loader(&mut self, id: GenerationId) {

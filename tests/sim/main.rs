@@ -55,12 +55,13 @@ mod kernel;
 mod ordered;
 #[path = "../random/mod.rs"]
 mod random;
+mod refork;
 mod scenario;
 mod succession;
 mod world;
 
 use random::Random;
-use scenario::{MUTANTS, Mutant, Scenario};
+use scenario::{MUTANTS, Mutant, REFORK_MUTANTS, Scenario};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::World;
 
@@ -78,18 +79,33 @@ const SEEDS_FOR_MUTANTS: u64 = 3_000;
 const JOURNAL_LINES: usize = 150;
 
 fn simulate(seed: u64, mutant: Option<Mutant>, verbose: bool) -> (Result<(), String>, World) {
-    simulate_with(seed, mutant, false, verbose)
+    simulate_with(seed, mutant, Kind::Plain, verbose)
+}
+
+/// What else happens in a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    /// Now and then the master dies.
+    MastersDie,
+    /// Preloaders are made from workers.
+    Reforks,
+    /// Both.
+    All,
 }
 
 fn simulate_with(
     seed: u64,
     mutant: Option<Mutant>,
-    masters_die: bool,
+    kind: Kind,
     verbose: bool,
 ) -> (Result<(), String>, World) {
     let mut random = Random::new(seed);
     let mut scenario = Scenario::new(&mut random, mutant);
-    scenario.masters_die = masters_die;
+    scenario.masters_die = matches!(kind, Kind::MastersDie | Kind::All);
+    if matches!(kind, Kind::Reforks | Kind::All) {
+        scenario.refork_after = random.between(1, 5);
+    }
     let mut world = World::new(random, scenario, verbose);
     let result = catch_unwind(AssertUnwindSafe(|| world.run()));
     let result = result.unwrap_or_else(|panic| {
@@ -105,8 +121,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn report(seed: u64, masters_die: bool) -> ! {
-    let (result, world) = simulate_with(seed, None, masters_die, true);
+fn report(seed: u64, kind: Kind) -> ! {
+    let (result, world) = simulate_with(seed, None, kind, true);
     let journal = world.journal.unwrap_or_default();
     for line in &journal[journal.len().saturating_sub(JOURNAL_LINES)..] {
         eprintln!("{line}");
@@ -125,7 +141,7 @@ fn every_schedule_keeps_the_promises() {
         let (result, world) = simulate(seed, None, false);
         eprintln!("{:?}", world.tally);
         if result.is_err() {
-            report(seed, false);
+            report(seed, Kind::Plain);
         }
         return;
     }
@@ -135,7 +151,7 @@ fn every_schedule_keeps_the_promises() {
         let (result, world) = simulate(seed, None, false);
         steps += world.tally.steps;
         if result.is_err() {
-            report(seed, false);
+            report(seed, Kind::Plain);
         }
     }
     eprintln!("{steps} steps");
@@ -149,10 +165,10 @@ fn a_master_that_takes_over_keeps_the_promises() {
     };
     let mut successions = 0;
     for seed in seeds {
-        let (result, world) = simulate_with(seed, None, true, false);
+        let (result, world) = simulate_with(seed, None, Kind::MastersDie, false);
         successions += world.successions;
         if result.is_err() {
-            report(seed, true);
+            report(seed, Kind::MastersDie);
         }
     }
     eprintln!("{successions} successions");
@@ -160,14 +176,36 @@ fn a_master_that_takes_over_keeps_the_promises() {
 }
 
 #[test]
+fn preloaders_that_are_made_from_workers_keep_the_promises() {
+    let seeds = match number("FORKYARD_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FORKYARD_SIM_SEEDS").unwrap_or(SEEDS),
+    };
+    let mut reforks = 0;
+    for kind in [Kind::Reforks, Kind::All] {
+        for seed in seeds.clone() {
+            let (result, world) = simulate_with(seed, None, kind, false);
+            reforks += world.reforks;
+            if result.is_err() {
+                report(seed, kind);
+            }
+        }
+    }
+    eprintln!("{reforks} reforks");
+    assert!(reforks > 0);
+}
+
+#[test]
 fn a_world_that_is_built_wrong_is_noticed() {
     std::panic::set_hook(Box::new(|_| {}));
-    let noticed = MUTANTS.map(|mutant| {
-        (
-            mutant,
-            (0..SEEDS_FOR_MUTANTS).find(|seed| simulate(*seed, Some(mutant), false).0.is_err()),
-        )
-    });
+    let worlds = MUTANTS.map(|mutant| (mutant, Kind::Plain)).into_iter();
+    let worlds = worlds.chain(REFORK_MUTANTS.map(|mutant| (mutant, Kind::Reforks)));
+    let noticed: Vec<(Mutant, Option<u64>)> = worlds
+        .map(|(mutant, kind)| {
+            let is_noticed = |seed: &u64| simulate_with(*seed, Some(mutant), kind, false).0.is_err();
+            (mutant, (0..SEEDS_FOR_MUTANTS).find(is_noticed))
+        })
+        .collect();
     let _ = std::panic::take_hook();
     for (mutant, seed) in noticed {
         eprintln!("{mutant:?}: seed {seed:?}");

@@ -64,7 +64,23 @@ pub(crate) enum Mutant {
     LeavesWhenWoken,
     /// The edge tells the end of a worker twice, and another's never.
     ExitLost,
+    /// The edge does not tell that a preloader that was made from a worker is ready.
+    SecondLost,
+    /// The edge has the first preloader go on in the second's place.
+    NotSucceeded,
+    /// The edge does not stop a second preloader.
+    SecondStays,
+    /// The edge has a second preloader made from another worker as well.
+    TwoSeconds,
 }
+
+/// Those of a world in which preloaders are made from workers.
+pub(crate) const REFORK_MUTANTS: [Mutant; 4] = [
+    Mutant::SecondLost,
+    Mutant::NotSucceeded,
+    Mutant::SecondStays,
+    Mutant::TwoSeconds,
+];
 
 pub(crate) const MUTANTS: [Mutant; 8] = [
     Mutant::CensusBeforeNotify,
@@ -101,6 +117,8 @@ pub(crate) struct Scenario {
     pub(crate) mutant: Option<Mutant>,
     /// Now and then the master dies and another takes over.
     pub(crate) masters_die: bool,
+    /// Preloaders are made from workers that have served so many requests; 0: they are not.
+    pub(crate) refork_after: u32,
 }
 
 impl Scenario {
@@ -125,6 +143,7 @@ impl Scenario {
             emergencies: mutant.is_none() && random.percent(30),
             mutant,
             masters_die: false,
+            refork_after: 0,
         }
     }
 
@@ -152,10 +171,13 @@ impl Scenario {
             pm: process_manager(random),
             terminate_timeout: (self.timeouts && random.percent(60)).then(|| random.millis(200, 6_000)),
             slow_timeout: (self.slow_logs && random.percent(60)).then(|| random.millis(50, 3_000)),
-            preloader: (self.preloaders && random.percent(60)).then(|| PreloaderPolicy {
-                start_timeout: random.millis(500, 5_000),
-                idle_timeout: random.millis(1, 20_000),
-                is_needed_by_workers: random.percent(30),
+            preloader: (self.preloaders && random.percent(60) || self.refork_after > 0).then(|| {
+                PreloaderPolicy {
+                    start_timeout: random.millis(500, 5_000),
+                    idle_timeout: random.millis(1, 20_000),
+                    is_needed_by_workers: self.refork_after == 0 && random.percent(30),
+                    reforks: self.refork_after > 0,
+                }
             }),
         }
     }

@@ -43,7 +43,10 @@ impl World {
             generation.notify = Notify::default();
         }
         // What was found slow by the one that is gone, the next finds slow again.
-        self.workers.values_mut().for_each(|worker| worker.traced = None);
+        self.workers.values_mut().for_each(|worker| {
+            (worker.traced, worker.line) = (None, 0);
+            (worker.promote, worker.told_seasoned) = (false, false);
+        });
         for pool in self.pools.values_mut() {
             (pool.watched, pool.told, pool.wanted) = (false, false, None);
         }
@@ -94,6 +97,8 @@ impl World {
                 continue;
             };
             generation.loader = Loader::Absent;
+            // The next master knows of none that was made from a worker.
+            (generation.second, generation.promoting, generation.line) = (Loader::Absent, None, 0);
             for (worker, slot) in std::mem::take(&mut generation.requests) {
                 self.lose_slot(id, slot, worker);
             }

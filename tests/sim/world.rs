@@ -45,6 +45,8 @@ pub(crate) enum At {
     Start(Work),
     Run(Tick),
     Finish,
+    /// Makes a preloader.
+    Promote,
 }
 
 #[derive(Debug)]
@@ -70,6 +72,14 @@ pub(crate) struct Worker {
     pub(crate) last_row: Option<Row>,
     pub(crate) was_retired: bool,
     pub(crate) was_termed: bool,
+    /// Which of its generation's preloaders made it, counted by those that took another's place.
+    pub(crate) line: u64,
+    /// It is to make a preloader.
+    pub(crate) promote: bool,
+    /// It has told that it has served enough for that, and was not asked since.
+    pub(crate) told_seasoned: bool,
+    /// When it was told to go.
+    pub(crate) retired_at: Tick,
     /// When the last request began that was traced.
     pub(crate) traced: Option<Tick>,
     /// When that was.
@@ -102,6 +112,15 @@ pub(crate) struct Generation {
     pub(crate) pipe: bool,
     pub(crate) loader: Loader,
     pub(crate) stubborn: bool,
+    /// The preloader that was made from a worker, or the one whose place that took.
+    pub(crate) second: Loader,
+    pub(crate) second_stubborn: bool,
+    /// The worker that is to make one.
+    pub(crate) promoting: Option<WorkerId>,
+    /// How often a second preloader took the first one's place.
+    pub(crate) line: u64,
+    /// Workers that are about to tell that they have served enough.
+    pub(crate) seasoned: VecDeque<WorkerId>,
     pub(crate) requests: VecDeque<(WorkerId, SlotIndex)>,
     pub(crate) forks: u32,
     pub(crate) initial: u32,
@@ -175,6 +194,8 @@ pub(crate) struct World {
     pub(crate) tally: Tally,
     /// How often another master took over.
     pub(crate) successions: u32,
+    /// How often a second preloader took the first one's place.
+    pub(crate) reforks: u32,
     pub(crate) journal: Option<Vec<String>>,
     pub(crate) failure: Option<String>,
 }
@@ -205,6 +226,7 @@ impl World {
             last_census: None,
             tally: Tally::default(),
             successions: 0,
+            reforks: 0,
             journal: verbose.then(Vec::new),
             failure: None,
         }
@@ -299,6 +321,9 @@ impl World {
             if generation.can_go(self.now) {
                 actors.push(Actor::Loader(*id));
             }
+            if generation.second_can_go(self.now) {
+                actors.push(Actor::Second(*id));
+            }
         }
         let running: Vec<WorkerId> = self.runnable();
         if !running.is_empty() {
@@ -311,6 +336,7 @@ impl World {
         match self.random.pick(&actors) {
             Actor::Master => self.step_master(),
             Actor::Loader(generation) => self.step_loader(generation),
+            Actor::Second(generation) => self.step_second(generation),
             Actor::Worker(worker) => self.step_worker(worker),
         }
         match self.failure.take() {
@@ -348,7 +374,8 @@ impl World {
         let loads = self
             .generations
             .values()
-            .filter_map(|generation| match generation.loader {
+            .flat_map(|generation| [generation.loader, generation.second])
+            .filter_map(|loader| match loader {
                 Loader::Loading(until) => until,
                 Loader::Absent | Loader::Ready | Loader::Mute => None,
             });
@@ -474,6 +501,11 @@ impl World {
                     pipe: false,
                     loader: Loader::Absent,
                     stubborn: false,
+                    second: Loader::Absent,
+                    second_stubborn: false,
+                    promoting: None,
+                    line: 0,
+                    seasoned: VecDeque::new(),
                     requests: VecDeque::new(),
                     forks: 0,
                     initial: start(pool.policy.pm),
@@ -506,6 +538,7 @@ impl World {
 enum Actor {
     Master,
     Loader(GenerationId),
+    Second(GenerationId),
     Worker(WorkerId),
 }
 

@@ -132,6 +132,10 @@ pub(super) fn wrapped(
             .preloader_idle_timeout
             .written()
             .map_or(DEFAULT_PRELOADER_IDLE_TIMEOUT, |written| written.value.0),
+        refork_after: draft
+            .refork_after
+            .written()
+            .map_or_else(Vec::new, |written| written.value.0.clone()),
     })
 }
 

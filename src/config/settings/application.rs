@@ -127,6 +127,9 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""/srv/app/.venv/bin/python""#)),
     key(Wrapped, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
         "a preloader whose pool has had no worker for this long is stopped"),
+    key(Wrapped, "refork_after", "number, or array of numbers", "`0`",
+        "once a worker has served so many requests, workers are forked from it; of an array, each number is for one time and the last for all that follow; 0: no more")
+        .sample(Off("[50, 100, 1000]")),
     key(Wrapped, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "how long the application may take to start"),
 ];

@@ -159,3 +159,45 @@ fn settings_of_php() {
     );
     assert_eq!(php.limit_extensions, [".php", ".phar"]);
 }
+
+#[test]
+fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
+    let with = |line: &str| {
+        let application =
+            format!("[pool.www.application]\nruntime = \"wsgi\"\nroot = \"/srv/app\"\n{line}\n");
+        pool("").replace(
+            "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
+            &application,
+        )
+    };
+    let read = |line: &str| {
+        let config = valid(&with(line));
+        match &config.pools[0].application {
+            Application::Wrapped(wrapped) => wrapped.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let at = |line: &str| {
+        (0..4)
+            .map(|promotions| read(line).refork_at(promotions))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(at(""), [None; 4]);
+    assert_eq!(at("refork_after = 0"), [None; 4]);
+    assert_eq!(at("refork_after = 50"), [Some(50); 4]);
+    assert_eq!(
+        at("refork_after = [5, 10]"),
+        [Some(5), Some(10), Some(10), Some(10)]
+    );
+    assert_eq!(at("refork_after = [5, 10, 0]"), [Some(5), Some(10), None, None]);
+    assert!(read("refork_after = [5, 0]").reforks() && !read("refork_after = [0, 5]").reforks());
+    for (line, found) in [("refork_after = -1", "-1"), ("refork_after = [5, -2]", "-2")] {
+        one(
+            &with(line),
+            &ROOT,
+            &format!(
+                "11:1: error: [pool www] application.refork_after: {found} is not a number of requests, or an array of numbers; write 1000, or [50, 100, 1000]"
+            ),
+        );
+    }
+}

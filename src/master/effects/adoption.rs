@@ -341,6 +341,8 @@ fn resources(
         messages: Lines::new(take(messages_out)?),
         messages_in: take(messages_in)?,
         preloader: None,
+        second: None,
+        promotions: 0,
         access,
     })
 }

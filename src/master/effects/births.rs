@@ -3,6 +3,7 @@
 use super::generation::Generation;
 use super::output::Lines;
 use super::preloader::Command;
+use super::promotion::refork_at;
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
 use crate::config::{Application, ProcessManager};
@@ -49,7 +50,12 @@ impl Edge {
             return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
         };
         generation.seat(slot, worker);
-        let (retire_out, retire) = pipe(false)?;
+        // A worker that the next preloader may be made from is sent descriptors.
+        let (retire_out, retire) = if refork_at(&generation.settings, 0).is_some() {
+            socket_pair(SockType::SeqPacket)?
+        } else {
+            pipe(false)?
+        };
         let (questions, answers) = super::slow::questions(&generation.settings.pool)?.unzip();
         let (ours, channel) = match generation.settings.pool.pm {
             ProcessManager::Ordered { .. } => Some(socket_pair(SockType::SeqPacket)?).unzip(),

@@ -3,7 +3,8 @@
 use super::preloader::Heard;
 use super::routers::Which;
 use super::slow::Traceable;
-use super::{Edge, Who};
+use super::{Edge, Who, WorkerEdge};
+use crate::config::Application;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::scoreboard::{Stage, census};
@@ -22,6 +23,10 @@ impl Edge {
         let preloaders: Vec<i32> = self.preloaders.keys().copied().collect();
         for preloader in preloaders {
             self.hear_preloader(preloader);
+        }
+        let seconds: Vec<GenerationId> = self.seconds.keys().copied().collect();
+        for generation in seconds {
+            self.hear_second(generation);
         }
         let generations: Vec<GenerationId> = self.generations.keys().copied().collect();
         for generation in generations {
@@ -62,6 +67,7 @@ impl Edge {
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
         self.note_death(id, pid);
         if let Some(mut worker) = self.workers.remove(&id) {
+            self.kill_rest(&worker, pid, exit);
             self.read_last_output(&mut worker, pid);
             if let Some(process) = &worker.foreign {
                 self.sources.forget(&self.registry, process);
@@ -73,6 +79,15 @@ impl Edge {
         }
         self.instance_gone(id);
         self.happened.push_back(Event::WorkerExited(id, exit));
+    }
+
+    /// A worker with a program of its own that did not end by itself has left what its program has started: it leads a session.
+    fn kill_rest(&self, worker: &WorkerEdge, pid: i32, exit: Exit) {
+        let generation = self.generations.get(&worker.generation);
+        let application = generation.map(|generation| &generation.settings.pool.application);
+        if matches!(application, Some(Application::FastCgi(_))) && exit != Exit::Code(0) {
+            crate::sys::session::kill_rest(pid);
+        }
     }
 
     /// Notes how a worker ended and what it was doing, for the line that the core asks for.
@@ -120,7 +135,11 @@ impl Edge {
         }
         for id in preloader.members.all() {
             self.last_words.insert(id, preloader.last_words.clone());
-            self.detach(id, exit);
+            if self.second_pid(id) == Some(pid) {
+                self.detach_second(id, exit);
+            } else {
+                self.detach(id, exit);
+            }
         }
     }
 
@@ -184,6 +203,8 @@ impl Edge {
             }
             Answer::Scripts { scripts } => self.take_scripts(pid, scripts),
             Answer::Forgotten { generation } => self.forgotten(pid, generation),
+            // Only a worker says so, on a channel that is not yet a preloader's.
+            Answer::Promoted { .. } => {}
             Answer::Ok { worker, pid: born } => self.take_birth(pid, WorkerId(worker), born),
             Answer::Error {
                 worker: Some(worker),
@@ -215,7 +236,24 @@ impl Edge {
     fn unborn_of(&self, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
         let worker = self.workers.get(&worker).filter(|worker| worker.pid.is_none())?;
         let members = &self.preloaders.get(&preloader)?.members;
-        members.contains(worker.generation).then_some(worker.generation)
+        let is_asked =
+            members.contains(worker.generation) && self.second_pid(worker.generation) != Some(preloader);
+        is_asked.then_some(worker.generation)
+    }
+
+    /// Whether a process is a child of ours that nobody else is, and that this generation may have. Orphans of every pool
+    /// become children of ours: nobody must get hold of another user's.
+    pub(super) fn is_new_child(&self, id: GenerationId, pid: i32) -> bool {
+        let generation = self.generations.get(&id);
+        let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
+        let is_foreign = identity.is_some_and(|identity| process::real_user(pid) != Some(identity.uid));
+        !self.pids.contains_key(&pid) && !self.spawner.knows(pid) && process::is_child(pid) && !is_foreign
+    }
+
+    /// Takes a child out of those that ended before anybody knew them.
+    pub(super) fn early_death(&mut self, pid: i32) -> Option<Exit> {
+        let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
+        self.early_deaths.remove(at).map(|(_, ended)| exit_of(ended))
     }
 
     /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
@@ -228,21 +266,13 @@ impl Edge {
             );
             return;
         };
-        if let Some(at) = self.early_deaths.iter().position(|(dead, _)| *dead == pid) {
-            if let Some((_, ended)) = self.early_deaths.remove(at) {
-                self.born(worker, pid);
-                self.pids.remove(&pid);
-                self.worker_gone(worker, pid, exit_of(ended));
-            }
+        if let Some(exit) = self.early_death(pid) {
+            self.born(worker, pid);
+            self.pids.remove(&pid);
+            self.worker_gone(worker, pid, exit);
             return;
         }
-        // Orphans of every pool become children of ours: a preloader must not get hold of another user's.
-        let identity = self
-            .generations
-            .get(&id)
-            .and_then(|g| g.settings.identity.as_ref());
-        let is_foreign = identity.is_some_and(|identity| process::real_user(pid) != Some(identity.uid));
-        if self.pids.contains_key(&pid) || self.spawner.knows(pid) || !process::is_child(pid) || is_foreign {
+        if !self.is_new_child(id, pid) {
             log::error!(
                 "[pool {}] the preloader names process {pid}, which is no new child",
                 self.generation_name(id)

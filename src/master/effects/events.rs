@@ -6,6 +6,7 @@ use super::sources::Source;
 use super::{Edge, GenerationId, PoolId, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
+use crate::worker::{IS_SEASONED, IS_UP};
 use mio::Token;
 use nix::errno::Errno;
 
@@ -29,6 +30,10 @@ impl Edge {
             Source::Messages(generation) => self.read_messages(generation),
             Source::Output(worker, index) => self.read_output(worker, index),
             Source::Preloader(pid) => self.hear_preloader(pid),
+            Source::Second(generation) => {
+                self.hear_second(generation);
+                false
+            }
             // Taken up by the loop, which knows what serves.
             Source::Status(_) => false,
             Source::Router(pool) => self.hear_router(pool),
@@ -69,16 +74,21 @@ impl Edge {
             return false;
         };
         let mut buffer = [0; 4096];
-        let mut up = Vec::new();
+        let (mut up, mut seasoned) = (Vec::new(), Vec::new());
         let (mut told, mut more) = (false, true);
         for _ in 0..CHILD_ACCEPT_READS {
             match nix::unistd::read(&resources.child_accept.0, &mut buffer) {
                 Ok(count) if count > 0 => {
-                    told = true;
                     for word in buffer[..count].chunks_exact(4) {
                         let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
-                        if word >> 31 == 1 {
-                            up.extend(generation.seats.get(&(word & !(1 << 31))).copied());
+                        let seat = generation.seats.get(&(word & !(IS_UP | IS_SEASONED))).copied();
+                        if word & IS_SEASONED != 0 {
+                            seasoned.extend(seat);
+                            continue;
+                        }
+                        told = true;
+                        if word & IS_UP != 0 {
+                            up.extend(seat);
                         }
                     }
                 }
@@ -109,6 +119,8 @@ impl Edge {
                 generation.make.is_ailing = false;
             }
         }
+        self.happened
+            .extend(seasoned.into_iter().map(Event::WorkerSeasoned));
         if told {
             self.happened.push_back(Event::ChildAccept(id));
         }

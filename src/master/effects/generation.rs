@@ -46,6 +46,10 @@ pub(super) struct Resources {
     pub(super) messages_in: OwnedFd,
     /// The pid of the process that makes its workers.
     pub(super) preloader: Option<i32>,
+    /// The pid of the second preloader, once it is known.
+    pub(super) second: Option<i32>,
+    /// How many preloaders in a row were made from workers.
+    pub(super) promotions: usize,
     /// Where workers find the access log.
     pub(super) access: Option<Handout>,
 }
@@ -113,6 +117,8 @@ impl Generation {
             messages,
             messages_in,
             preloader: None,
+            second: None,
+            promotions: 0,
             access: self.access.as_ref().map(Handout::new).transpose()?,
         });
         self.set_notify(self.notify);

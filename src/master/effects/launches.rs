@@ -3,6 +3,7 @@
 use super::deaths::exit_of;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
+use super::promotion::refork_at;
 use super::shared::Mould;
 use super::sources::Source;
 use super::spawner::{Purpose, Said, Started, Tidings};
@@ -78,14 +79,15 @@ impl Edge {
         let token = self.spawner.spawn(plan, descriptors, Purpose::Preloader(id));
         // Without one the answer is there already.
         if let Some(pid) = self.spawner.pid(token) {
-            let mut preloader = Preloader::new(pid, channel, token);
+            let mut preloader = Preloader::new(pid, channel, Some(token));
             preloader.executable = executable;
             preloader.mould = mould;
             let both = Interest::READABLE | Interest::WRITABLE;
             let watched =
                 self.sources
                     .watch_for(&self.registry, &preloader.channel, Source::Preloader(pid), both);
-            let (settings, descriptors) = kit.take_apart();
+            let (mut settings, descriptors) = kit.take_apart();
+            settings.refork_at = refork_at(&settings, 0);
             let begin = Command::Begin {
                 kit: settings,
                 warms_up: self.ask_for_scripts(id, pid),
@@ -94,6 +96,9 @@ impl Edge {
             preloader.send(&begin, descriptors);
             log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
             self.take_preloader(id, preloader);
+            if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
+                resources.promotions = 0;
+            }
             if let Err(error) = watched {
                 self.spawner.complain(token, &error.to_string());
                 self.spawner.cancel(token);
@@ -210,6 +215,10 @@ impl Edge {
         };
         let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
         for id in members {
+            if self.second_pid(id) == Some(pid) {
+                self.happened.push_back(Event::SecondReady(id));
+                continue;
+            }
             self.note_facts(id, facts.clone());
             self.happened.push_back(Event::PreloaderReady(id));
         }

@@ -13,6 +13,7 @@ mod output;
 mod pools;
 mod preloader;
 mod programs;
+mod promotion;
 mod reloads;
 mod renewal;
 mod reporter;
@@ -84,6 +85,8 @@ pub(super) struct Edge {
     preloaders: HashMap<i32, preloader::Preloader>,
     /// Programs that speak HTTP.
     programs: HashMap<GenerationId, programs::ProgramEdge>,
+    /// Second preloaders whose process is not known yet.
+    seconds: HashMap<GenerationId, preloader::Preloader>,
     /// What is being started by the spawning kit.
     spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,
@@ -194,6 +197,7 @@ impl Edge {
             next_order: 0,
             statuses: Vec::new(),
             preloaders: HashMap::new(),
+            seconds: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
             early_deaths: VecDeque::new(),
@@ -229,6 +233,9 @@ impl Edge {
             Action::TakeCensus(generation) => self.take_census(generation),
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
+            Action::Promote(worker, generation) => self.promote(worker, generation),
+            Action::Succeed(generation) => self.succeed(generation),
+            Action::StopSecond(generation, force) => self.stop_second(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.retire(worker),
             Action::Fill(order, worker) => self.fill_order(order, worker),

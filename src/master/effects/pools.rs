@@ -359,6 +359,7 @@ impl Edge {
             slots: pool.pm.max_children(),
             descriptor_limit: self.descriptor_limit,
             log_limit,
+            refork_at: None,
         })
     }
 
@@ -534,16 +535,19 @@ pub(super) fn policy(pool: &Pool) -> Policy {
             },
             idle_timeout: php.preloader_idle_timeout,
             is_needed_by_workers: false,
+            reforks: false,
         }),
         Application::Wrapped(wrapped) => Some(PreloaderPolicy {
             start_timeout: wrapped.start_timeout,
             idle_timeout: wrapped.preloader_idle_timeout,
             is_needed_by_workers: false,
+            reforks: wrapped.reforks(),
         }),
         Application::Program(program) => Some(PreloaderPolicy {
             start_timeout: program.start_timeout + START_PATIENCE,
             idle_timeout: program.preloader_idle_timeout,
             is_needed_by_workers: true,
+            reforks: false,
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };

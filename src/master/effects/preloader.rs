@@ -59,11 +59,11 @@ pub(super) enum Heard {
 }
 
 impl Preloader {
-    /// One whose start has this token.
-    pub(super) fn new(pid: i32, channel: OwnedFd, start: Token) -> Preloader {
+    /// One whose start has this token; none: it was not started by the kit.
+    pub(super) fn new(pid: i32, channel: OwnedFd, start: Option<Token>) -> Preloader {
         Preloader {
             pid,
-            start: Some(start),
+            start,
             channel,
             output: None,
             members: Members::default(),

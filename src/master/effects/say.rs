@@ -105,6 +105,25 @@ impl Edge {
                 self.last_words(*generation),
                 seconds(*wait)
             ),
+            Notice::Promoting(worker) => {
+                let (pool, pid) = self.name_worker(*worker);
+                log::debug!("[pool {pool}] a preloader is made from child {pid}");
+            }
+            Notice::Succeeded(generation) => {
+                let pid = self.preloader_pid(*generation).unwrap_or_default();
+                log::info!(
+                    "[pool {}] preloader {pid}, made from a worker, makes the workers from now on; the old ones are replaced",
+                    self.generation_name(*generation)
+                );
+            }
+            Notice::PromotionFailed(generation, exit, wait) => log::warn!(
+                "[pool {}] no preloader could be made from a worker ({}{}); everything goes on as before, the next try is in \
+                 {} at the earliest",
+                self.generation_name(*generation),
+                how(*exit),
+                self.last_words(*generation),
+                seconds(*wait)
+            ),
             Notice::GenerationServes(generation) => {
                 log::info!(
                     "[pool {}] the new workers serve, the old ones finish",

@@ -102,6 +102,11 @@ pub enum Answer {
         /// Its number.
         generation: u64,
     },
+    /// From a worker that was told to make the next preloader, before that is one: the process exists.
+    Promoted {
+        /// Its process id, as the worker sees it.
+        pid: i32,
+    },
     /// A worker exists.
     Ok {
         /// The master's number for it.
@@ -203,6 +208,10 @@ mod tests {
         assert_eq!(
             json(&Answer::Ok { worker: 5, pid: 77 }),
             r#"{"result":"ok","worker":5,"pid":77}"#
+        );
+        assert_eq!(
+            json(&Answer::Promoted { pid: 77 }),
+            r#"{"result":"promoted","pid":77}"#
         );
         let error = Answer::Error {
             worker: None,

@@ -98,6 +98,23 @@ impl Preloader {
         }
     }
 
+    /// The same for a copy of a worker, which has the master's log and has settled already.
+    ///
+    /// # Errors
+    /// As [`Preloader::begin`].
+    pub fn begin_promoted(mut socket: Socket, null: OwnedFd) -> Result<Option<Preloader>, Error> {
+        let Some(message) = socket.receive()? else {
+            return Ok(None);
+        };
+        match begin(message) {
+            Ok(kit) => Ok(Some(Preloader { socket, kit, null })),
+            Err(error) => {
+                socket.answer(&failure(None, &error.to_string()));
+                Err(error)
+            }
+        }
+    }
+
     /// Becomes what the pool says: limits, directories, user, environment. Before the application runs any code.
     ///
     /// # Errors

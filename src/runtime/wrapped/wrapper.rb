@@ -34,12 +34,16 @@ module Forkyard
         fail_to_load(error, settings)
         return EXIT_SOFTWARE
       end
-      warm_up
-      @library.ready.call(@preloader, RUBY_VERSION, RUBY_VERSION.bytesize)
-      while @library.wait.call(@preloader) == 1
-        return serve if fork_worker == :worker
+      attend
+      return 0 unless becomes_worker?
+
+      loop do
+        code = serve
+        return code if code
+        break unless becomes_worker?
       end
-      0
+      # What is registered to be done at the end belongs to the worker that this was forked from.
+      exit!(0)
     end
 
     private
@@ -103,6 +107,20 @@ module Forkyard
       @library.failed.call(@preloader, message, message.bytesize)
     end
 
+    # Says that workers can be made.
+    def attend
+      warm_up
+      @library.ready.call(@preloader, RUBY_VERSION, RUBY_VERSION.bytesize)
+    end
+
+    # Forks workers. True in each of them, false in the preloader once the master is gone.
+    def becomes_worker?
+      while @library.wait.call(@preloader) == 1
+        return true if fork_orphan { |pid| @library.forked.call(@preloader, pid) }
+      end
+      false
+    end
+
     def remedy(error, settings)
       root = settings["root"]
       if defined?(Bundler::BundlerError) && error.is_a?(Bundler::BundlerError)
@@ -118,11 +136,12 @@ module Forkyard
       end
     end
 
-    # What is there now is shared by all workers: it is put together, and nothing that is garbage goes along.
+    # What is there now is shared by all workers: it is put together, nothing that is garbage goes along, and what has survived
+    # three times is old and not looked at any more for each small collection.
     def warm_up
       return Process.warmup if Process.respond_to?(:warmup)
 
-      GC.start
+      3.times { GC.start }
       GC.compact if GC.respond_to?(:compact)
     rescue NotImplementedError
       # Not on this machine's pages.
@@ -130,8 +149,8 @@ module Forkyard
 
     # Forks twice: the process in the middle ends, so that the master inherits the worker. Ruby's own fork both times: it looks
     # after Ruby's threads, timers and random numbers, which no fork by the kernel alone does. What gems have hung into it runs
-    # once, in the worker.
-    def fork_worker
+    # once, in the new process. True in that; here the block is given its pid, or 0.
+    def fork_orphan
       @before_fork.each(&:call)
       $stdout.flush
       $stderr.flush
@@ -140,27 +159,29 @@ module Forkyard
       if middle.nil? || middle.zero?
         reader.close
         begin
-          worker = Process.fork
+          orphan = Process.fork
         rescue Exception => error
           $stderr.write(report(error))
           exit!(1)
         end
-        if worker
-          writer.write(worker.to_s)
+        if orphan
+          writer.write(orphan.to_s)
           exit!(0)
         end
         writer.close
-        return :worker
+        return true
       end
       writer.close
       pid = reader.read.to_i
       reader.close
-      # Before the master is told: by then the worker is its child.
+      # Before the master is told: by then the new process is its child.
       reap(middle)
-      @library.forked.call(@preloader, pid)
+      yield pid
+      false
     rescue Exception => error
       $stderr.write(report(error))
-      @library.forked.call(@preloader, 0)
+      yield 0
+      false
     end
 
     def reap(pid)
@@ -169,6 +190,7 @@ module Forkyard
       # Something of the application has done it.
     end
 
+    # A worker's life; its exit code. Nothing in a copy of it that is a preloader from now on.
     def serve
       reset_signals
       questions = @library.questions.call(@preloader, 0)
@@ -179,11 +201,34 @@ module Forkyard
       @after_fork.each(&:call)
       Telling.begin(questions) unless questions.negative?
       environment = Environment.new(@library)
-      until (request = @library.next_request.call(worker)).zero?
-        answer(request, environment)
+      loop do
+        until (request = @library.next_request.call(worker)).zero?
+          answer(request, environment)
+        end
+        break if @library.promotes.call(worker).zero?
+        return become_preloader(worker) if fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
       end
       @at_stop.each(&:call)
       @library.end_worker.call(worker)
+    end
+
+    # In a copy of a worker, which itself ends.
+    def become_preloader(worker)
+      Telling.end
+      @preloader = @library.promoted.call(worker)
+      # The master does not want it any more.
+      exit!(0) if @preloader.zero?
+
+      begin
+        @after_promotion.each(&:call)
+      rescue Exception => error
+        $stderr.write(report(error))
+        message = "a block for Forkyard.after_promotion failed: #{error.class}: #{error.message.lines.first.to_s.strip}"
+        @library.failed.call(@preloader, message, message.bytesize)
+        exit!(EXIT_SOFTWARE)
+      end
+      attend
+      nil
     end
 
     def answer(request, environment)

@@ -1,6 +1,9 @@
 //! Every runtime, with applications that were written without forkyard in mind.
 
 mod cgi;
+mod fastcgi;
+mod fastcgi_faults;
+mod fastcgi_programs;
 mod git;
 mod http;
 mod programs;
@@ -11,5 +14,6 @@ mod rack;
 mod rack_faults;
 mod rack_forks;
 mod rack_sites;
+mod refork;
 mod slow;
 mod wsgi;

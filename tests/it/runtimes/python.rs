@@ -1,5 +1,6 @@
 //! How an application in Python is loaded, or is not, and how workers are forked from it.
 
+use crate::documents::blocks;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::{place_library, process, until};
 use std::fs;
@@ -233,4 +234,83 @@ fn a_worker_goes_on_without_its_preloader() {
         });
     }
     assert!(daemon.get("www", "x").text().contains("200 OK"));
+}
+
+/// What an application adds to the example of the documents, to be seen from outside.
+const AROUND_THE_EXAMPLE: &str = r#"
+import os
+loaded = shop
+
+
+def application(environ, start):
+    try:
+        loaded.execute("SELECT 1")
+        closed = "open"
+    except sqlite3.ProgrammingError:
+        closed = "closed"
+    price = shop.execute("SELECT price FROM prices").fetchone()[0]
+    metrics.sendall(b"%d" % os.getpid())
+    start("200 OK", [("Content-Type", "text/plain")])
+    return [f"{os.getpid()} {closed} {price} {prices}".encode()]
+"#;
+
+/// The example of docs/python.md, with a database and a server that are really there.
+#[test]
+fn the_connections_of_the_documents_example_are_each_workers_own() {
+    let path = blocks::root().join("docs/python.md");
+    let examples = blocks::read(&path);
+    let example = examples
+        .iter()
+        .find(|block| block.kind == "python")
+        .expect("example");
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("listen");
+    let port = server.local_addr().expect("address").port();
+    let database = "import sqlite3\nwith sqlite3.connect('shop.db') as made:\n    \
+                    made.execute('CREATE TABLE prices (article, price)')\n    \
+                    made.execute(\"INSERT INTO prices VALUES ('tea', 3)\")\nmade.close()\n";
+    let own = format!(", {port}))");
+    assert!(example.text.contains(", 2003))"), "{example}: the port");
+    let source = database.to_owned() + &example.text.replace(", 2003))", &own) + AROUND_THE_EXAMPLE;
+    let settings = "pm = \"static\"\nmax_children = 2\nmax_requests = 1\ncatch_workers_output = true\n";
+    let (daemon, root) = start(&[("wsgi.py", &source)], settings, "");
+    let held = |pid: u32| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
+        let links = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| *link == root.path().join("shop.db")).count()
+    };
+    daemon.wait_for_workers("www", 2);
+    for preloader in daemon.preloaders("www") {
+        assert_eq!(held(preloader), 0, "the preloader has closed the database");
+    }
+    let mut served = Vec::new();
+    for _ in 0..4 {
+        let body = daemon.get("www", "x").body();
+        let (pid, rest) = body.split_once(' ').expect("pid");
+        assert_eq!(rest, "closed 3 {'tea': 3}");
+        served.push(pid.to_owned());
+    }
+    // Every worker has connected by itself: each connection carries one pid, and no pid comes over two.
+    server.set_nonblocking(true).expect("non-blocking");
+    let mut told = Vec::new();
+    until("each worker's own connection", || {
+        if let Ok((mut connection, _)) = server.accept() {
+            connection.set_nonblocking(false).expect("blocking");
+            connection
+                .set_read_timeout(Some(std::time::Duration::from_millis(200)))
+                .expect("timeout");
+            let mut bytes = Vec::new();
+            let _ = std::io::Read::read_to_end(&mut connection, &mut bytes);
+            told.extend((!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned()));
+        }
+        (told.len() == served.len()).then_some(())
+    });
+    told.sort();
+    served.sort();
+    assert_eq!(told, served);
+    for worker in daemon.wait_for_workers("www", 2) {
+        assert_eq!(
+            until("the worker's own", || Some(held(worker)).filter(|held| *held > 0)),
+            1
+        );
+    }
 }

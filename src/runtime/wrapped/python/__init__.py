@@ -8,12 +8,18 @@
     @forkyard.after_fork
     def open_it_in_this_worker(): ...
 
-Both run in the order in which they were given. `before_fork` runs in the preloader before each fork; what it raises is
-logged. `after_fork` runs in each new worker before its first request; a worker in which it raises is given up.
+    @forkyard.after_promotion
+    def tidy_what_all_workers_will_share(): ...
+
+They run in the order in which they were given. `before_fork` runs in the preloader before each fork, and in a worker before
+the next preloader is forked from it; what it raises is logged. `after_fork` runs in each new worker before its first request;
+a worker in which it raises is given up. `after_promotion` runs in a preloader that was forked from a worker, once; if it raises,
+that preloader is given up.
 """
 
 _before = []
 _after = []
+_promoted = []
 
 
 def before_fork(function):
@@ -25,4 +31,10 @@ def before_fork(function):
 def after_fork(function):
     """Calls `function` in each worker before its first request."""
     _after.append(function)
+    return function
+
+
+def after_promotion(function):
+    """Calls `function` in a preloader that was forked from a worker, before it makes workers."""
+    _promoted.append(function)
     return function

@@ -69,9 +69,14 @@ class Library:
         self.wait = typed(free, "forkyard_preloader_wait", c_int, c_void_p)
         self.fork = typed(held, "forkyard_preloader_fork", c_int, c_void_p)
         self.forked = typed(held, "forkyard_preloader_forked", None, c_void_p, c_int)
+        self.begin_worker = typed(free, "forkyard_worker_begin", c_void_p, c_void_p)
+        self.serve = typed(free, "forkyard_worker_serve", c_int, c_void_p, ANSWER, c_void_p)
+        self.end_worker = typed(free, "forkyard_worker_end", c_int, c_void_p)
+        self.fork_preloader = typed(held, "forkyard_worker_fork", c_int, c_void_p)
+        self.refuse = typed(held, "forkyard_worker_refuse", None, c_void_p, c_char_p, c_size_t)
+        self.promoted = typed(free, "forkyard_worker_promoted", c_void_p, c_void_p)
         self.questions = typed(held, "forkyard_worker_questions", c_int, c_void_p, c_int)
         self.end_answers = typed(held, "forkyard_worker_end_answers", c_int, c_int)
-        self.run = typed(free, "forkyard_worker_run", c_int, c_void_p, ANSWER, c_void_p)
         self.table = typed(free, "forkyard_api_v1", POINTER(Table))().contents
 
 

@@ -280,7 +280,11 @@ class Server:
         await self._lifespan.begin()
 
     def end(self):
-        loop = self._loop
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        if self._tasks is not None:
+            self._tasks.end()
         loop.run_until_complete(self._lifespan.end())
         left = asyncio.all_tasks(loop)
         for task in left:
@@ -289,6 +293,7 @@ class Server:
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+        asyncio.set_event_loop(None)
 
     def answer(self, request):
         exchange = Exchange(self._loop, self._requests, request)

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 
@@ -22,6 +23,8 @@ from .abi import ANSWER, Library, Requests
 EXIT_SOFTWARE = 70
 # A message to the master has an end.
 MOST_OF_A_REPORT = 16 * 1024
+# How long threads may take to end that were told to.
+PATIENCE_SECONDS = 0.2
 PROBLEM, SOLUTION, DETAILS = 1, 2, 3
 WORK_DIRECTORY = 5
 MARK = "FORKYARD_SPAWN_WORK_DIR"
@@ -62,7 +65,18 @@ def main(library_path):
     server = Server(Requests(library.table), application)
     if mark is not None and os.environ.get(MARK) == mark:
         del os.environ[MARK]
-    return attend(library, preloader, server)
+    warn_of_threads()
+    callback = ANSWER(lambda request, _: server.answer(request))
+    attend(library, preloader)
+    if not becomes_worker(library, preloader):
+        return 0
+    while True:
+        preloader = live(library, preloader, server, callback)
+        if not becomes_worker(library, preloader):
+            break
+    # What is registered to be done at the end belongs to the worker that this was forked from.
+    flush()
+    os._exit(0)
 
 
 def complain(summary, solution):
@@ -89,42 +103,91 @@ def fail(library, preloader, summary, details, solution):
     flush()
 
 
-def attend(library, preloader, server):
-    """Forks workers until the master is gone."""
-    callback = ANSWER(lambda request, _: server.answer(request))
-    version = ("Python " + sys.version.split()[0]).encode()
-    warn_of_threads()
+def attend(library, preloader):
+    """Says that workers can be made."""
     # What is there now is shared by all workers: nothing of it is looked at by their garbage collectors.
     gc.collect()
     gc.freeze()
+    version = ("Python " + sys.version.split()[0]).encode()
     library.ready(preloader, version, len(version))
+
+
+def becomes_worker(library, preloader):
+    """Forks workers. True in each of them, False in the preloader once the master is gone."""
     while library.wait(preloader):
         prepare()
-        fork = fork_with_handlers if native_threads() > 1 else fork_sibling
-        if not fork(library, preloader):
-            continue
-        # Whatever happens, this process must not go on as another preloader.
-        code = EXIT_SOFTWARE
-        try:
-            code = work(library, preloader, server, callback)
-        except BaseException:
-            traceback.print_exc()
-        finally:
+        if native_threads() > 1:
+            is_worker = fork_with_handlers(library, preloader)
+        else:
+            is_worker = fork_sibling(library.fork, preloader)
+        if is_worker:
+            return True
+    return False
+
+
+def live(library, preloader, server, callback):
+    """A worker's life, with which its process ends. Returns in a copy of it only, which is a preloader: its handle."""
+    # Whatever happens, this process must not go on as another preloader.
+    code, heir = EXIT_SOFTWARE, None
+    try:
+        code, heir = work(library, preloader, server, callback)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        if not heir:
             flush()
             os._exit(code)
-    return 0
+    return heir
 
 
 def work(library, preloader, server, callback):
-    """A worker's life; its exit code."""
+    """A worker's exit code, or the preloader that a copy of it is."""
     reset_signals()
     for function in forkyard._after:
         function()
-    server.begin(slow.begin(library, preloader))
-    code = library.run(preloader, callback, None)
+    questions = slow.begin(library, preloader)
+    server.begin(questions)
+    worker = library.begin_worker(preloader)
+    if not worker:
+        return EXIT_SOFTWARE, None
+    while library.serve(worker, callback, None):
+        # The worker ends after this: what is closed for the copy's sake is not opened again.
+        server.end()
+        if is_copy_for_preloader(library, worker):
+            return promoted(library, worker, questions)
+    code = library.end_worker(worker)
     server.end()
     atexit._run_exitfuncs()
-    return code
+    return code, None
+
+
+def is_copy_for_preloader(library, worker):
+    """Forks the next preloader from this worker. True in the copy, which is a worker yet."""
+    prepare()
+    # Any of them may hold a lock that nobody would ever give back in the copy.
+    if others := other_threads():
+        why = f"it has threads besides the first one: {', '.join(others)}".encode("utf-8", "backslashreplace")
+        library.refuse(worker, why, len(why))
+        return False
+    return fork_sibling(library.fork_preloader, worker)
+
+
+def promoted(library, worker, questions):
+    slow.end(questions)
+    preloader = library.promoted(worker)
+    if not preloader:
+        # The master does not want it any more.
+        return 0, None
+    try:
+        for function in forkyard._promoted:
+            function()
+    except BaseException as error:
+        message = f"a function for forkyard.after_promotion failed: {error!r}"
+        details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        fail(library, preloader, message, details, "Correct the function, or leave refork_after away.")
+        return EXIT_SOFTWARE, None
+    attend(library, preloader)
+    return 0, preloader
 
 
 def prepare():
@@ -137,11 +200,11 @@ def prepare():
             flush()
 
 
-def fork_sibling(library, preloader):
-    """The worker is the master's child at once. True in the worker. Python's fork handlers run, those of C don't."""
+def fork_sibling(fork, handle):
+    """The new process is the master's child at once. True in it. Python's fork handlers run, those of C don't."""
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
-    pid = library.fork(preloader)
+    pid = fork(handle)
     if pid == 0:
         python.PyOS_AfterFork_Child()
         return True
@@ -189,6 +252,29 @@ def native_threads():
         return len(os.listdir("/proc/self/task"))
     except OSError:
         return threading.active_count()
+
+
+def other_threads():
+    """The names of all threads but this one. Those that are just ending are waited for."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    ours = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    for thread in ours:
+        thread.join(max(0, until - time.monotonic()))
+    # One that Python takes for ended may still be in the kernel's list for a moment.
+    while native_threads() > 1 and not any(thread.is_alive() for thread in ours) and time.monotonic() < until:
+        time.sleep(0.001)
+    names = [thread.name for thread in ours if thread.is_alive()]
+    if not names and native_threads() > 1:
+        names = [name_of_task(task) for task in os.listdir("/proc/self/task") if int(task) != os.getpid()]
+    return names
+
+
+def name_of_task(task):
+    try:
+        with open(f"/proc/self/task/{task}/comm", errors="backslashreplace") as file:
+            return file.read().strip()
+    except OSError:
+        return task
 
 
 def warn_of_threads():

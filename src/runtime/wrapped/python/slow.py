@@ -30,6 +30,13 @@ def begin(library, preloader):
     return descriptor
 
 
+def end(descriptor):
+    """Nobody is to ask this process any more, which is a copy of the one that was asked."""
+    if descriptor is not None:
+        faulthandler.unregister(QUESTION)
+        os.close(descriptor)
+
+
 class Tasks:
     """Tells what the tasks of an event loop wait for. A loop that is busy does not, and its calls have been told."""
 
@@ -37,6 +44,11 @@ class Tasks:
         self._loop = loop
         self._socket = socket.socket(fileno=descriptor)
         loop.add_reader(self._socket.fileno(), self._on_question)
+
+    def end(self):
+        """The descriptor is the worker's still: its signal's handler writes to it."""
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.detach()
 
     def _on_question(self):
         try:

@@ -17,9 +17,10 @@ module Forkyard
   @before_fork = []
   @after_fork = []
   @at_stop = []
+  @after_promotion = []
 
   class << self
-    # Runs the block in the preloader before each worker is forked.
+    # Runs the block in the preloader before each worker is forked, and in a worker before the next preloader is forked from it.
     def before_fork(&block)
       @before_fork << block
     end
@@ -27,6 +28,11 @@ module Forkyard
     # Runs the block in each worker before its first request.
     def after_fork(&block)
       @after_fork << block
+    end
+
+    # Runs the block in a preloader that was forked from a worker, before it makes workers.
+    def after_promotion(&block)
+      @after_promotion << block
     end
 
     # Runs the block in each worker after its last request.
@@ -47,7 +53,8 @@ module Forkyard
     TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8 }.freeze
 
     attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :wait, :forked, :begin_worker,
-                :next_request, :end_worker, :questions, :params_packed, :read_body, :write, :write_error, :flush, :finish
+                :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :questions, :params_packed,
+                :read_body, :write, :write_error, :flush, :finish
 
     def initialize(path)
       @handle = Fiddle.dlopen(path)
@@ -60,6 +67,9 @@ module Forkyard
       @forked = function("forkyard_preloader_forked", [NUMBER, INT], VOID)
       @begin_worker = function("forkyard_worker_begin", [NUMBER], NUMBER)
       @end_worker = function("forkyard_worker_end", [NUMBER], INT)
+      @promotes = function("forkyard_worker_promotes", [NUMBER], INT)
+      @forked_preloader = function("forkyard_worker_forked", [NUMBER, INT], VOID)
+      @promoted = function("forkyard_worker_promoted", [NUMBER], NUMBER)
       @questions = function("forkyard_worker_questions", [NUMBER, INT], INT)
       @params_packed = function("forkyard_request_params_packed", [NUMBER, NUMBER, NUMBER], NUMBER)
       # Other threads of the application run while these wait.

@@ -9,7 +9,7 @@ module Forkyard
 
     # The descriptor of the socket over which questions come.
     def self.begin(descriptor)
-      socket = IO.for_fd(descriptor, "r+b")
+      @socket = socket = IO.for_fd(descriptor, "r+b")
       socket.sync = true
       serving = Thread.current
       thread = Thread.new do
@@ -23,6 +23,12 @@ module Forkyard
       end
       thread.name = "forkyard"
       thread.report_on_exception = false
+    end
+
+    # Nobody is to ask this process any more, which is a copy of the one that was asked, without its thread.
+    def self.end
+      @socket&.close
+      @socket = nil
     end
 
     def self.tell(thread)

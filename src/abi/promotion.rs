@@ -1,0 +1,132 @@
+//! A preloader made from a worker, by the C ABI.
+
+use super::preloader::CPreloader;
+use super::worker::CWorker;
+use crate::runtime::php::protocol::Answer;
+use crate::runtime::preloader::{Preloader, Socket};
+use crate::sys::process::{Side, fork_sibling};
+use crate::sys::{Error, fd, signal, title};
+use crate::worker::Promotion;
+use std::ffi::{c_char, c_int};
+use std::os::fd::AsFd;
+
+/// 1: [`super::worker::forkyard_worker_next`] said that there is no request because the worker is to make a preloader.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_promotes(worker: *mut CWorker) -> c_int {
+    // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
+    c_int::from(unsafe { (*worker).worker().is_to_promote() })
+}
+
+/// Makes the preloader's process: 0 in it, its pid in the worker, -1 if that failed, which the master has been told then.
+///
+/// # Safety
+/// As the header says: the process has one thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_fork(worker: *mut CWorker) -> c_int {
+    // SAFETY: the header's contract: there is one thread, and the child goes on by forkyard_worker_promoted.
+    match unsafe { fork_sibling() } {
+        Ok(Side::Child) => {
+            signal::reset_in_child();
+            0
+        }
+        Ok(Side::Parent(pid)) => {
+            // SAFETY: the header's contract.
+            unsafe { tell(worker, &Answer::Promoted { pid }) };
+            pid
+        }
+        Err(error) => {
+            // SAFETY: the header's contract.
+            unsafe { tell(worker, &refusal(&error.to_string())) };
+            -1
+        }
+    }
+}
+
+/// For a runtime that forks by itself, in the worker: the process exists, or, with a pid below 1, could not be made.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_forked(worker: *mut CWorker, pid: c_int) {
+    let answer = if pid > 0 {
+        Answer::Promoted { pid }
+    } else {
+        refusal("fork failed")
+    };
+    // SAFETY: the header's contract.
+    unsafe { tell(worker, &answer) };
+}
+
+/// The worker can't make one now; the master logs why.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_refuse(worker: *mut CWorker, message: *const c_char, length: usize) {
+    // SAFETY: the header's contract.
+    let message = unsafe { super::bytes(message.cast(), length) };
+    // SAFETY: the header's contract.
+    unsafe { tell(worker, &refusal(&String::from_utf8_lossy(message))) };
+}
+
+/// In the new process: the preloader that it is from now on, and no worker any more. Null: the process has to end.
+///
+/// # Safety
+/// As the header says: once, in the new process. `worker` is gone afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut CPreloader {
+    // SAFETY: the header's contract: it came from forkyard_worker_begin and is not used again here.
+    let mut worker = unsafe { Box::from_raw(worker) };
+    let Some(promotion) = worker.worker().take_promotion() else {
+        return std::ptr::null_mut();
+    };
+    // What the worker holds is closed here, which changes nothing for the worker itself: its epoll is asked nothing.
+    drop(worker);
+    match begin(promotion) {
+        Ok(Some(preloader)) => {
+            let pool = &preloader.kit.settings.pool;
+            title::set(&format!("{}: preloader {}", pool.title, pool.name));
+            Box::into_raw(Box::new(CPreloader::new(preloader)))
+        }
+        Ok(None) => std::ptr::null_mut(),
+        Err(error) => {
+            log::error!("{error}");
+            std::ptr::null_mut()
+        }
+    }
+}
+
+fn begin(promotion: Promotion) -> Result<Option<Preloader>, crate::runtime::preloader::Error> {
+    let Promotion {
+        channel,
+        output,
+        null,
+    } = promotion;
+    let streams: Result<(), Error> =
+        fd::replace_standard_streams(null.as_fd(), Some((output.as_fd(), output.as_fd())));
+    streams?;
+    drop(output);
+    Preloader::begin_promoted(Socket::new(channel)?, null)
+}
+
+/// Tells the master, and lets go of what was meant for the preloader.
+///
+/// # Safety
+/// As the header says of all functions of a worker.
+unsafe fn tell(worker: *mut CWorker, answer: &Answer) {
+    // SAFETY: the caller's promise.
+    let promotion = unsafe { (*worker).worker().take_promotion() };
+    if let Some(Ok(socket)) = promotion.map(|promotion| Socket::new(promotion.channel)) {
+        socket.answer(answer);
+    }
+}
+
+fn refusal(message: &str) -> Answer {
+    Answer::Error {
+        worker: None,
+        message: message.to_owned(),
+    }
+}

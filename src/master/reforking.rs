@@ -1,0 +1,245 @@
+//! What is done about preloaders that are made from workers.
+
+use super::action::{Action, Force, Notice};
+use super::children::{Life, Worker};
+use super::departure::KILL_AFTER;
+use super::event::{Exit, GenerationId, WorkerId};
+use super::generation::{Generation, Stage};
+use super::leave;
+use super::leave::Going;
+use super::manager::{Manager, Step};
+use super::preloader::{self, Preloader};
+use super::refork::{Cause, Order, Refork};
+use super::source::{Block, Source};
+use super::spare::Spare;
+use super::timers::Timer;
+use crate::config::ProcessManager;
+use std::time::Duration;
+
+/// From one to the next.
+const REST: Duration = Duration::from_secs(1);
+/// After a failure; doubled with each that follows, up to the longest.
+const REST_AFTER_FAILURE: Duration = Duration::from_secs(10);
+const LONGEST_REST: Duration = Duration::from_secs(600);
+
+impl Manager {
+    /// A worker says that it has served as many requests as are to be served before the next preloader is made.
+    pub(super) fn seasoned(&mut self, id: WorkerId) {
+        let generation = self.children.change(id, |worker| {
+            worker.seasoned = true;
+            worker.generation
+        });
+        self.touched.extend(generation);
+    }
+
+    /// Does what is to be done next, if anything is.
+    pub(super) fn refork_if_due(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        match generation.refork {
+            Refork::Off | Refork::Promoting | Refork::Resting => {}
+            Refork::Waiting => {
+                if self.candidate(id, generation).is_some() {
+                    self.refork_changed(id, Cause::Begin, None, step);
+                }
+            }
+            Refork::Arrived => {
+                if self.crew(id).asked == 0 {
+                    self.refork_changed(id, Cause::Free, None, step);
+                }
+            }
+            Refork::Replacing => self.replace_next(id, step),
+        }
+    }
+
+    /// The worker that the next preloader is to be made from: the oldest that is seasoned.
+    fn candidate(&self, id: GenerationId, generation: &Generation) -> Option<WorkerId> {
+        if generation.stage != Stage::Serving || generation.second != Preloader::Absent {
+            return None;
+        }
+        let fits = |worker: &Worker| {
+            worker.seasoned
+                && worker.life == Life::Up
+                && worker.going == Going::Staying
+                && worker.line >= generation.line
+        };
+        let mut workers = self.children.of(id).into_iter();
+        workers.find(|id| self.children.worker(*id).is_some_and(fits))
+    }
+
+    pub(super) fn refork_changed(
+        &mut self,
+        id: GenerationId,
+        cause: Cause,
+        exit: Option<Exit>,
+        step: &mut Step<'_>,
+    ) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let (next, order) = generation.refork.after(cause);
+        if next == generation.refork {
+            return;
+        }
+        let worker = self.candidate(id, generation);
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        generation.refork = next;
+        self.touched.insert(id);
+        self.timers.clear(Timer::Rest(id));
+        match order {
+            Order::Nothing => {}
+            Order::Promote => self.promote(id, worker, step),
+            Order::Succeed => self.succeed(id, step),
+            Order::Rest => {
+                generation.promotions_failed = 0;
+                self.timers.set(Timer::Rest(id), step.now, REST);
+            }
+            Order::Failed => {
+                let rest = REST_AFTER_FAILURE * (1 << generation.promotions_failed.min(6));
+                let rest = rest.min(LONGEST_REST);
+                generation.promotions_failed = generation.promotions_failed.saturating_add(1);
+                self.timers.set(Timer::Rest(id), step.now, rest);
+                step.say(Notice::PromotionFailed(id, exit.unwrap_or(Exit::Unknown), rest));
+            }
+        }
+    }
+
+    fn promote(&mut self, id: GenerationId, worker: Option<WorkerId>, step: &mut Step<'_>) {
+        let Some(worker) = worker else { return };
+        self.children.change(worker, |worker| {
+            worker.seasoned = false;
+            // It ends when it has.
+            worker.replaced = true;
+        });
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let Some(policy) = generation.policy.preloader else {
+            return;
+        };
+        generation.second = Preloader::Starting;
+        self.timers.set(Timer::Second(id), step.now, policy.start_timeout);
+        step.say(Notice::Promoting(worker));
+        step.act(Action::Promote(worker, id));
+    }
+
+    /// The second preloader is the first from now on, and that the second, which ends.
+    fn succeed(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        std::mem::swap(&mut generation.preloader, &mut generation.second);
+        generation.line += 1;
+        for timer in [Timer::Preloader(id), Timer::Answer(id), Timer::Second(id)] {
+            self.timers.clear(timer);
+        }
+        step.act(Action::Succeed(id));
+        step.say(Notice::Succeeded(id));
+        self.wind_second_clock(id, step);
+        self.second_changed(id, preloader::Cause::Stop, None, step);
+        self.freed(id, step);
+    }
+
+    /// Changes the state of a generation's second preloader and does what goes with it.
+    pub(super) fn second_changed(
+        &mut self,
+        id: GenerationId,
+        cause: preloader::Cause,
+        exit: Option<Exit>,
+        step: &mut Step<'_>,
+    ) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let before = generation.second;
+        let (next, order) = before.after(cause);
+        // It is not started like the first.
+        if next == before && order == preloader::Order::Nothing || order == preloader::Order::Start {
+            return;
+        }
+        generation.second = next;
+        let limit = generation.policy.preloader.map(|policy| policy.start_timeout);
+        self.touched.insert(id);
+        self.wind_second_clock(id, step);
+        match order {
+            preloader::Order::Nothing | preloader::Order::Start | preloader::Order::Lost => {}
+            preloader::Order::Stop(force) => step.act(Action::StopSecond(id, force)),
+            preloader::Order::Fail => {
+                step.say(Notice::PreloaderTimedOut(id, limit.unwrap_or_default()));
+                step.act(Action::StopSecond(id, Force::Kill));
+            }
+        }
+        match next {
+            Preloader::Ready => self.refork_changed(id, Cause::Made, None, step),
+            Preloader::Absent => self.refork_changed(id, Cause::Gone, exit, step),
+            Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => {}
+        }
+    }
+
+    /// One that was told to go and stays is told harder.
+    fn wind_second_clock(&mut self, id: GenerationId, step: &Step<'_>) {
+        let second = self.generations.get(&id).map(|generation| generation.second);
+        self.timers.clear(Timer::Second(id));
+        if let Some(Preloader::Stopping(Force::Ask | Force::Terminate)) = second {
+            self.timers.set(Timer::Second(id), step.now, KILL_AFTER);
+        }
+    }
+
+    /// Has the next worker of before replaced, if the last one was: it goes, and as many are made as the generation wants.
+    fn replace_next(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        if self.is_replacing(id) {
+            return;
+        }
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let is_old = |worker: &Worker| worker.line < generation.line && worker.going == Going::Staying;
+        let mut workers = self.children.of(id).into_iter();
+        match workers.find(|id| self.children.worker(*id).is_some_and(is_old)) {
+            Some(worker) => {
+                self.children.change(worker, |worker| worker.replaced = true);
+                self.dismiss(worker, leave::Cause::Surplus, step);
+            }
+            None => self.refork_changed(id, Cause::Renewed, None, step),
+        }
+    }
+
+    /// Whether one that is replaced is still there, or what comes in its place is not yet. One that takes very long for its
+    /// request holds nobody up.
+    fn is_replacing(&self, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get(&id) else {
+            return false;
+        };
+        let is_leaving = |worker: &Worker| worker.replaced && !worker.overdue;
+        let mut workers = self.children.of(id).into_iter();
+        if workers.any(|id| self.children.worker(id).is_some_and(is_leaving)) {
+            return true;
+        }
+        let crew = self.crew(id);
+        let is_short = match generation.policy.pm {
+            ProcessManager::Static { max_children } => crew.staying + self.held_up(id) < max_children,
+            ProcessManager::Dynamic { .. } => match generation.spare {
+                Spare::Unused | Spare::Open | Spare::Closed(Block::Full) => false,
+                Spare::Asking | Spare::Closed(Block::ProcessMax | Block::Backoff | Block::Preloader) => true,
+            },
+            ProcessManager::Ondemand { .. } => {
+                let pool = self.pools.get(&generation.pool);
+                pool.is_some_and(|pool| pool.source == Source::Asking)
+            }
+            // The router asks for those that it wants.
+            ProcessManager::Ordered { .. } => false,
+        };
+        is_short || crew.up < crew.staying
+    }
+
+    /// How many that were told to go take long; their places are not free.
+    fn held_up(&self, id: GenerationId) -> u32 {
+        let is_long = |worker: &Worker| worker.going == Going::Surplus && worker.overdue;
+        let workers = self.children.of(id).into_iter();
+        let long = workers.filter(|id| self.children.worker(*id).is_some_and(is_long));
+        u32::try_from(long.count()).unwrap_or(u32::MAX)
+    }
+}

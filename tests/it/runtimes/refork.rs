@@ -1,0 +1,359 @@
+//! Preloaders that are made from workers (`refork_after`).
+
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{place_library, process, until};
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 3\ncatch_workers_output = true\n";
+
+/// Answers with its pid, how many requests its process and those that it was forked from have answered, and what hooks ran.
+const PYTHON: &str = r#"
+import os, forkyard
+served, told = 0, []
+
+@forkyard.before_fork
+def before():
+    told.append("before")
+
+@forkyard.after_fork
+def after():
+    told.append("after")
+
+@forkyard.after_promotion
+def promoted():
+    told.append("promoted")
+
+def application(environ, start):
+    global served
+    served += 1
+    start("200 OK", [("Content-Type", "text/plain")])
+    return [f"{os.getpid()} {served} {','.join(told)}".encode()]
+"#;
+
+const ASGI: &str = r#"
+import os
+served, told = 0, []
+
+async def application(scope, receive, send):
+    global served
+    if scope["type"] == "lifespan":
+        while True:
+            step = (await receive())["type"].removeprefix("lifespan.")
+            told.append(step)
+            await send({"type": f"lifespan.{step}.complete"})
+            if step == "shutdown":
+                return
+    served += 1
+    text = f"{os.getpid()} {served} {','.join(told)}"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": text.encode()})
+"#;
+
+const RUBY: &str = r##"
+$served, $told = 0, []
+Forkyard.before_fork { $told << "before" }
+Forkyard.after_fork { $told << "after" }
+Forkyard.after_promotion { $told << "promoted" }
+run ->(env) { $served += 1; [200, {}, ["#{Process.pid} #{$served} #{$told.join(",")}"]] }
+"##;
+
+struct Site {
+    daemon: Daemon,
+    _root: tempfile::TempDir,
+}
+
+/// What an application says of the worker that answered.
+#[derive(Debug)]
+struct Told {
+    pid: u32,
+    served: u32,
+    hooks: Vec<String>,
+}
+
+impl Site {
+    fn start(runtime: &str, source: &str, settings: &str, application: &str) -> Site {
+        place_library();
+        let root = directory();
+        make_writable(root.path());
+        let name = match runtime {
+            "rack" => "config.ru",
+            "asgi" => "asgi.py",
+            _ => "wsgi.py",
+        };
+        fs::write(root.path().join(name), source).expect("write");
+        let application = format!(
+            "runtime = \"{runtime}\"\nroot = \"{}\"\n{application}",
+            root.path().display()
+        );
+        let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));
+        Site { daemon, _root: root }
+    }
+
+    fn ask(&self) -> Told {
+        told(&mut self.daemon.client("www"), &self.daemon)
+    }
+
+    /// Asks until a worker answers that was forked from one that had answered so many requests.
+    fn ask_until_born_of(&self, requests: u32) -> Told {
+        let known: BTreeSet<u32> = self.daemon.workers("www").into_iter().collect();
+        until("a worker of another preloader", || {
+            let told = self.ask();
+            (!known.contains(&told.pid) && told.served > requests).then_some(told)
+        })
+    }
+
+    /// The only preloader that there is in the end.
+    fn preloader(&self) -> u32 {
+        let preloaders = until("one preloader", || {
+            let preloaders = self.daemon.preloaders("www");
+            (preloaders.len() == 1).then_some(preloaders)
+        });
+        preloaders[0]
+    }
+}
+
+fn told(client: &mut Client, daemon: &Daemon) -> Told {
+    let params = Params::get(&daemon.dir, "x", "")
+        .with("CONTENT_TYPE", "")
+        .with("CONTENT_LENGTH", "");
+    let answer = client.request(&params, b"").expect("an answer");
+    assert!(answer.ended, "{}", answer.text());
+    let body = answer.body();
+    let mut parts = body.split(' ');
+    let mut number = || parts.next().and_then(|part| part.parse().ok()).expect(&body);
+    let (pid, served) = (number(), number());
+    let hooks = parts.next().unwrap_or_default();
+    Told {
+        pid,
+        served,
+        hooks: hooks.split(',').map(str::to_owned).collect(),
+    }
+}
+
+/// Every worker is replaced by one that was forked from a worker, and the first preloader ends.
+fn assert_renewed(site: &Site) -> Told {
+    let daemon = &site.daemon;
+    let first = site.preloader();
+    let before = daemon.wait_for_workers("www", 3);
+    let told = site.ask_until_born_of(5);
+    daemon.wait_for("makes the workers from now on; the old ones are replaced");
+    until("all workers to be others", || {
+        let now = daemon.workers("www");
+        let others = now.len() == 3 && now.iter().all(|pid| !before.contains(pid));
+        others.then_some(())
+    });
+    until("the first preloader to end", || {
+        (!process::runs(first)).then_some(())
+    });
+    let second = site.preloader();
+    assert_ne!(second, first);
+    assert_eq!(
+        process::children(second),
+        [] as [u32; 0],
+        "workers are the master's children"
+    );
+    for pid in daemon.workers("www").into_iter().chain([second]) {
+        let threads = process::status_line(pid, "Threads").unwrap_or_default();
+        assert_eq!(threads.trim(), "1", "threads of {pid}");
+    }
+    told
+}
+
+#[test]
+fn workers_in_python_are_forked_from_one_that_has_served() {
+    let site = Site::start("wsgi", PYTHON, STATIC, "refork_after = [5, 0]\n");
+    let told = assert_renewed(&site);
+    // What the preloader does before it forks more workers is seen by those that come later only.
+    let mut hooks = told.hooks.clone();
+    hooks.dedup();
+    assert_eq!(
+        hooks,
+        ["before", "after", "before", "promoted", "before", "after"]
+    );
+}
+
+#[test]
+fn workers_in_ruby_are_forked_from_one_that_has_served() {
+    let site = Site::start("rack", RUBY, STATIC, "refork_after = [5, 0]\n");
+    let told = assert_renewed(&site);
+    let mut hooks = told.hooks.clone();
+    hooks.dedup();
+    assert_eq!(
+        hooks,
+        ["before", "after", "before", "promoted", "before", "after"]
+    );
+}
+
+#[test]
+fn a_lifespan_ends_before_the_copy_and_begins_anew_in_workers_of_it() {
+    let site = Site::start("asgi", ASGI, STATIC, "refork_after = [5, 0]\n");
+    let told = assert_renewed(&site);
+    assert_eq!(told.hooks, ["startup", "shutdown", "startup"]);
+}
+
+#[test]
+fn the_last_number_is_for_all_further_times() {
+    let site = Site::start("wsgi", PYTHON, STATIC, "refork_after = [5, 8]\n");
+    let mut promoted = 0;
+    while promoted < 4 {
+        let told = site.ask();
+        promoted = told.hooks.iter().filter(|hook| *hook == "promoted").count();
+    }
+    // Each line has served what the one before it had, and more.
+    assert!(site.ask().served >= 5 + 3 * 8);
+    assert!(!site.daemon.log().contains("ERROR"), "{}", site.daemon.log());
+}
+
+#[test]
+fn no_request_is_lost_and_most_workers_serve_all_the_time() {
+    let settings = "pm = \"static\"\nmax_children = 4\n";
+    for (runtime, source) in [("wsgi", PYTHON), ("rack", RUBY)] {
+        let site = Site::start(runtime, source, settings, "refork_after = [20, 30]\n");
+        let daemon = &site.daemon;
+        daemon.wait_for_workers("www", 4);
+        let ends = AtomicBool::new(false);
+        let answered: usize = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..3)
+                .map(|kept| {
+                    let ends = &ends;
+                    scope.spawn(move || {
+                        let mut count = 0;
+                        let mut client = daemon.client("www").kept();
+                        while !ends.load(Ordering::SeqCst) {
+                            // One keeps its connection, which is handed from worker to worker.
+                            if kept > 0 {
+                                client = daemon.client("www");
+                            }
+                            told(&mut client, daemon);
+                            count += 1;
+                        }
+                        count
+                    })
+                })
+                .collect();
+            let mut fewest = 4;
+            until("three preloaders", || {
+                fewest = fewest.min(daemon.workers("www").len());
+                let log = daemon.log();
+                (log.matches("made from a worker").count() >= 3).then_some(())
+            });
+            ends.store(true, Ordering::SeqCst);
+            // One is on its way out or not there yet; one more may be a process whose title is not set yet.
+            assert!(fewest >= 2, "{fewest} workers of 4 were there");
+            clients
+                .into_iter()
+                .map(|client| client.join().expect("client"))
+                .sum()
+        });
+        assert!(answered > 100, "{answered}");
+        let log = daemon.log();
+        assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
+    }
+}
+
+/// What the log of slow requests asks of workers works in those of later preloaders, too.
+#[test]
+fn slow_requests_of_later_workers_are_told_of() {
+    let sleeps = "import time\ndef dawdle():\n    time.sleep(0.5)\n";
+    let python = PYTHON.replace(
+        "served += 1",
+        "served += 1\n    if environ['QUERY_STRING'] == 'slow': dawdle()",
+    );
+    let ruby = RUBY.replace(
+        "$served += 1;",
+        "$served += 1; dawdle if env[\"QUERY_STRING\"] == \"slow\";",
+    );
+    let asleep = "import asyncio\nasync def dawdle():\n    await asyncio.sleep(0.5)\n";
+    let asgi = ASGI.replace(
+        "    served += 1\n",
+        "    served += 1\n    if scope['query_string'] == b'slow': await dawdle()\n",
+    );
+    for (runtime, source) in [
+        ("wsgi", format!("{sleeps}{python}")),
+        ("asgi", format!("{asleep}{asgi}")),
+        ("rack", format!("def dawdle = sleep(0.5)\n{ruby}")),
+    ] {
+        let log = directory();
+        make_writable(log.path());
+        let path = log.path().join("slow");
+        let settings = format!(
+            "{STATIC}request_slowlog_timeout = \"100ms\"\nslowlog = \"{}\"\n",
+            path.display()
+        );
+        let site = Site::start(runtime, &source, &settings, "refork_after = [5, 5, 0]\n");
+        while site.ask().served <= 10 {}
+        let params = Params::get(&site.daemon.dir, "x", "slow")
+            .with("CONTENT_TYPE", "")
+            .with("CONTENT_LENGTH", "");
+        let answer = site.daemon.client("www").request(&params, b"").expect("answer");
+        assert!(answer.ended);
+        until(&format!("the calls of {runtime}"), || {
+            let told = fs::read_to_string(&path).unwrap_or_default();
+            told.contains("dawdle").then_some(())
+        });
+    }
+}
+
+/// The first preloader has made another worker for the one that was to be copied, and all others are still there.
+fn assert_goes_on(site: &Site, preloader: u32, before: &[u32]) {
+    let now = until("another worker", || {
+        let now = site.daemon.workers("www");
+        (now.len() == 3 && now != before).then_some(now)
+    });
+    assert_eq!(now.iter().filter(|pid| before.contains(pid)).count(), 2);
+    assert!(now.contains(&site.ask().pid));
+    assert_eq!(site.preloader(), preloader);
+}
+
+#[test]
+fn a_worker_with_threads_is_no_preloader() {
+    let source = format!(
+        "{PYTHON}\nimport threading\n@forkyard.after_fork\ndef start():\n    \
+         threading.Thread(target=threading.Event().wait, name='cache keeper', daemon=True).start()\n"
+    );
+    let site = Site::start("wsgi", &source, STATIC, "refork_after = 5\n");
+    let first = site.preloader();
+    let before = site.daemon.wait_for_workers("www", 3);
+    for _ in 0..15 {
+        site.ask();
+    }
+    let line = site
+        .daemon
+        .wait_for("a worker can't be made a preloader: it has threads besides the first one");
+    assert!(line.ends_with("cache keeper"), "{line}");
+    let line = site.daemon.wait_for("no preloader could be made from a worker");
+    assert!(
+        line.ends_with("everything goes on as before, the next try is in 10 s at the earliest"),
+        "{line}"
+    );
+    assert_goes_on(&site, first, &before);
+}
+
+#[test]
+fn a_copy_that_fails_dies_or_hangs_changes_nothing() {
+    for (hook, words) in [
+        (
+            "raise RuntimeError('the cache is not there')",
+            "RuntimeError: the cache is not there",
+        ),
+        ("os.kill(os.getpid(), 9)", "(on signal 9 (SIGKILL))"),
+        (
+            "import time; time.sleep(1000)",
+            "the preloader did not answer within 2 s, killing",
+        ),
+    ] {
+        let source = PYTHON.replace("told.append(\"promoted\")", hook);
+        let site = Site::start("wsgi", &source, STATIC, "refork_after = 5\nstart_timeout = 2\n");
+        let first = site.preloader();
+        let before = site.daemon.wait_for_workers("www", 3);
+        for _ in 0..15 {
+            site.ask();
+        }
+        site.daemon.wait_for(words);
+        site.daemon.wait_for("no preloader could be made from a worker");
+        assert_goes_on(&site, first, &before);
+    }
+}
