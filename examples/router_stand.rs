@@ -173,6 +173,7 @@ impl Stand {
                 identity: None,
                 started: 0,
                 slots: SLOTS,
+                refork_at: None,
                 descriptor_limit: None,
                 log_limit: 1024,
             },
@@ -189,6 +190,7 @@ impl Stand {
             slot,
             retire: retire_out,
             output: None,
+            questions: None,
             channel: Some(theirs),
         };
         // SAFETY: this process has one thread; the child leaves by _exit.

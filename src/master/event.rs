@@ -254,8 +254,8 @@ pub struct PreloaderPolicy {
     pub start_timeout: Duration,
     /// Without any worker.
     pub idle_timeout: Duration,
-    /// Its workers can't do without it: when its generation leaves, it stays until the last of them is gone.
-    pub is_needed_by_workers: bool,
     /// The next preloader is made from a worker once that says that it has served enough requests.
     pub reforks: bool,
+    /// Its workers can't do without it: when its generation leaves, it stays until the last of them is gone.
+    pub is_needed_by_workers: bool,
 }

@@ -83,10 +83,10 @@ pub(super) struct Edge {
     statuses: Vec<routers::PendingStatus>,
     /// Preloaders by pid.
     preloaders: HashMap<i32, preloader::Preloader>,
-    /// Programs that speak HTTP.
-    programs: HashMap<GenerationId, programs::ProgramEdge>,
     /// Second preloaders whose process is not known yet.
     seconds: HashMap<GenerationId, preloader::Preloader>,
+    /// Programs that speak HTTP.
+    programs: HashMap<GenerationId, programs::ProgramEdge>,
     /// What is being started by the spawning kit.
     spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,

@@ -534,20 +534,20 @@ pub(super) fn policy(pool: &Pool) -> Policy {
                 _ => php.start_timeout + WARM_PATIENCE + php.warm_up_time,
             },
             idle_timeout: php.preloader_idle_timeout,
-            is_needed_by_workers: false,
             reforks: false,
+            is_needed_by_workers: false,
         }),
         Application::Wrapped(wrapped) => Some(PreloaderPolicy {
             start_timeout: wrapped.start_timeout,
             idle_timeout: wrapped.preloader_idle_timeout,
-            is_needed_by_workers: false,
             reforks: wrapped.reforks(),
+            is_needed_by_workers: false,
         }),
         Application::Program(program) => Some(PreloaderPolicy {
             start_timeout: program.start_timeout + START_PATIENCE,
             idle_timeout: program.preloader_idle_timeout,
-            is_needed_by_workers: true,
             reforks: false,
+            is_needed_by_workers: true,
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };

@@ -23,10 +23,10 @@ pub(in crate::master) enum Source {
     Preloader(i32),
     /// Its output.
     PreloaderOutput(i32),
-    /// What a process of a generation's program writes, by its place.
-    ProgramOutput(GenerationId, usize),
     /// The channel of a generation's second preloader whose process is not known yet.
     Second(GenerationId),
+    /// What a process of a generation's program writes, by its place.
+    ProgramOutput(GenerationId, usize),
     /// A worker that is somebody else's child.
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.
