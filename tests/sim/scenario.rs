@@ -177,7 +177,6 @@ impl Scenario {
                     idle_timeout: random.millis(1, 20_000),
                     is_needed_by_workers: self.refork_after == 0 && random.percent(30),
                     reforks: self.refork_after > 0,
-                    is_needed_by_workers: self.refork_after == 0 && random.percent(30),
                 }
             }),
         }
