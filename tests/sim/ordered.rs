@@ -194,6 +194,9 @@ impl World {
             }
             Action::Exit(_) => self.has_exited = true,
             Action::Say(Notice::NoWorkerPossible(..)) => self.fail("nobody waits in a socket".to_owned()),
+            Action::Promote(..) | Action::Succeed(_) | Action::StopSecond(..) => {
+                self.fail(format!("no preloader is made from a worker here: {action:?}"));
+            }
             Action::Watch(_) | Action::Unwatch(_) | Action::TimeUp(_) | Action::Trace(_) => {
                 self.fail(format!("there is no reason for {action:?}"));
             }
@@ -376,6 +379,7 @@ impl World {
             preloader: has_loader.then_some(PreloaderPolicy {
                 start_timeout: Duration::from_secs(3),
                 idle_timeout: Duration::from_secs(2),
+                reforks: false,
             }),
         };
         // A router does not have more than its pool's total.
