@@ -122,7 +122,7 @@ class Nginx:
         directory.chmod(0o755)
         self._ports = {server.name: _free_port() for server in servers}
         passes = {
-            server.name: f"include /etc/nginx/fastcgi_params; fastcgi_pass unix:{server.socket()};"
+            server.name: f"include /etc/nginx/fastcgi_params; {self.parameters()} fastcgi_pass unix:{server.socket()};"
             if isinstance(server, Forkyard)
             else f"proxy_set_header Host $host; proxy_pass http://unix:{server.socket()};"
             for server in servers
@@ -138,12 +138,23 @@ class Nginx:
             f"daemon off;\npid {directory}/pid;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{sites}}}\n"
         )
         self._process = subprocess.Popen(["/usr/sbin/nginx", "-e", directory / "error.log", "-c", path])
+        for port in self._ports.values():
+            _wait_for(port)
         for server in servers:
             retry = ["--retry", "20", "--retry-connrefused", "--retry-delay", "1"]
             fetch = ["curl", "-sS", *retry, self.url(server)]
+            begun = time.monotonic()
             page = subprocess.run(fetch, check=True, capture_output=True, text=True).stdout
+            self.fetched(server, time.monotonic() - begun)
             if "Hello, world" not in page:
                 raise RuntimeError(f"{server.name}: {page}")
+
+    def parameters(self):
+        """What nginx says to forkyard beside the usual."""
+        return ""
+
+    def fetched(self, server, seconds):
+        """The first page of a server took so long."""
 
     def url(self, server):
         return f"http://127.0.0.1:{self._ports[server.name]}{PATH}"
@@ -167,6 +178,17 @@ class Nginx:
     def __exit__(self, *_):
         self._process.terminate()
         self._process.wait(10)
+
+
+def _wait_for(port):
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def _microseconds(output, row):

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from harness import processes
-from harness.servers import PROGRAMS, Forkyard, Pool, Server
+from harness.servers import Forkyard, Pool, Server, place_library
 from harness.table import Row, no_more
 
 CLIENTS = 8
@@ -22,10 +22,7 @@ def run(bench):
     rounds, seconds = (5, 1) if bench.quick else (9, 3)
     root = bench.directory("django")
     shutil.copytree(SITE, root)
-    # cargo leaves it among the intermediate files of `--bins`.
-    library = PROGRAMS / "libforkyard.so"
-    if not library.exists():
-        shutil.copy(PROGRAMS / "deps/libforkyard.so", library)
+    place_library()
     pool = Pool(max_children=WORKERS, application=f'{{ runtime = "wsgi", root = "{root}", entry = "page" }}')
     with bench.start(Forkyard, pool) as forkyard:
         for kind in (Uwsgi, Gunicorn):

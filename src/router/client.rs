@@ -22,8 +22,6 @@ pub(super) struct Client {
     pub(super) watch: Watch,
     /// Something came while the connection was somebody else's.
     pub(super) stirred: bool,
-    /// Looks that found a part of a request.
-    pub(super) looks: u8,
     /// Its input, where that is read by the router.
     pub(super) reading: Option<Box<Reading>>,
     /// What was read of it, to be passed on with it.
@@ -74,7 +72,6 @@ impl Client {
             timer: None,
             watch: Watch::None,
             stirred: false,
-            looks: 0,
             reading: None,
             bytes: Vec::new(),
             seen: 0,

@@ -20,8 +20,6 @@ use std::sync::Arc;
 const FIRST_LOOK: usize = 4 * 1024;
 /// Bytes of a request that are looked at where they lie.
 const LONGEST_LOOK: usize = 64 * 1024;
-/// Looks that may find a part of a request only, until it is read.
-const MOST_LOOKS: u8 = 16;
 /// Reads of one connection before the others have their turn.
 const READS: usize = 8;
 const READ_BYTES: usize = 32 * 1024;
@@ -105,11 +103,7 @@ impl Router {
                     }
                     None => self.begin_reading(id, Vec::new()),
                 },
-                Look::Partial if client.looks < MOST_LOOKS => {
-                    client.looks += 1;
-                    self.change(id, Cause::Said);
-                    self.watch_input(id);
-                }
+                // What comes in pieces is read: a piece that has been looked at need not be told of again.
                 Look::Partial | Look::Other => self.begin_reading(id, Vec::new()),
             }
             break;
@@ -191,7 +185,7 @@ impl Router {
         let Some(client) = self.clients.get(id) else {
             return;
         };
-        (client.id, client.keep, client.looks, client.tries) = (head.id, head.keep, 0, 0);
+        (client.id, client.keep, client.tries) = (head.id, head.keep, 0);
         client.since = now;
         client.stirred = false;
         let Some(root) = head.root.filter(|root| is_possible(root)) else {

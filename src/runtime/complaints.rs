@@ -33,30 +33,27 @@ impl Complaints {
     }
 
     /// Logs the lines that are whole now.
-    pub(super) fn log(&mut self, bytes: &[u8], pool: &str, program: &str) {
+    pub(super) fn log(&mut self, bytes: &[u8], program: &str) {
         self.line.extend_from_slice(bytes);
         while let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
-            self.say(end, pool, program);
+            self.say(end, program);
             self.line.drain(..=end);
         }
         if self.line.len() > LOGGED_BYTES {
-            self.log_rest(pool, program);
+            self.log_rest(program);
         }
     }
 
     /// Logs what is left of a line.
-    pub(super) fn log_rest(&mut self, pool: &str, program: &str) {
+    pub(super) fn log_rest(&mut self, program: &str) {
         if !self.line.is_empty() {
-            self.say(self.line.len(), pool, program);
+            self.say(self.line.len(), program);
             self.line.clear();
         }
     }
 
-    fn say(&self, end: usize, pool: &str, program: &str) {
+    fn say(&self, end: usize, program: &str) {
         let line = String::from_utf8_lossy(&self.line[..end.min(LOGGED_BYTES)]);
-        log::warn!(
-            "[pool {pool}] {program} said into stderr: \"{}\"",
-            line.escape_debug()
-        );
+        log::warn!("{program} said into stderr: \"{}\"", line.escape_debug());
     }
 }

@@ -18,5 +18,5 @@ mod run;
 pub mod signs;
 pub mod users;
 
-pub use pool::{Refused, options_of, pool_of};
+pub use pool::{Refused, pool_of};
 pub use run::run;

@@ -2,10 +2,11 @@
 
 use super::look::{Found, Kind, Settings};
 use super::signs::OWN_FILE;
-use crate::applications::{Options, RestartMethod};
-use crate::config::{Application, Applications, Cgi, Interface, Paths, Php, Pool, Preloading, Wrapped, site};
+use crate::config::{
+    Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, StartCommand, Wrapped,
+    site,
+};
 use crate::spawn::user::{self, Database, UserEntry, Wishes};
-use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ const MOST_NAME_BYTES: usize = 200;
 /// Where a template says nothing of languages.
 const PYTHON: &str = "/usr/bin/python3";
 const RUBY: &str = "/usr/bin/ruby";
+const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Why an application is not run.
@@ -114,31 +116,6 @@ pub fn pool_of(
         write.push(found.root.clone());
     }
     Ok(pool)
-}
-
-/// What the book is told of an application: what the pool allows, or less.
-pub fn options_of(allowed: &Options, found: &Found) -> Options {
-    let Some(own) = &found.settings else {
-        return *allowed;
-    };
-    let least = |allowed: Option<NonZeroU32>, own: Option<u32>| match (allowed, own.and_then(NonZeroU32::new))
-    {
-        (Some(allowed), Some(own)) => Some(allowed.min(own)),
-        (allowed, own) => allowed.or(own),
-    };
-    Options {
-        max_per_app: least(allowed.max_per_app, own.max_per_app),
-        min_instances: own
-            .min_instances
-            .map_or(allowed.min_instances, |own| own.min(allowed.min_instances)),
-        max_requests: least(allowed.max_requests, own.max_requests),
-        restart_method: match own.rolling_restarts {
-            Some(true) => RestartMethod::Rolling,
-            Some(false) => RestartMethod::Blocking,
-            None => allowed.restart_method,
-        },
-        ..*allowed
-    }
 }
 
 /// Whom it runs as: its owner, or the default user in place of one who may have no applications. Never root.
@@ -246,7 +223,8 @@ fn application(
         Kind::Asgi => Ok(wrapped(Interface::Asgi, template, applications, found, own)),
         Kind::Rack => Ok(wrapped(Interface::Rack, template, applications, found, own)),
         Kind::Cgi => cgi(template, found, own),
-        Kind::Node | Kind::Http | Kind::Fastcgi => Err(not_run(
+        Kind::Fastcgi => fastcgi(template, applications, found, own),
+        Kind::Node | Kind::Http => Err(not_run(
             template,
             found,
             "give it a pool of its own with runtime = \"http\", and the address where it listens",
@@ -324,6 +302,32 @@ fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Re
         script,
         root: Some(found.root.clone()),
         search_arguments,
+    }))
+}
+
+/// A program that speaks FastCGI: it has to be said how it is started.
+fn fastcgi(
+    template: &Pool,
+    applications: &Applications,
+    found: &Found,
+    own: &Settings,
+) -> Result<Application, Refused> {
+    let Some(command) = &own.start_command else {
+        return Err(Refused::Setting {
+            root: found.root.display().to_string(),
+            problem: "start_command is missing".to_owned(),
+            remedy: "write the command that starts the program, or have it found by its files",
+        });
+    };
+    let abort_timeout = match &template.application {
+        Application::FastCgi(fastcgi) => fastcgi.abort_timeout,
+        _ => ABORT_TIMEOUT,
+    };
+    Ok(Application::FastCgi(FastCgi {
+        command: StartCommand::Shell(command.clone()),
+        root: Some(found.root.clone()),
+        start_timeout: applications.options.start_timeout,
+        abort_timeout,
     }))
 }
 

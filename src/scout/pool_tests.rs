@@ -1,6 +1,8 @@
 use super::*;
+use crate::applications::Options;
 use crate::config::{self, Confine};
 use crate::scout::look::Settings as Own;
+use std::num::NonZeroU32;
 
 /// root, a web server's user, two sites' users, one whose group is root's.
 struct Users;
@@ -238,8 +240,28 @@ fn cgi_programs_are_below_the_root() {
 }
 
 #[test]
+fn a_program_that_speaks_fastcgi_says_how_it_is_started() {
+    let missing = make(&template(), &found(Kind::Fastcgi, None)).unwrap_err();
+    assert!(
+        missing.starts_with("/srv/shop/forkyard.toml: start_command is missing"),
+        "{missing}"
+    );
+    let own = Own {
+        start_command: Some("./serve --fast".to_owned()),
+        ..Own::default()
+    };
+    let pool = make(&template(), &with(found(Kind::Fastcgi, None), own)).unwrap();
+    let Application::FastCgi(program) = pool.application else {
+        panic!("{:?}", pool.application);
+    };
+    assert_eq!(program.command, StartCommand::Shell("./serve --fast".to_owned()));
+    assert_eq!(program.root.as_deref(), Some(Path::new("/srv/shop")));
+    assert_eq!(program.start_timeout, Duration::from_secs(7));
+}
+
+#[test]
 fn what_can_not_be_run_is_said() {
-    for kind in [Kind::Node, Kind::Http, Kind::Fastcgi] {
+    for kind in [Kind::Node, Kind::Http] {
         let error = make(&template(), &found(kind, None)).unwrap_err();
         assert!(
             error.contains("which pool www does not run; give it a pool of its own"),
@@ -274,45 +296,6 @@ fn its_variables_are_kept_from_what_runs_as_root() {
         pool.own_env,
         [pair("B", "own"), pair("LD_PRELOAD", "/srv/shop/evil.so")]
     );
-}
-
-#[test]
-fn it_may_have_less_than_the_pool_allows_and_not_more() {
-    let allowed = applications(&mut template()).options;
-    assert_eq!(options_of(&allowed, &php()), allowed);
-    let own = |max_per_app, min_instances, max_requests| {
-        let own = Own {
-            max_per_app,
-            min_instances,
-            max_requests,
-            ..Own::default()
-        };
-        let options = options_of(&allowed, &with(php(), own));
-        let number = |number: Option<NonZeroU32>| number.map(NonZeroU32::get);
-        (
-            number(options.max_per_app),
-            options.min_instances,
-            number(options.max_requests),
-        )
-    };
-    assert_eq!(own(None, None, None), (Some(4), 1, None));
-    assert_eq!(own(Some(2), Some(0), Some(10)), (Some(2), 0, Some(10)));
-    assert_eq!(own(Some(400), Some(5), None), (Some(4), 1, None));
-    let strict = Options {
-        max_requests: NonZeroU32::new(5),
-        max_per_app: None,
-        ..allowed
-    };
-    let greedy = Own {
-        max_requests: Some(50),
-        max_per_app: Some(3),
-        rolling_restarts: Some(true),
-        ..Own::default()
-    };
-    let options = options_of(&strict, &with(php(), greedy));
-    assert_eq!(options.max_requests, NonZeroU32::new(5));
-    assert_eq!(options.max_per_app, NonZeroU32::new(3));
-    assert_eq!(options.restart_method, RestartMethod::Rolling);
 }
 
 #[test]

@@ -57,7 +57,12 @@ pub fn run(
 /// Gives up everything but looking.
 fn settle(identity: Option<&Identity>) -> Result<(), Error> {
     if let (Some(identity), true) = (identity, identity::is_root()) {
-        rights::become_reader(identity)?;
+        if !rights::become_reader(identity)? {
+            log::warn!(
+                "the scout sees only what user {} sees: the daemon was started without CAP_DAC_READ_SEARCH",
+                identity.uid
+            );
+        }
     }
     identity::give_up_new_privileges()?;
     identity::forbid_dumps()?;

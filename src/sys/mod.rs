@@ -22,6 +22,7 @@ pub mod process;
 pub mod program;
 pub mod question;
 pub mod rights;
+pub mod session;
 pub mod shm;
 pub mod signal;
 pub mod socket;

@@ -24,6 +24,7 @@ mod scrapers;
 mod security;
 mod service_manager;
 mod signals;
+mod sites;
 mod slow;
 mod spawning;
 mod storm;

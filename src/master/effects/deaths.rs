@@ -3,7 +3,8 @@
 use super::preloader::Heard;
 use super::routers::Which;
 use super::slow::Traceable;
-use super::{Edge, Who};
+use super::{Edge, Who, WorkerEdge};
+use crate::config::Application;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
 use crate::scoreboard::{Stage, census};
@@ -39,6 +40,7 @@ impl Edge {
                 Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
                 Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
                 Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
+                Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 None if self.spawner.reaped(pid, ended) => self.drain_spawner(),
                 // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
@@ -65,6 +67,7 @@ impl Edge {
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
         self.note_death(id, pid);
         if let Some(mut worker) = self.workers.remove(&id) {
+            self.kill_rest(&worker, pid, exit);
             self.read_last_output(&mut worker, pid);
             if let Some(process) = &worker.foreign {
                 self.sources.forget(&self.registry, process);
@@ -76,6 +79,15 @@ impl Edge {
         }
         self.instance_gone(id);
         self.happened.push_back(Event::WorkerExited(id, exit));
+    }
+
+    /// A worker with a program of its own that did not end by itself has left what its program has started: it leads a session.
+    fn kill_rest(&self, worker: &WorkerEdge, pid: i32, exit: Exit) {
+        let generation = self.generations.get(&worker.generation);
+        let application = generation.map(|generation| &generation.settings.pool.application);
+        if matches!(application, Some(Application::FastCgi(_))) && exit != Exit::Code(0) {
+            crate::sys::session::kill_rest(pid);
+        }
     }
 
     /// Notes how a worker ended and what it was doing, for the line that the core asks for.

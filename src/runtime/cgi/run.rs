@@ -108,9 +108,7 @@ impl Running {
             complaints: Complaints::default(),
         };
         let relayed = relay(request, peer, &mut answer);
-        answer
-            .complaints
-            .log_rest(request.pool(), &target.script.to_string_lossy());
+        answer.complaints.log_rest(&target.script.to_string_lossy());
         let outcome = match relayed {
             Ok(()) => answer.end(request),
             Err(stop) => {
@@ -178,8 +176,7 @@ impl Sink for Answer<'_> {
             self.complaints.let_go(request);
         }
         if request.catches_output() {
-            self.complaints
-                .log(bytes, request.pool(), &self.script.to_string_lossy());
+            self.complaints.log(bytes, &self.script.to_string_lossy());
         }
     }
 }

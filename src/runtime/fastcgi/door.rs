@@ -1,6 +1,7 @@
 //! The socket on which a program listens: it has no name, so that nobody else can connect to it.
 
 use crate::sys::file::Held;
+use crate::sys::socket::{Readiness, accept, wait};
 use crate::sys::{Error, dir};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -53,6 +54,18 @@ impl Door {
         self.listener.as_fd()
     }
 
+    /// Closes the connections that nobody has accepted: they are of requests and questions that were given up, and the next
+    /// program would still find them.
+    pub(super) fn clear(&self) {
+        let now = std::time::Duration::ZERO;
+        // The socket blocks, so it is asked first; nobody else accepts while there is no program.
+        while wait(self.listener.as_fd(), Readiness::Readable, now).unwrap_or(false) {
+            if !matches!(accept(self.listener.as_fd()), Ok(Some(_))) {
+                return;
+            }
+        }
+    }
+
     /// A connection, non-blocking. It is there at once, whether or not the program accepts it.
     ///
     /// # Errors
@@ -71,7 +84,7 @@ impl Door {
 mod tests {
     use super::*;
     use crate::sys::fd::unread_by_peer;
-    use crate::sys::socket::{Progress, accept, receive, send};
+    use crate::sys::socket::{Progress, receive, send};
 
     #[test]
     fn a_door_leaves_no_trace_and_can_be_gone_through() {
@@ -85,5 +98,8 @@ mod tests {
         let mut bytes = [0; 8];
         assert_eq!(receive(other.as_fd(), &mut bytes), Ok(Progress::Done(5)));
         assert_eq!(unread_by_peer(connection.as_fd()), Some(0));
+        let given_up = door.connect().unwrap();
+        door.clear();
+        assert_eq!(receive(given_up.as_fd(), &mut bytes), Ok(Progress::Done(0)));
     }
 }

@@ -5,7 +5,10 @@ use super::program::Program;
 use super::recorded::{REQUEST_ID, Recorded};
 use crate::fastcgi::{Answer, Part, ProtocolStatus, RecordType};
 use crate::runtime::complaints::Complaints;
+use crate::sys::clock;
+use crate::sys::fd::unread_by_peer;
 use crate::sys::socket::{PEER_CLOSED, Progress, receive};
+use crate::tick::Tick;
 use crate::worker::{ClientGone, Request};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -24,10 +27,12 @@ pub(super) enum Outcome {
     ClientGone { silent: bool },
     /// The program does not take the request, by its own word.
     Refused(ProtocolStatus),
-    /// The connection ended before the answer did.
-    Lost,
+    /// The connection ended before the answer did. `is_unread`: the program had not read all that it was sent.
+    Lost { is_unread: bool },
     /// The program ended, and the connection was not accepted: another one can.
     Unaccepted,
+    /// The program has not read anything in time.
+    Deaf,
     /// What came is no answer.
     Malformed(&'static str),
     /// Waiting failed.
@@ -98,7 +103,7 @@ impl Exchange {
     }
 
     /// Runs until the answer is there, or nothing more can come. May be run again on the same connection after
-    /// [`Outcome::Unaccepted`].
+    /// [`Outcome::Unaccepted`]; the program then has to have read something before `due`.
     pub(super) fn run(
         &mut self,
         request: &mut Request<'_>,
@@ -106,14 +111,30 @@ impl Exchange {
         program: &mut Program,
         complaints: &mut Complaints,
         buffer: &mut [u8],
+        mut due: Option<Tick>,
     ) -> Outcome {
+        let waiting = due.and_then(|_| unread_by_peer(connection));
         loop {
-            if self.recorded.fill(request, buffer).is_err() {
-                return Outcome::ClientGone { silent: false };
+            // What was read of the body but did not fit is not announced by anything: nothing of it may be left before waiting.
+            loop {
+                match self.recorded.fill(request, buffer) {
+                    Ok(has_got) => {
+                        self.recorded.send(connection);
+                        if !has_got || self.recorded.has_more() {
+                            break;
+                        }
+                    }
+                    Err(ClientGone) => return Outcome::ClientGone { silent: false },
+                }
             }
-            self.recorded.send(connection);
-            let ready = match self.wait(request, connection, program) {
+            let ready = match self.wait(request, connection, program, due) {
                 Ok(Some(ready)) => ready,
+                Ok(None) if due.take_if(|due| *due <= clock::now()).is_some() => {
+                    if unread_by_peer(connection) == waiting && self.is_unheard() {
+                        return Outcome::Deaf;
+                    }
+                    continue;
+                }
                 Ok(None) => return Outcome::ClientGone { silent: true },
                 Err(errno) => return Outcome::Failed(errno),
             };
@@ -127,7 +148,13 @@ impl Exchange {
             }
             if ready.connection || ready.process {
                 match receive(connection, buffer) {
-                    Ok(Progress::Done(0)) | Err(_) => return Outcome::Lost,
+                    Ok(Progress::Done(0)) => return Outcome::Lost { is_unread: false },
+                    // So the kernel tells (unix(7)).
+                    Err(error) => {
+                        return Outcome::Lost {
+                            is_unread: error.errno == Errno::ECONNRESET,
+                        };
+                    }
                     Ok(Progress::WouldBlock) if ready.process => return Outcome::Unaccepted,
                     Ok(Progress::WouldBlock) => {}
                     Ok(Progress::Done(count)) => {
@@ -214,7 +241,7 @@ impl Exchange {
             complaints.let_go(request);
         }
         if request.catches_output() {
-            complaints.log(bytes, request.pool(), super::keeper::NAME);
+            complaints.log(bytes, super::keeper::NAME);
         }
     }
 
@@ -224,6 +251,7 @@ impl Exchange {
         request: &Request<'_>,
         connection: BorrowedFd<'_>,
         program: &Program,
+        due: Option<Tick>,
     ) -> Result<Option<Ready>, Errno> {
         let wants_body = self.recorded.wants_body();
         let to = if self.recorded.has_more() {
@@ -248,11 +276,13 @@ impl Exchange {
             about.push(PollFd::new(output, PollFlags::POLLIN));
             about.len() - 1
         });
-        let limit = if wants_body {
-            PollTimeout::try_from(request.client_timeout()).unwrap_or(PollTimeout::MAX)
-        } else {
-            PollTimeout::NONE
-        };
+        let due = due.map(|due| due.since(clock::now()));
+        let limit = wants_body
+            .then(|| request.client_timeout())
+            .into_iter()
+            .chain(due)
+            .min();
+        let limit = limit.map_or(PollTimeout::NONE, timeout);
         let count = loop {
             match poll(&mut about, limit) {
                 Ok(count) => break count,
@@ -279,10 +309,10 @@ pub(super) fn wait_for(sources: &[BorrowedFd<'_>], limit: Duration) -> bool {
         .iter()
         .map(|source| PollFd::new(*source, PollFlags::POLLIN))
         .collect();
+    poll(&mut about, timeout(limit)).is_ok_and(|count| count > 0)
+}
+
+fn timeout(limit: Duration) -> PollTimeout {
     let millis = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-    poll(
-        &mut about,
-        PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX),
-    )
-    .is_ok_and(|count| count > 0)
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
 }

@@ -25,8 +25,6 @@ use std::time::Duration;
 pub(super) const NAME: &str = "the FastCGI program";
 /// A program that lived this long was well, whether or not it had anything to do.
 const WELL_AFTER: Duration = Duration::from_secs(1);
-/// How long a program may take to answer that a request was called off.
-const ABORT_PATIENCE: Duration = Duration::from_millis(100);
 /// Lines of a report that are logged, of what happened, what to do, and the program's last words each.
 const MOST_LINES: usize = 20;
 /// Characters of such a line.
@@ -35,7 +33,6 @@ const MOST_CHARS: usize = 512;
 /// What is the same for every start.
 #[derive(Debug)]
 pub(super) struct Means {
-    pub(super) pool: String,
     pub(super) plan: Arc<Plan>,
     pub(super) recipe: Recipe,
     /// The command, to be looked at if it can't be executed.
@@ -130,6 +127,42 @@ impl Keeper {
         }
     }
 
+    /// Starts the program for a request that waits in its socket, which it will find before any question of ours: says until
+    /// when it has to have read of it.
+    ///
+    /// # Errors
+    /// As [`Keeper::ready`].
+    pub(super) fn ready_for_waiting(&mut self) -> Result<Tick, Refusal> {
+        if self.phase == Phase::Absent {
+            self.phase = self.phase.after(Cause::Begun);
+            let means = &self.means;
+            let progress = Start::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
+            self.follow(match progress {
+                Progress::Pending(start) => start.trust(),
+                other => other,
+            });
+            self.watch_all();
+        }
+        match self.phase {
+            Phase::Up => Ok(clock::now() + self.means.plan.start_timeout),
+            Phase::Absent | Phase::Starting | Phase::Refusing | Phase::Trying => Err(self.refusal()),
+        }
+    }
+
+    /// The program did not read of the request that was waiting for it.
+    pub(super) fn is_deaf(&mut self) -> Refusal {
+        let attempt = self.attempt.take();
+        if let Some(program) = self.program.take() {
+            program.kill();
+        }
+        self.kept = None;
+        self.phase = self.phase.after(Cause::Fell);
+        if let Some(attempt) = attempt {
+            self.failed(attempt, &Fall::Timeout);
+        }
+        self.refusal()
+    }
+
     fn refusal(&self) -> Refusal {
         let now = clock::now();
         Refusal {
@@ -174,8 +207,8 @@ impl Keeper {
     pub(super) fn call_off(&mut self, connection: OwnedFd, is_between_records: bool, limit: Duration) {
         if is_between_records {
             let _ = socket::send(connection.as_fd(), &recorded::abort());
-            drain(&connection, ABORT_PATIENCE.min(limit));
         }
+        // What is on it can still be read; what is written to it fails.
         drop(connection);
         let Some(program) = &self.program else { return };
         let free = Probe::ask(&self.door, clock::now())
@@ -194,29 +227,24 @@ impl Keeper {
     /// Kills the program; it is started again when it is attended to.
     pub(super) fn kill(&mut self, why: &str) {
         if let Some(program) = self.program.take() {
-            log::warn!(
-                "[pool {}] {NAME} (pid {}) was killed: {why}",
-                self.means.pool,
-                program.pid()
-            );
+            log::warn!("{NAME} (pid {}) was killed: {why}", program.pid());
             program.kill();
         }
         (self.kept, self.attempt) = (None, None);
         self.phase = self.phase.after(Cause::Ended);
     }
 
-    /// Looks whether the program has ended. `limit`: it is about to, and may take so long to be seen.
-    pub(super) fn look_for_end(&mut self, limit: Duration) {
-        if self
-            .program
-            .as_ref()
-            .is_some_and(|program| program.has_ended_within(limit))
-        {
-            self.tend();
+    /// Looks whether the program has ended. `limit`: it may be about to, and take so long to be seen.
+    pub(super) fn look_for_end(&mut self, limit: Duration) -> Option<Ended> {
+        let program = self.program.as_ref()?;
+        if !program.has_ended_within(limit) {
+            return None;
         }
+        self.tend()
     }
 
     fn begin(&mut self) {
+        self.door.clear();
         self.phase = self.phase.after(Cause::Begun);
         let means = &self.means;
         let progress = Start::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
@@ -228,7 +256,7 @@ impl Keeper {
         let (means, complaints) = (&self.means, &mut self.complaints);
         let mut log = |bytes: &[u8]| {
             if means.catches_output {
-                complaints.log(bytes, &means.pool, NAME);
+                complaints.log(bytes, NAME);
             }
         };
         let progress = start.look(&self.door, &|| check(means), &mut log);
@@ -244,13 +272,9 @@ impl Keeper {
                     let _ = self.watch.delete(connection);
                 }
                 if self.last.take().is_some() {
-                    log::warn!(
-                        "[pool {}] {NAME} is up again (pid {})",
-                        self.means.pool,
-                        program.pid()
-                    );
+                    log::warn!("{NAME} is up again (pid {})", program.pid());
                 }
-                log::debug!("[pool {}] {NAME} is up (pid {})", self.means.pool, program.pid());
+                log::debug!("{NAME} is up (pid {})", program.pid());
                 self.phase = self.phase.after(Cause::CameUp);
                 (self.program, self.attempt, self.kept) = (Some(program), Some(attempt), connection);
                 (self.up_since, self.was_up) = (clock::now(), true);
@@ -263,22 +287,22 @@ impl Keeper {
     }
 
     /// Looks after a program that is up.
-    fn tend(&mut self) {
-        let Some(program) = &mut self.program else { return };
+    fn tend(&mut self) -> Option<Ended> {
+        let program = self.program.as_mut()?;
         let (means, complaints, attempt) = (&self.means, &mut self.complaints, &mut self.attempt);
         let mut log = |bytes: &[u8]| {
             if let Some(attempt) = attempt {
                 attempt.wrote(bytes);
             }
             if means.catches_output {
-                complaints.log(bytes, &means.pool, NAME);
+                complaints.log(bytes, NAME);
             }
         };
         program.read_output(&mut log);
-        let Some(ended) = program.reap() else { return };
+        let ended = program.reap()?;
         program.read_output(&mut log);
         let (pid, served) = (program.pid(), program.served);
-        self.complaints.log_rest(&self.means.pool, NAME);
+        self.complaints.log_rest(NAME);
         (self.program, self.kept) = (None, None);
         let is_well = served > 0 || clock::now().since(self.up_since) >= WELL_AFTER;
         // Once may be somebody's hand; twice it is its way.
@@ -286,23 +310,24 @@ impl Keeper {
         if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
             self.phase = self.phase.after(Cause::Fell);
             let fall = Fall::Exited(told(ended), check(&self.means));
-            return self.failed(attempt, &fall);
+            self.failed(attempt, &fall);
+            return Some(ended);
         }
         self.phase = self.phase.after(Cause::Ended);
         let line = format!(
-            "[pool {}] {NAME} (pid {pid}) {} after {served} requests, and is started again",
-            self.means.pool,
+            "{NAME} (pid {pid}) {} after {served} requests, and is started again",
             told(ended).describe()
         );
         match ended {
             Ended::Code(0) => log::info!("{line}"),
             Ended::Code(_) | Ended::Signal(..) => log::warn!("{line}"),
         }
+        Some(ended)
     }
 
     /// It could not be started: says why, and when it is tried again.
     fn failed(&mut self, attempt: Attempt, fall: &Fall) {
-        self.complaints.log_rest(&self.means.pool, NAME);
+        self.complaints.log_rest(NAME);
         let now = clock::now();
         let seed = now.as_nanos() ^ (u64::from(std::process::id()) << 40);
         let report = attempt.fail(fall, Some(self.means.recipe.variables()), seed, now);
@@ -311,8 +336,7 @@ impl Keeper {
         self.say(&report);
         if self.standing() != Standing::Lost {
             log::error!(
-                "[pool {}] requests are answered with 503 (error {}), trying again in {} s",
-                self.means.pool,
+                "requests are answered with 503 (error {}), trying again in {} s",
                 report.id,
                 pause.as_secs_f64()
             );
@@ -330,8 +354,8 @@ impl Keeper {
         ] {
             for line in text.lines().take(MOST_LINES) {
                 let line: String = line.chars().take(MOST_CHARS).collect();
-                let (pool, id) = (&self.means.pool, report.id);
-                log::error!("[pool {pool}] error {id}, {title}: {}", line.escape_debug());
+                let id = report.id;
+                log::error!("error {id}, {title}: {}", line.escape_debug());
             }
         }
     }
@@ -350,7 +374,7 @@ impl Keeper {
             match self.watch.add(source, EpollEvent::new(event, 0)) {
                 // What is closed leaves by itself, so what is there is this very one.
                 Ok(()) | Err(Errno::EEXIST) => {}
-                Err(errno) => log::error!("[pool {}] epoll_ctl: {errno}", self.means.pool),
+                Err(errno) => log::error!("epoll_ctl: {errno}"),
             }
         }
     }
@@ -385,7 +409,9 @@ impl Companion for Keeper {
             Phase::Refusing if self.backoff.until().is_none_or(|until| until <= clock::now()) => self.begin(),
             Phase::Refusing => {}
             Phase::Starting | Phase::Trying => self.look(),
-            Phase::Up => self.tend(),
+            Phase::Up => {
+                self.tend();
+            }
         }
         self.watch_all();
     }
@@ -404,20 +430,4 @@ impl Companion for Keeper {
 /// What is wrong with the command, if anything.
 fn check(means: &Means) -> CommandCheck {
     crate::spawn::setupper::command::check(&means.command, &means.plan.app_root, &means.path)
-}
-
-/// Reads what still comes on a connection until its end, for so long at most.
-fn drain(connection: &OwnedFd, limit: Duration) {
-    let end = clock::now() + limit;
-    let mut waste = [0; 4096];
-    loop {
-        let left = end.since(clock::now());
-        if left.is_zero() || !super::exchange::wait_for(&[connection.as_fd()], left) {
-            return;
-        }
-        match socket::receive(connection.as_fd(), &mut waste) {
-            Ok(socket::Progress::Done(1..) | socket::Progress::WouldBlock) => {}
-            Ok(socket::Progress::Done(0)) | Err(_) => return,
-        }
-    }
 }

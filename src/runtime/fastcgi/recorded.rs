@@ -76,17 +76,19 @@ impl Recorded {
         self.is_whole
     }
 
-    /// Takes what is there of the body, if all before it is sent or nothing is. `buffer` is room for it.
-    pub(super) fn fill(&mut self, request: &mut Request<'_>, buffer: &mut [u8]) -> Result<(), ClientGone> {
+    /// Takes what is there of the body, if all before it is sent or nothing is; whether there was anything. `buffer` is room
+    /// for it.
+    pub(super) fn fill(&mut self, request: &mut Request<'_>, buffer: &mut [u8]) -> Result<bool, ClientGone> {
         let is_fresh = self.is_untouched();
         if self.has_ended || self.is_closed || (self.sent < self.wire.len() && !is_fresh) {
-            return Ok(());
+            return Ok(false);
         }
         if self.sent == self.wire.len() {
             self.wire.clear();
             self.sent = 0;
             self.is_whole = false;
         }
+        let before = self.wire.len();
         while self.wire.len() < MOST_GATHERED {
             let room = buffer.len().min(MAX_CONTENT);
             let Some(count) = request.body_now(&mut buffer[..room])? else {
@@ -101,7 +103,7 @@ impl Recorded {
                 break;
             }
         }
-        Ok(())
+        Ok(self.wire.len() > before)
     }
 
     /// Sends what fits. A program that reads no more is told nothing more.

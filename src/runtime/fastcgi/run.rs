@@ -9,7 +9,8 @@ use crate::fastcgi::ProtocolStatus;
 use crate::runtime::complaints::Complaints;
 use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Kind, Plan};
-use crate::sys::Error;
+use crate::sys::process::Ended;
+use crate::sys::{Error, session};
 use crate::worker::{ClientGone, Companion, Request, Runtime};
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -60,7 +61,7 @@ impl FastCgi {
         if let (None, Some(door)) = (&self.keeper, self.door.take()) {
             match Keeper::new(self.means(), door) {
                 Ok(keeper) => self.keeper = Some(keeper),
-                Err(error) => log::error!("[pool {}] {error}", self.pool),
+                Err(error) => log::error!("{error}"),
             }
         }
         self.keeper.as_mut()
@@ -92,7 +93,6 @@ impl FastCgi {
             StartCommand::Program { path, .. } => path.as_os_str().as_bytes().to_vec(),
         };
         Means {
-            pool: self.pool.clone(),
             path: path.map_or(String::new(), |(_, value)| value.to_string_lossy().into_owned()),
             recipe: Recipe {
                 path: text(executable),
@@ -136,6 +136,7 @@ impl Runtime for FastCgi {
 
     fn prepare(&mut self, has_elder: bool) -> Result<(), Error> {
         self.has_elder = has_elder;
+        session::begin()?;
         self.door = Some(Door::open(&std::env::temp_dir())?);
         Ok(())
     }
@@ -174,7 +175,7 @@ impl<'p, 'w> Passing<'p, 'w> {
 
     fn pass(mut self) -> Result<(), ClientGone> {
         let outcome = self.try_all();
-        self.complaints.log_rest(self.request.pool(), super::keeper::NAME);
+        self.complaints.log_rest(super::keeper::NAME);
         self.complaints.let_go(self.request);
         outcome
     }
@@ -204,12 +205,18 @@ impl<'p, 'w> Passing<'p, 'w> {
             };
             let may_repeat = tries < TRIES
                 && match outcome {
-                    Outcome::Lost => is_kept && self.exchange.is_unheard(),
+                    // One that crashed after it had read the request has most likely done so on it.
+                    Outcome::Lost { is_unread } if is_kept && self.exchange.is_unheard() => {
+                        is_unread
+                            || matches!(
+                                self.keeper.look_for_end(END_PATIENCE),
+                                None | Some(Ended::Code(0))
+                            )
+                    }
                     Outcome::Refused(status) => status != ProtocolStatus::UnknownRole,
                     _ => false,
                 };
             if may_repeat && self.exchange.rewind() {
-                self.keeper.look_for_end(Duration::ZERO);
                 continue;
             }
             return self.conclude(outcome, connection);
@@ -218,9 +225,10 @@ impl<'p, 'w> Passing<'p, 'w> {
 
     /// Runs the exchange on a connection, going on with another program if one ends that has not accepted it.
     fn run(&mut self, connection: &OwnedFd) -> Result<Outcome, Refusal> {
+        let mut due = None;
         loop {
             let Some(program) = self.keeper.program() else {
-                self.keeper.ready()?;
+                due = Some(self.keeper.ready_for_waiting()?);
                 continue;
             };
             let outcome = self.exchange.run(
@@ -229,19 +237,24 @@ impl<'p, 'w> Passing<'p, 'w> {
                 program,
                 &mut self.complaints,
                 self.buffer,
+                due,
             );
-            if outcome != Outcome::Unaccepted {
-                let (cpu, memory) = program.usage();
-                self.request.count_program(cpu, memory);
-                return Ok(outcome);
+            match outcome {
+                // The next program will find it.
+                Outcome::Unaccepted => {
+                    self.keeper.look_for_end(Duration::ZERO);
+                }
+                Outcome::Deaf => return Err(self.keeper.is_deaf()),
+                outcome => {
+                    let (cpu, memory) = program.usage();
+                    self.request.count_program(cpu, memory);
+                    return Ok(outcome);
+                }
             }
-            self.keeper.look_for_end(Duration::ZERO);
-            self.keeper.ready()?;
         }
     }
 
     fn conclude(&mut self, outcome: Outcome, connection: OwnedFd) -> Result<(), ClientGone> {
-        let pool = self.request.pool().to_owned();
         match outcome {
             Outcome::Done { keeps } => {
                 self.keeper.has_served();
@@ -252,7 +265,7 @@ impl<'p, 'w> Passing<'p, 'w> {
             }
             Outcome::ClientGone { silent } => {
                 let why = if silent { "fell silent" } else { "left" };
-                log::info!("[pool {pool}] a request is called off: the client {why}");
+                log::info!("a request is called off: the client {why}");
                 let _ = self.request.finish();
                 let between = self.exchange.recorded.is_between_records();
                 self.keeper.call_off(connection, between, self.abort_timeout);
@@ -260,11 +273,11 @@ impl<'p, 'w> Passing<'p, 'w> {
             }
             Outcome::Refused(ProtocolStatus::UnknownRole) => {
                 let role = self.request.role().name();
-                log::error!("[pool {pool}] the program does not know the role {role}");
+                log::error!("the program does not know the role {role}");
                 self.give_up("it does not know the request's role")
             }
             Outcome::Refused(_) => {
-                log::warn!("[pool {pool}] the program refuses requests: it is overloaded");
+                log::warn!("the program refuses requests: it is overloaded");
                 refuse(
                     self.request,
                     UNAVAILABLE,
@@ -272,7 +285,7 @@ impl<'p, 'w> Passing<'p, 'w> {
                     "the application is overloaded",
                 )
             }
-            Outcome::Lost => {
+            Outcome::Lost { .. } => {
                 self.keeper.look_for_end(END_PATIENCE);
                 self.give_up("it closed the connection before the end of its answer")
             }
@@ -284,28 +297,24 @@ impl<'p, 'w> Passing<'p, 'w> {
                 self.keeper.kill("it could not be waited for");
                 self.give_up(&format!("poll: {errno}"))
             }
-            Outcome::Unaccepted => self.give_up("it ended"),
+            Outcome::Unaccepted | Outcome::Deaf => self.give_up("it ended"),
         }
     }
 
     /// There will be no answer, or no more of it.
     fn give_up(&mut self, why: &str) -> Result<(), ClientGone> {
-        let pool = self.request.pool();
         if self.exchange.has_begun {
-            log::error!("[pool {pool}] an answer of the program is cut short: {why}");
+            log::error!("an answer of the program is cut short: {why}");
             self.complaints.let_go(self.request);
             self.request.break_off();
             return Err(ClientGone);
         }
-        log::error!("[pool {pool}] the program gave no answer: {why}");
+        log::error!("the program gave no answer: {why}");
         refuse(self.request, BAD_GATEWAY, "", "the application gave no answer")
     }
 
     fn unreachable(&mut self, error: &Error) -> Result<(), ClientGone> {
-        log::error!(
-            "[pool {}] the program can't be reached: {error}",
-            self.request.pool()
-        );
+        log::error!("the program can't be reached: {error}");
         refuse(
             self.request,
             UNAVAILABLE,

@@ -69,6 +69,11 @@ impl Start {
         })
     }
 
+    /// Takes the program for up: whoever has sent it a request already will see.
+    pub(super) fn trust(self) -> Progress {
+        Progress::Up(self.program, self.attempt, None)
+    }
+
     /// What becomes readable when there is something to be looked at: process, output, connection.
     pub(super) fn sources(&self) -> Vec<BorrowedFd<'_>> {
         let output = self.program.output();

@@ -69,6 +69,8 @@ pub struct Answer {
     pub stderr: Vec<u8>,
     /// An END_REQUEST came.
     pub ended: bool,
+    /// What it said of the application's own status.
+    pub app_status: u32,
 }
 
 impl Answer {
@@ -214,8 +216,8 @@ impl Client {
                     Part::Stdout(bytes) => answer.stdout.extend_from_slice(bytes),
                     Part::Stderr(bytes) => answer.stderr.extend_from_slice(bytes),
                     Part::Closed(_) | Part::Other(..) => {}
-                    Part::End { .. } => {
-                        answer.ended = true;
+                    Part::End { app_status, .. } => {
+                        (answer.ended, answer.app_status) = (true, app_status);
                         self.input.drain(..at);
                         return Ok(answer);
                     }

@@ -1,0 +1,529 @@
+//! An application pool's router with as little around it as it can run with: a stand-in for the master that forks the router and
+//! workers with a Rust handler, and looks at directories itself. For the tests of the router, and to measure what it costs.
+//!
+//! `router_stand FILE.toml DIRECTORY [KEY=VALUE ...]`: the file has one pool, of the runtime `rust`; each directory below the
+//! given one is an application. Orders come on standard input, one a line; what happens is told on standard output, a JSON
+//! value a line.
+
+use forkyard::applications::Options;
+use forkyard::config::{self, Applications, Pool};
+use forkyard::router::orders::{Instance, Order, ToMaster, ToRouter};
+use forkyard::router::{self, Start};
+use forkyard::scoreboard::{Board, header};
+use forkyard::scout::look::{Found, Kind, Look, Seen};
+use forkyard::sys::fd::{close_all_but, pipe, receive_with, send_with, socket_pair};
+use forkyard::sys::process::{self, Side, exit_now, fork};
+use forkyard::sys::{pidfd, signal, socket, title};
+use forkyard::worker::{self, Kit, Request, Seat, Settings};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Workers that there may be at a time, those that leave counted.
+const SLOTS: u32 = 128;
+
+struct Worker {
+    pid: i32,
+    process: OwnedFd,
+    slot: u32,
+    retire: Option<OwnedFd>,
+    /// The router's end of the channel.
+    channel: OwnedFd,
+    instance: Instance,
+    up: bool,
+}
+
+struct Stand {
+    pool: Pool,
+    directory: PathBuf,
+    listener: OwnedFd,
+    one_user: bool,
+    router: i32,
+    router_process: OwnedFd,
+    master: OwnedFd,
+    scout: OwnedFd,
+    board: Board,
+    accept_out: OwnedFd,
+    accept_in: OwnedFd,
+    messages: (OwnedFd, OwnedFd),
+    workers: BTreeMap<u64, Worker>,
+    next: u64,
+    order: u64,
+    /// Applications whose instances can't be started.
+    broken: Vec<PathBuf>,
+}
+
+fn say(what: &Value) {
+    println!("{what}");
+    let _ = std::io::stdout().flush();
+}
+
+/// Answers with the application's root, the process and the length of the body; the query says what else is to happen.
+fn handler(root: &Path) -> impl FnMut(&mut Request<'_>) + use<> {
+    let root = root.display().to_string();
+    move |request: &mut Request<'_>| {
+        let query = String::from_utf8_lossy(request.param(b"QUERY_STRING")).into_owned();
+        if query == "hello" {
+            let _ = request.write_all(b"Content-Type: text/plain\r\n\r\nhello");
+            return;
+        }
+        let mut body = Vec::new();
+        let length = std::io::copy(request, &mut body).unwrap_or(0);
+        if let Some(millis) = query.strip_prefix("sleep=").and_then(|text| text.parse().ok()) {
+            // The answer is to take so long.
+            #[expect(clippy::disallowed_methods, reason = "an application that is slow")]
+            std::thread::sleep(Duration::from_millis(millis));
+        }
+        if query == "die" {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), Signal::SIGKILL);
+        }
+        let text = format!(
+            "Content-Type: text/plain\r\n\r\n{root} {} {length} {query}\n",
+            std::process::id()
+        );
+        let _ = request.write_all(text.as_bytes());
+        if query == "finish" {
+            let _ = request.finish();
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "an application that goes on after its answer"
+            )]
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        if query == "retire" {
+            request.retire();
+        }
+    }
+}
+
+impl Stand {
+    /// Forks a router and tells it what runs.
+    fn start_router(&mut self) {
+        let (master, theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
+        let (scout, scout_theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
+        let start = Start {
+            title: "forkyard: router stand".to_owned(),
+            master: theirs,
+            messages: self.messages.1.try_clone().expect("a descriptor"),
+            identity: None,
+            descriptor_limit: None,
+            one_user: self.one_user,
+        };
+        // SAFETY: this process has one thread; the child leaves by _exit.
+        match unsafe { fork() }.expect("fork") {
+            Side::Child => {
+                signal::reset_in_child();
+                let mut keep: Vec<RawFd> = start.descriptors().to_vec();
+                keep.sort_unstable();
+                // SAFETY: what owned the others is never used again.
+                unsafe { close_all_but(&keep) };
+                exit_now(router::run(start));
+            }
+            Side::Parent(pid) => {
+                drop(start);
+                self.router = pid;
+                self.router_process = pidfd::open(pid).expect("pidfd");
+            }
+        }
+        (self.master, self.scout) = (master, scout);
+        let settings = ToRouter::Settings(Box::new(self.pool.clone()));
+        self.tell(&settings, &[self.listener.as_raw_fd(), scout_theirs.as_raw_fd()]);
+        for worker in self.workers.values().filter(|worker| worker.up) {
+            let running = ToRouter::Running(worker.instance.clone());
+            self.tell(&running, &[worker.channel.as_raw_fd()]);
+        }
+        self.tell(&ToRouter::Begin { next: self.next }, &[]);
+        say(&json!({ "router": self.router }));
+    }
+
+    fn tell(&self, what: &ToRouter, descriptors: &[RawFd]) {
+        let message = serde_json::to_vec(what).expect("plain values");
+        let _ = send_with(self.master.as_fd(), &message, descriptors);
+    }
+
+    fn spawn(&mut self, instance: u64, application: PathBuf, generation: u32) {
+        self.next = self.next.max(instance + 1);
+        if self.broken.contains(&application) {
+            let failed = ToRouter::Failed {
+                instance,
+                error: format!("error-{instance}"),
+                page: None,
+            };
+            return self.tell(&failed, &[]);
+        }
+        let used = |slot: &u32| self.workers.values().all(|worker| worker.slot != *slot);
+        let slot = (0..SLOTS).find(used).expect("a slot");
+        self.board.wipe(slot as usize);
+        let (retire_out, retire) = pipe(false).expect("a pipe");
+        let (channel, theirs) = socket_pair(SockType::SeqPacket).expect("sockets");
+        let copy = |fd: &OwnedFd| fd.try_clone().expect("a descriptor");
+        let (queue_out, queue_in) = socket_pair(SockType::SeqPacket).expect("sockets");
+        let mut pool = self.pool.clone();
+        pool.name = format!("stand:{}", application.display());
+        let kit = Kit {
+            settings: Settings {
+                pool,
+                identity: None,
+                started: 0,
+                slots: SLOTS,
+                descriptor_limit: None,
+                log_limit: 1024,
+                refork_at: None,
+            },
+            listener: copy(&queue_out),
+            queue_out,
+            queue_in,
+            child_accept: copy(&self.accept_in),
+            messages: copy(&self.messages.1),
+            board_writable: copy(&self.board.memory().writable),
+            board_readable: copy(&self.board.memory().readable),
+            access: None,
+        };
+        let seat = Seat {
+            slot,
+            retire: retire_out,
+            output: None,
+            questions: None,
+            channel: Some(theirs),
+        };
+        // SAFETY: this process has one thread; the child leaves by _exit.
+        match unsafe { fork() }.expect("fork") {
+            Side::Child => {
+                signal::reset_in_child();
+                let mut keep = [kit.descriptors(), seat.descriptors()].concat();
+                keep.extend([1, 2]);
+                keep.sort_unstable();
+                // SAFETY: what owned the others is never used again.
+                unsafe { close_all_but(&keep) };
+                exit_now(worker::run(kit, seat, &mut handler(&application)));
+            }
+            Side::Parent(pid) => {
+                let worker = Worker {
+                    pid,
+                    process: pidfd::open(pid).expect("pidfd"),
+                    slot,
+                    retire: Some(retire),
+                    channel,
+                    instance: Instance {
+                        instance,
+                        application,
+                        generation,
+                        pid,
+                    },
+                    up: false,
+                };
+                say(&json!({ "spawned": pid, "application": worker.instance.application }));
+                self.workers.insert(instance, worker);
+            }
+        }
+    }
+
+    fn hear_router(&mut self) {
+        let mut buffer = vec![0; 256 * 1024];
+        let Ok(received) = receive_with(self.master.as_fd(), &mut buffer, false) else {
+            return;
+        };
+        let Ok(message) = serde_json::from_slice(&buffer[..received.bytes]) else {
+            return;
+        };
+        match message {
+            ToMaster::Spawn {
+                instance,
+                application,
+                generation,
+            } => self.spawn(instance, application, generation),
+            ToMaster::Stop { instance, kill } => {
+                if let Some(worker) = self.workers.get_mut(&instance) {
+                    worker.retire = None;
+                    if kill {
+                        let _ = pidfd::send_signal(worker.process.as_fd(), Signal::SIGKILL);
+                    }
+                }
+            }
+            ToMaster::Done { order, result } => say(&json!({ "order": order, "result": result })),
+            ToMaster::Finished => say(&json!({ "finished": true })),
+        }
+    }
+
+    fn hear_accept(&mut self) {
+        let mut words = [0_u8; 256];
+        let count = nix::unistd::read(&self.accept_out, &mut words).unwrap_or(0);
+        for word in words[..count].chunks_exact(4) {
+            let slot = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]) & !(1 << 31);
+            let found = self.workers.iter_mut().find(|(_, worker)| worker.slot == slot);
+            if let Some((_, worker)) = found.filter(|(_, worker)| !worker.up) {
+                worker.up = true;
+                let up = ToRouter::Up(worker.instance.clone());
+                let channel = worker.channel.as_raw_fd();
+                self.tell(&up, &[channel]);
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let mut buffer = vec![0; 64 * 1024];
+        let Ok(received) = receive_with(self.scout.as_fd(), &mut buffer, false) else {
+            return;
+        };
+        let Ok(look) = serde_json::from_slice::<Look>(&buffer[..received.bytes]) else {
+            return;
+        };
+        let seen = Seen {
+            number: look.number,
+            found: found(&look.root, &self.directory),
+        };
+        let message = serde_json::to_vec(&seen).expect("plain values");
+        let _ = send_with(self.scout.as_fd(), &message, &[]);
+    }
+
+    fn reap(&mut self) {
+        while let Some((pid, _)) = process::reap() {
+            let of = self.workers.iter().find(|(_, worker)| worker.pid == pid);
+            if let Some(instance) = of.map(|(instance, _)| *instance) {
+                self.workers.remove(&instance);
+                self.tell(&ToRouter::Gone { instance }, &[]);
+                say(&json!({ "gone": pid }));
+            } else if pid == self.router {
+                say(&json!({ "router_gone": pid }));
+            }
+        }
+    }
+
+    /// Does what a line asks for; `false`: to end.
+    fn obey(&mut self, line: &str) -> bool {
+        let mut words = line.split_whitespace();
+        let (word, rest): (_, Vec<&str>) = (words.next().unwrap_or_default(), words.collect());
+        let number = || {
+            rest.first()
+                .and_then(|text| text.parse::<i32>().ok())
+                .unwrap_or(0)
+        };
+        let path = || PathBuf::from(rest.first().copied().unwrap_or_default());
+        let order = match word {
+            "view" => Order::View,
+            "restart" => Order::Restart {
+                application: path(),
+                rolling: rest.get(1).map(|text| *text == "rolling"),
+            },
+            "detach" => Order::Detach { pid: number() },
+            "disable" | "enable" => Order::Disable {
+                pid: number(),
+                enable: word == "enable",
+            },
+            "max" => Order::SetMax {
+                max: number().unsigned_abs(),
+            },
+            "take" => Order::Take {
+                of: rest.first().copied().unwrap_or_default().to_owned(),
+                patience: None,
+            },
+            "return" => Order::Return {
+                lease: rest.first().and_then(|text| text.parse().ok()).unwrap_or(0),
+                ok: rest.get(1) != Some(&"failed"),
+            },
+            "start-router" => {
+                self.start_router();
+                return true;
+            }
+            "finish" => {
+                self.tell(&ToRouter::Finish(None), &[]);
+                return true;
+            }
+            "break" => {
+                self.broken.push(path());
+                return true;
+            }
+            "mend" => {
+                self.broken.clear();
+                return true;
+            }
+            _ => return false,
+        };
+        self.order += 1;
+        self.tell(
+            &ToRouter::Order {
+                order: self.order,
+                what: order,
+            },
+            &[],
+        );
+        true
+    }
+
+    fn serve(&mut self) {
+        let mut line = Vec::new();
+        loop {
+            let stdin = std::io::stdin();
+            let mut fds = vec![stdin.as_fd(), self.master.as_fd(), self.scout.as_fd()];
+            fds.extend([
+                self.accept_out.as_fd(),
+                self.messages.0.as_fd(),
+                self.router_process.as_fd(),
+            ]);
+            fds.extend(self.workers.values().map(|worker| worker.process.as_fd()));
+            let mut about: Vec<PollFd<'_>> = fds
+                .into_iter()
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .collect();
+            let _ = poll(&mut about, PollTimeout::NONE);
+            let ready: Vec<bool> = about.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+            drop(about);
+            self.hear_accept();
+            if ready[1] {
+                self.hear_router();
+            }
+            if ready[2] {
+                self.look();
+            }
+            if ready[4] {
+                let mut lines = vec![0; 64 * 1024];
+                let count = nix::unistd::read(&self.messages.0, &mut lines).unwrap_or(0);
+                let _ = std::io::stderr().write_all(&lines[..count]);
+            }
+            if ready[5..].contains(&true) {
+                self.reap();
+                if !process::exists(self.router) {
+                    // Never ready again.
+                    self.router_process = self.accept_in.try_clone().expect("a descriptor");
+                    self.master = self.accept_in.try_clone().expect("a descriptor");
+                    self.scout = self.accept_in.try_clone().expect("a descriptor");
+                }
+            }
+            if ready[0] {
+                let mut byte = [0; 1];
+                match nix::unistd::read(&stdin, &mut byte) {
+                    Ok(1) if byte[0] != b'\n' => line.push(byte[0]),
+                    Ok(1) => {
+                        let text = String::from_utf8_lossy(&std::mem::take(&mut line)).into_owned();
+                        if !self.obey(&text) {
+                            return;
+                        }
+                    }
+                    _ => return,
+                }
+            }
+        }
+    }
+}
+
+/// What a scout would say.
+fn found(root: &Path, directory: &Path) -> Result<Found, String> {
+    let real = std::fs::canonicalize(root).map_err(|error| error.to_string())?;
+    if !real.starts_with(directory) || real == directory {
+        return Err("it is not below the pool's directory".to_owned());
+    }
+    let restart = std::fs::metadata(real.join("tmp/restart.txt")).ok();
+    let stamp = |data: std::fs::Metadata| {
+        let seconds = i128::from(data.mtime()) * 1_000_000_000;
+        (seconds + i128::from(data.mtime_nsec()), data.ino())
+    };
+    Ok(Found {
+        kind: Kind::Cgi,
+        startup_file: None,
+        python: None,
+        owner: (0, 0),
+        settings: None,
+        python: None,
+        restart: restart.map(stamp),
+        always_restart: real.join("tmp/always_restart.txt").exists(),
+        root: real,
+    })
+}
+
+/// The settings of a test, as `KEY=VALUE`.
+fn applications(directory: &Path, arguments: &[String]) -> (Applications, bool) {
+    let number = |name: &str| {
+        let value = arguments
+            .iter()
+            .find_map(|one| one.strip_prefix(name)?.strip_prefix('='));
+        value.and_then(|text| text.parse::<u64>().ok())
+    };
+    let count = |name| {
+        number(name)
+            .and_then(|number| u32::try_from(number).ok())
+            .and_then(std::num::NonZeroU32::new)
+    };
+    let options = Options {
+        max_per_app: count("max_per_app"),
+        max_requests: count("max_requests"),
+        memory_limit: number("memory_limit"),
+        max_request_queue_size: count("queue").or(std::num::NonZeroU32::new(100)),
+        stop_timeout: Duration::from_secs(10),
+        ..Options::default()
+    };
+    let settings = Applications {
+        directories: vec![directory.to_owned()],
+        root_parameter: "APP_ROOT".to_owned(),
+        max: count("max").unwrap_or(std::num::NonZeroU32::MIN),
+        max_spawning: std::num::NonZeroU32::new(8).unwrap_or(std::num::NonZeroU32::MIN),
+        options,
+        restart_dir: None,
+        stat_throttle_rate: Duration::from_millis(number("throttle_ms").unwrap_or(10_000)),
+        max_request_queue_time: number("queue_ms").map(Duration::from_millis),
+        forget_after: Duration::from_millis(number("forget_ms").unwrap_or(3_600_000)),
+        min_uid: 0,
+        default_user: None,
+        router_user: None,
+    };
+    (settings, number("one_user") != Some(0))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    title::prepare();
+    signal::ignore_pipe();
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, file, directory, rest @ ..] = &arguments[..] else {
+        return Err("usage: router_stand FILE.toml DIRECTORY [KEY=VALUE ...]".into());
+    };
+    let mut pool = config::load(Path::new(file))?.config.pools.swap_remove(0);
+    let directory = std::fs::canonicalize(directory)?;
+    let (settings, one_user) = applications(&directory, rest);
+    pool.applications = Some(settings);
+    let config::Address::Unix(path) = &pool.listen.address else {
+        return Err("the pool listens on a unix socket".into());
+    };
+    let listener = std::os::unix::net::UnixListener::bind(path)?;
+    socket::listen(&OwnedFd::from(listener.try_clone()?), 4096, "the pool's socket")?;
+    listener.set_nonblocking(true)?;
+    let (accept_out, accept_in) = pipe(true)?;
+    let messages = socket_pair(SockType::Stream)?;
+    let null = || forkyard::sys::fd::null();
+    let board = Board::create("stand", SLOTS as usize)?;
+    for slot in 0..SLOTS as usize {
+        header::set_used(board.header(), slot, true);
+    }
+    let mut stand = Stand {
+        pool,
+        directory,
+        listener: listener.into(),
+        one_user,
+        router: 0,
+        router_process: null()?,
+        master: null()?,
+        scout: null()?,
+        board,
+        accept_out,
+        accept_in,
+        messages,
+        workers: BTreeMap::new(),
+        next: 1,
+        order: 0,
+        broken: Vec::new(),
+    };
+    stand.start_router();
+    stand.serve();
+    for worker in stand.workers.values() {
+        let _ = pidfd::send_signal(worker.process.as_fd(), Signal::SIGKILL);
+    }
+    if process::exists(stand.router) {
+        let _ = process::send_signal(stand.router, Signal::SIGKILL);
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! FastCGI programs that can't be started, end when they should not, or don't keep to the protocol.
+
+use super::fastcgi_programs::*;
+use crate::support::daemon::Daemon;
+use crate::support::fcgi::Params;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+
+const OK: &str = "200";
+const BAD_GATEWAY: &str = "502 Bad Gateway";
+const UNAVAILABLE: &str = "503 Service Unavailable";
+
+/// The id of the error that an answer names; the log has its report.
+fn refused(daemon: &Daemon) -> String {
+    let answer = ask(daemon, "");
+    assert_eq!(status(&answer), UNAVAILABLE, "{}", answer.text());
+    assert!(
+        answer.ended && answer.text().contains("Retry-After: "),
+        "{}",
+        answer.text()
+    );
+    let body = answer.body();
+    let id = body
+        .split("(error ")
+        .nth(1)
+        .and_then(|rest| rest.split(')').next());
+    id.unwrap_or_else(|| panic!("no id in {body:?}")).to_owned()
+}
+
+fn runs(daemon: &Daemon) {
+    until("the program to be up again", || {
+        (status(&ask(daemon, "")) == OK).then_some(())
+    });
+}
+
+/// Each fault is told with its step and what to do; requests are refused at once, and name the report.
+#[test]
+fn a_program_that_can_not_be_started_is_reported() {
+    for (command, step, line) in [
+        (
+            "program = \"/no/such/program\"",
+            "SUBPROCESS_BEFORE_FIRST_EXEC",
+            "could not be executed: there is no file /no/such/program",
+        ),
+        (
+            "start_command = \"no-such-program\"",
+            "SUBPROCESS_APP_LOAD_OR_EXEC",
+            "could not be executed: there is no no-such-program in PATH",
+        ),
+        (
+            "program = \"/etc/passwd\"",
+            "SUBPROCESS_BEFORE_FIRST_EXEC",
+            "could not be executed: /etc/passwd is not executable (mode 0644)",
+        ),
+        (
+            "start_command = \"./lost\"",
+            "SUBPROCESS_APP_LOAD_OR_EXEC",
+            "asks in its first line for the interpreter /no/such/interpreter, which is not there",
+        ),
+        (
+            "start_command = \"python3 odd.py exits\"",
+            "SUBPROCESS_APP_LOAD_OR_EXEC",
+            "exited with code 1 during startup",
+        ),
+        (
+            "start_command = \"python3 odd.py stranger\"",
+            "SUBPROCESS_LISTEN",
+            "does not speak FastCGI",
+        ),
+        (
+            "start_command = \"python3 odd.py deaf\"\nstart_timeout = \"1s\"",
+            "SPAWNING_KIT_HANDSHAKE_PERFORM",
+            "took longer than 1 s to start",
+        ),
+    ] {
+        let daemon = start("", |dir| {
+            let lost = dir.join("lost");
+            fs::write(&lost, "#!/no/such/interpreter\n").expect("write");
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            fs::set_permissions(lost, mode).expect("chmod");
+            command.to_owned()
+        });
+        let told = daemon.wait_for(line);
+        assert!(told.contains(&format!("step {step}")), "{told}");
+        let id = refused(&daemon);
+        daemon.wait_for(&format!("error {id}, how to solve it: "));
+        daemon.wait_for(&format!("answered with 503 (error {id}), trying again in "));
+        if command.contains("exits") {
+            daemon.wait_for("it wrote: the database is not there");
+        }
+        // The worker serves, and waits between two tries.
+        assert_eq!(daemon.workers("www").len(), 1);
+        let tries = daemon.log().matches("could not start").count();
+        assert!(tries <= 6, "{tries} tries");
+    }
+}
+
+#[test]
+fn a_program_that_is_mended_is_started_without_a_reload() {
+    let daemon = odd("late", "start_timeout = \"1s\"");
+    let first = pid_in(&daemon, "starting");
+    wait_for_end(first);
+    daemon.wait_for("took longer than 1 s to start");
+    refused(&daemon);
+    daemon.write("ready", "");
+    runs(&daemon);
+    daemon.wait_for("the FastCGI program is up again");
+}
+
+/// No request is accepted before the program is up.
+#[test]
+fn a_request_waits_for_a_program_that_is_slow_to_start() {
+    let daemon = odd("late", "");
+    pid_in(&daemon, "starting");
+    let mut client = begin(&daemon, "");
+    daemon.write("ready", "");
+    assert_eq!(status(&client.answer().expect("answer")), OK);
+}
+
+#[test]
+fn a_program_that_is_killed_is_replaced_at_each_stage() {
+    let daemon = libfcgi("");
+    // Between requests.
+    for _ in 0..3 {
+        let pid = pid_of(&ask(&daemon, ""));
+        process::signal(pid, Signal::SIGKILL);
+        assert_ne!(pid_of(&ask(&daemon, "")), pid);
+        daemon.wait_for(&format!("the FastCGI program (pid {pid}) was killed by signal 9"));
+    }
+    // While it works on one.
+    let mut client = begin(&daemon, "hang");
+    process::signal(pid_in(&daemon, "hanging"), Signal::SIGKILL);
+    let answer = client.answer().expect("answer");
+    assert_eq!(status(&answer), BAD_GATEWAY);
+    assert!(answer.ended);
+    daemon.wait_for("the program gave no answer: it closed the connection");
+    // In the middle of its answer, which so has no end.
+    let mut client = begin(&daemon, "half");
+    process::signal(pid_in(&daemon, "halved"), Signal::SIGKILL);
+    let answer = client.answer().expect("answer");
+    assert!(answer.body() == "half" && !answer.ended, "{}", answer.text());
+    daemon.wait_for("an answer of the program is cut short");
+    assert_eq!(status(&ask(&daemon, "")), OK);
+}
+
+#[test]
+fn a_program_that_is_killed_while_it_starts_is_reported() {
+    let daemon = odd("late", "");
+    process::signal(pid_in(&daemon, "starting"), Signal::SIGKILL);
+    daemon.wait_for("was killed by signal 9 (SIGKILL) during startup");
+    daemon.write("ready", "");
+    runs(&daemon);
+}
+
+/// A request waits in the program's socket while that is killed: the next program takes it.
+#[test]
+fn a_request_that_was_not_accepted_goes_to_the_next_program() {
+    let daemon = start("", |_| format!("program = \"{}\"", compiled().display()));
+    let pid = pid_of(&ask(&daemon, ""));
+    process::signal(pid, Signal::SIGSTOP);
+    let params = Params::get(&daemon.dir, "x", "echo")
+        .with("REQUEST_METHOD", "POST")
+        .with("CONTENT_LENGTH", "5");
+    let mut client = daemon.client("www");
+    client.send(&params, b"hello").expect("send");
+    let worker = daemon.wait_for_workers("www", 1)[0];
+    // It waits for the program and nothing else.
+    until("the worker to wait", || {
+        let call = fs::read_to_string(format!("/proc/{worker}/syscall")).ok()?;
+        let poll = ["7 ", "271 "].iter().any(|number| call.starts_with(number));
+        poll.then_some(())
+    });
+    process::signal(pid, Signal::SIGKILL);
+    let answer = client.answer().expect("answer");
+    assert_eq!(answer.body(), "hello", "{}", answer.text());
+}
+
+#[test]
+fn a_program_that_does_not_keep_to_the_protocol_is_killed() {
+    for (mode, why) in [
+        ("garbage", "what it sent is not FastCGI"),
+        ("alien", "it answered a request that it was not asked"),
+    ] {
+        let daemon = odd(mode, "");
+        let answer = ask(&daemon, "");
+        assert_eq!(status(&answer), BAD_GATEWAY, "{}", answer.text());
+        assert!(answer.ended);
+        daemon.wait_for(&format!("was killed: {why}"));
+        if mode == "garbage" {
+            daemon.write("mended", "");
+            assert_eq!(status(&ask(&daemon, "")), OK);
+        }
+    }
+    let daemon = odd("torn", "");
+    let answer = ask(&daemon, "");
+    assert!(
+        answer.body().starts_with("pid=") && !answer.ended,
+        "{}",
+        answer.text()
+    );
+    wait_for_end(pid_of(&answer));
+    daemon.write("mended", "");
+    assert_eq!(status(&ask(&daemon, "")), OK);
+}
+
+#[test]
+fn a_program_may_refuse_and_may_close_after_each_answer() {
+    let daemon = odd("overloaded", "");
+    assert_eq!(status(&ask(&daemon, "")), UNAVAILABLE);
+    daemon.wait_for("the program refuses requests: it is overloaded");
+    let daemon = odd("overloaded-once", "");
+    let answer = ask(&daemon, "");
+    assert!(answer.body().ends_with(" served=2"), "{}", answer.text());
+    let daemon = odd("closes", "");
+    let pids: Vec<u32> = (0..10).map(|_| pid_of(&ask(&daemon, ""))).collect();
+    assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
+    // One that ends after each.
+    let daemon = odd("once", "");
+    let pids: std::collections::BTreeSet<u32> = (0..10).map(|_| pid_of(&ask(&daemon, ""))).collect();
+    assert_eq!(pids.len(), 10);
+    assert!(!daemon.log().contains("gave no answer"), "{}", daemon.log());
+}
+
+/// Whether the program has done something is not known, so only what can be asked twice is.
+#[test]
+fn a_request_that_comes_to_nothing_on_a_kept_connection_is_asked_again() {
+    let daemon = odd("leaves", "");
+    for _ in 0..2 {
+        assert_eq!(status(&ask(&daemon, "")), OK);
+    }
+    // The third that it gets is given no answer, on the connection of the one before.
+    assert!(ask(&daemon, "").body().ends_with(" served=4"));
+    // The sixth is a POST: on a connection of its own it was seen, and is not sent again.
+    assert!(ask(&daemon, "").body().ends_with(" served=5"));
+    let params = Params::get(&daemon.dir, "x", "")
+        .with("REQUEST_METHOD", "POST")
+        .with("CONTENT_LENGTH", "5");
+    let answer = daemon.client("www").request(&params, b"hello").expect("answer");
+    assert_eq!(status(&answer), BAD_GATEWAY);
+}
+
+#[test]
+fn a_program_may_end_what_it_does_for_a_client_that_left() {
+    let daemon = libfcgi("");
+    let pid = pid_of(&ask(&daemon, ""));
+    let client = begin(&daemon, "slow");
+    assert_eq!(pid_in(&daemon, "slow"), pid);
+    drop(client);
+    daemon.wait_for("a request is called off: the client left");
+    daemon.write("go", "");
+    assert_eq!(pid_of(&ask(&daemon, "")), pid, "it was not killed");
+    // One that goes on for ever is.
+    let client = begin(&daemon, "hang");
+    pid_in(&daemon, "hanging");
+    drop(client);
+    daemon.wait_for("it went on with a request for 1 s after its client had left");
+    wait_for_end(pid);
+    assert_eq!(status(&ask(&daemon, "")), OK);
+}
+
+/// What a program has started goes with it, and with its worker.
+#[test]
+fn nothing_outlives_a_program() {
+    let daemon = start("env = { PHP_FCGI_CHILDREN = \"2\" }\n", |_| {
+        "start_command = \"/usr/bin/php-cgi8.2\"".to_owned()
+    });
+    daemon.write("pid.php", "<?php echo 'pid=', getmypid(), ' ';");
+    let family = || {
+        let worker = daemon.wait_for_workers("www", 1)[0];
+        until("three processes", || {
+            let program = *process::children(worker).first()?;
+            let children = process::children(program);
+            (children.len() == 2).then(|| [vec![program], children].concat())
+        })
+    };
+    assert_eq!(status(&daemon.get("www", "pid.php")), OK);
+    let first = family();
+    process::signal(first[0], Signal::SIGKILL);
+    first.into_iter().for_each(wait_for_end);
+    assert_eq!(status(&daemon.get("www", "pid.php")), OK);
+    let second = family();
+    process::signal(daemon.wait_for_workers("www", 1)[0], Signal::SIGKILL);
+    second.into_iter().for_each(wait_for_end);
+    assert_eq!(status(&daemon.get("www", "pid.php")), OK);
+    let third = family();
+    daemon.signal(Signal::SIGTERM);
+    third.into_iter().for_each(wait_for_end);
+}

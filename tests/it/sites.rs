@@ -1,0 +1,273 @@
+//! Application pools: many applications behind one socket, nginx in front.
+
+mod changes;
+mod commands;
+mod deaths;
+mod restarts;
+mod serving;
+mod storm;
+mod trust;
+
+use crate::support::daemon::Daemon;
+use crate::support::nginx::Nginx;
+use crate::support::{is_root, process, until};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Users that every Debian has, with groups of their own.
+const USERS: [(&str, u32); 2] = [("www-data", 33), ("backup", 34)];
+
+/// An application pool named `sites`, and nginx before it: `/NAME/…` is for the application in `apps/NAME`.
+struct Sites {
+    nginx: Nginx,
+    daemon: Daemon,
+    apps: PathBuf,
+}
+
+/// The daemon's configuration. `applications` and `more` are lines of the tables.
+fn configuration(dir: &Path, applications: &str, more: &str) -> String {
+    let path = dir.display();
+    format!(
+        "[global]\ncontrol = \"{path}/control.sock\"\nprocess_control_timeout = \"20s\"\nlog_level = \"debug\"\n\
+         [pool.sites]\nlisten = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\nrouting = \"application\"\n\
+         catch_workers_output = true\n{more}\n[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\nmin_uid = 1\n\
+         stat_throttle_rate = 0\n{applications}\n"
+    )
+}
+
+impl Sites {
+    fn start(applications: &str) -> Sites {
+        Sites::start_with(applications, "")
+    }
+
+    fn start_with(applications: &str, more: &str) -> Sites {
+        crate::support::place_library();
+        let daemon = Daemon::start(|dir| {
+            fs::create_dir(dir.join("apps")).expect("apps");
+            configuration(dir, applications, more)
+        });
+        let apps = daemon.dir.join("apps");
+        let nginx = Nginx::start(&Sites::location(&daemon), "");
+        Sites { nginx, daemon, apps }
+    }
+
+    fn location(daemon: &Daemon) -> String {
+        let (apps, socket) = (daemon.dir.join("apps"), daemon.socket("sites"));
+        let (apps, socket) = (apps.display(), socket.display());
+        let names = [
+            "QUERY_STRING $query_string",
+            "REQUEST_METHOD $request_method",
+            "CONTENT_TYPE $content_type",
+            "CONTENT_LENGTH $content_length",
+            "REQUEST_URI $request_uri",
+            "SERVER_PROTOCOL $server_protocol",
+            "REMOTE_ADDR $remote_addr",
+            "SERVER_NAME $server_name",
+            "SERVER_PORT $server_port",
+            "SCRIPT_NAME /$app",
+            "PATH_INFO $rest",
+        ];
+        let params: String = names
+            .iter()
+            .map(|name| format!("fastcgi_param {name};\n"))
+            .collect();
+        format!(
+            "location ~ ^/(?<app>[a-z0-9_-]+)(?<rest>/.*)?$ {{\n{params}fastcgi_param FORKYARD_APP_ROOT {apps}/$app;\n\
+             fastcgi_param SCRIPT_FILENAME {apps}/$app/index.php;\nfastcgi_param DOCUMENT_ROOT {apps}/$app/public;\n\
+             fastcgi_read_timeout 60s;\nfastcgi_pass unix:{socket};\n}}\n"
+        )
+    }
+
+    /// A directory below `apps` with these files, of the user with this number.
+    fn add(&self, name: &str, user: usize, files: &[(&str, &str)]) -> PathBuf {
+        // It is there as a whole or not at all.
+        let made = self.daemon.dir.join(format!(".{name}"));
+        fs::create_dir_all(made.join("tmp")).expect("application");
+        for (file, content) in files {
+            fs::write(made.join(file), content).expect("write");
+            fs::set_permissions(made.join(file), fs::Permissions::from_mode(0o755)).expect("chmod");
+        }
+        if is_root() {
+            let (_, uid) = USERS[user % USERS.len()];
+            let all = [made.clone(), made.join("tmp")].into_iter();
+            for path in all.chain(files.iter().map(|(file, _)| made.join(file))) {
+                chown(path, Some(uid), Some(uid)).expect("chown");
+            }
+        }
+        let place = self.apps.join(name);
+        fs::rename(made, &place).expect("rename");
+        place
+    }
+
+    fn php(&self, name: &str, user: usize, code: &str) -> PathBuf {
+        self.add(name, user, &[("index.php", &format!("<?php {code}"))])
+    }
+
+    fn wsgi(&self, name: &str, user: usize, body: &str) -> PathBuf {
+        let code = format!(
+            "import os, time\ndef application(environ, start_response):\n    start_response('200 OK', \
+             [('Content-Type', 'text/plain')])\n    return [({body}).encode()]\n"
+        );
+        self.add(name, user, &[("passenger_wsgi.py", &code)])
+    }
+
+    fn cgi(&self, name: &str, user: usize, body: &str) -> PathBuf {
+        let code = format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\n'\n{body}\n");
+        let settings = "runtime = \"cgi\"\nentry = \"run.cgi\"\n";
+        self.add(name, user, &[("run.cgi", &code), ("forkyard.toml", settings)])
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        get(self.nginx.port, path).expect("answer")
+    }
+
+    /// An answer that has to be good.
+    fn body(&self, path: &str) -> String {
+        let (status, body) = self.get(path);
+        assert_eq!(status, 200, "{path}: {body}\n{}", self.daemon.log());
+        body
+    }
+
+    /// `forkyard COMMAND` for this daemon.
+    fn forkyard(&self, arguments: &[&str]) -> Output {
+        let (command, rest) = match arguments {
+            ["pool", which, rest @ ..] => (vec!["pool", *which], rest),
+            [command, rest @ ..] => (vec![*command], rest),
+            [] => panic!("no command"),
+        };
+        Command::new(env!("CARGO_BIN_EXE_forkyard"))
+            .args(command)
+            .arg("--socket")
+            .arg(self.daemon.dir.join("control.sock"))
+            .args(rest)
+            .output()
+            .expect("forkyard")
+    }
+
+    /// What `forkyard status --json` says of the pool's applications.
+    fn status(&self) -> Value {
+        let output = self.forkyard(&["status", "--json"]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let all: Value = serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+        let pools = all["pools"].as_array().expect("pools").clone();
+        let sites = pools.into_iter().find(|pool| pool["name"] == "sites");
+        sites.expect("the pool")["applications"].clone()
+    }
+
+    /// Instances' process ids.
+    fn instances(&self) -> BTreeSet<u32> {
+        let children = process::children(self.daemon.pid());
+        let is_instance = |pid: &u32| process::title(*pid).starts_with("forkyard: pool sites:");
+        children.into_iter().filter(is_instance).collect()
+    }
+
+    /// The router's or the scout's process id.
+    fn companion(&self, which: &str) -> u32 {
+        let wanted = format!("forkyard: {which} sites");
+        until(which, || {
+            let children = process::children(self.daemon.pid());
+            children.into_iter().find(|pid| process::title(*pid) == wanted)
+        })
+    }
+
+    /// Ends the daemon with SIGQUIT and looks that nothing is left.
+    fn end(mut self) {
+        let children = process::children(self.daemon.pid());
+        self.daemon.signal(nix::sys::signal::Signal::SIGQUIT);
+        let status = self.daemon.wait();
+        assert!(status.success(), "{status}\n{}", self.daemon.log());
+        for child in children {
+            assert!(!process::runs(child), "{} is left", process::title(child));
+        }
+        assert!(!self.daemon.socket("sites").exists());
+        let log = self.daemon.log();
+        assert!(!log.contains("panicked"), "{log}");
+    }
+}
+
+/// Gets a path of a web server.
+fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or(0);
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok((status, body.to_owned()))
+}
+
+/// Clients that ask for paths, over and over, until they are told to stop.
+struct Load {
+    stop: Arc<AtomicBool>,
+    clients: Vec<std::thread::JoinHandle<()>>,
+    answers: Arc<Mutex<Vec<(u16, String)>>>,
+}
+
+impl Load {
+    fn start(port: u16, paths: &[&str], clients: usize) -> Load {
+        let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let clients = (0..clients).map(|client| {
+            let (stop, answers) = (Arc::clone(&stop), Arc::clone(&answers));
+            let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+            std::thread::spawn(move || {
+                let mut turn = client;
+                while !stop.load(Ordering::Relaxed) {
+                    let path = &paths[turn % paths.len()];
+                    turn += 1;
+                    let answer = get(port, path).unwrap_or_else(|error| (0, error.to_string()));
+                    answers.lock().expect("answers").push(answer);
+                }
+            })
+        });
+        let clients = clients.collect();
+        Load {
+            stop,
+            clients,
+            answers,
+        }
+    }
+
+    /// How many answers there are so far.
+    fn count(&self) -> usize {
+        self.answers.lock().expect("answers").len()
+    }
+
+    /// Waits for so many answers more.
+    fn wait_for(&self, more: usize) {
+        let wanted = self.count() + more;
+        until("answers", || (self.count() >= wanted).then_some(()));
+    }
+
+    /// Waits for an answer with this body.
+    fn wait_for_body(&self, body: &str) {
+        until("a new answer", || {
+            let answers = self.answers.lock().expect("answers");
+            answers.iter().any(|(_, known)| known == body).then_some(())
+        });
+    }
+
+    /// All answers.
+    fn end(self) -> Vec<(u16, String)> {
+        self.stop.store(true, Ordering::Relaxed);
+        for client in self.clients {
+            client.join().expect("client");
+        }
+        self.answers.lock().expect("answers").clone()
+    }
+}

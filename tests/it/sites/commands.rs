@@ -1,0 +1,254 @@
+//! Commands for application pools, and who may give which.
+
+use super::{Load, Sites, USERS};
+use crate::support::daemon::pool;
+use crate::support::{is_root, process, until};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+
+fn text(output: &Output) -> String {
+    let (out, error) = (&output.stdout, &output.stderr);
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(out),
+        String::from_utf8_lossy(error)
+    )
+}
+
+fn is_ok(output: &Output) {
+    assert!(output.status.success(), "{}", text(output));
+}
+
+/// The only instance's process id.
+fn instance(sites: &Sites) -> u32 {
+    let all = sites.instances();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.into_iter().next().expect("one")
+}
+
+#[test]
+fn instances_are_restarted_disabled_enabled_and_detached_by_command() {
+    let sites = Sites::start("max = 3\nmax_per_app = 1");
+    let root = sites.cgi("app", 0, "echo $PPID");
+    let root = root.to_str().expect("path").to_owned();
+    let first: u32 = sites.body("/app/").trim().parse().expect("pid");
+    assert_eq!(instance(&sites), first);
+    let status = sites.status();
+    let known = &status["book"]["applications"][0];
+    assert_eq!(known["name"], root.as_str());
+    assert_eq!(
+        (&known["instances"][0]["pid"], &known["instances"][0]["processed"]),
+        (&first.into(), &1.into())
+    );
+    is_ok(&sites.forkyard(&["restart", &root]));
+    let second: u32 = sites.body("/app/").trim().parse().expect("pid");
+    assert_ne!(second, first);
+    is_ok(&sites.forkyard(&["detach", &second.to_string()]));
+    let third: u32 = sites.body("/app/").trim().parse().expect("pid");
+    assert_ne!(third, second);
+    let refused = sites.forkyard(&["detach", &second.to_string()]);
+    assert!(
+        !refused.status.success() && text(&refused).contains("no instance"),
+        "{}",
+        text(&refused)
+    );
+    let refused = sites.forkyard(&["restart", "/srv/nowhere"]);
+    assert!(!refused.status.success(), "{}", text(&refused));
+    sites.end();
+}
+
+#[test]
+fn a_disabled_instance_lives_and_gets_nothing() {
+    let sites = Sites::start("max = 3\nmin_instances = 2");
+    sites.cgi("app", 0, "echo $PPID");
+    sites.body("/app/");
+    until("two instances", || (sites.instances().len() == 2).then_some(()));
+    let first = sites.body("/app/").trim().to_owned();
+    is_ok(&sites.forkyard(&["disable", &first]));
+    is_ok(&sites.forkyard(&["disable", &first]));
+    for _ in 0..5 {
+        assert_ne!(sites.body("/app/").trim(), first);
+    }
+    assert!(process::runs(first.parse().expect("pid")));
+    is_ok(&sites.forkyard(&["enable", &first]));
+    is_ok(&sites.forkyard(&["enable", &first]));
+    sites.end();
+}
+
+#[test]
+fn the_total_can_be_changed() {
+    let sites = Sites::start("max = 1");
+    sites.cgi("a", 0, "sleep 0.1; echo a");
+    let load = Load::start(sites.nginx.port, &["/a/"], 4);
+    load.wait_for(4);
+    assert_eq!(sites.instances().len(), 1);
+    is_ok(&sites.forkyard(&["resize", "sites", "3"]));
+    until("three instances", || (sites.instances().len() == 3).then_some(()));
+    is_ok(&sites.forkyard(&["resize", "sites", "2"]));
+    until("two instances", || (sites.instances().len() == 2).then_some(()));
+    let answers = load.end();
+    assert!(
+        answers.iter().all(|(status, _)| *status == 200),
+        "{}",
+        sites.daemon.log()
+    );
+    assert!(!sites.forkyard(&["resize", "shop", "2"]).status.success());
+    sites.end();
+}
+
+#[test]
+fn an_instance_can_be_taken_and_a_taker_that_crashes_costs_it() {
+    let sites = Sites::start("max = 1");
+    let root = sites.cgi("app", 0, "echo $PPID");
+    sites.body("/app/");
+    let pid = instance(&sites);
+    let take = |input: Stdio| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+            .args(["take", "--wait", "10s", "--socket"])
+            .arg(sites.daemon.dir.join("control.sock"))
+            .arg(&root)
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("forkyard take");
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("output"));
+        output.read_line(&mut line).expect("a line");
+        let lent: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
+        (child, lent)
+    };
+    // Returned when its input ends.
+    let (mut child, lent) = take(Stdio::null());
+    assert_eq!(lent["pid"], pid);
+    assert!(child.wait().expect("wait").success());
+    assert_eq!(sites.body("/app/").trim(), pid.to_string());
+    // Returned from elsewhere.
+    let (mut child, lent) = take(Stdio::piped());
+    is_ok(&sites.forkyard(&["return", &lent["lease"].to_string()]));
+    let again = sites.forkyard(&["return", &lent["lease"].to_string()]);
+    assert!(!again.status.success() && text(&again).contains("no lease"));
+    drop(child.stdin.take());
+    assert!(child.wait().expect("wait").success());
+    assert_eq!(sites.body("/app/").trim(), pid.to_string());
+    // Not returned at all.
+    let (mut child, _) = take(Stdio::piped());
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    assert_ne!(sites.body("/app/").trim(), pid.to_string());
+    until("its end", || (!process::runs(pid)).then_some(()));
+    sites.end();
+}
+
+#[test]
+fn pools_come_and_go_while_the_daemon_runs() {
+    let sites = Sites::start("max = 2");
+    sites.cgi("app", 0, "echo $PPID");
+    let before = sites.body("/app/");
+    let program = sites.daemon.write(
+        "more.cgi",
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\nmore'\n",
+    );
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(&program, mode).expect("chmod");
+    let settings = "pm = \"ondemand\"\nmax_children = 2\n";
+    let script = format!("runtime = \"cgi\"\nscript = \"{}\"\n", program.display());
+    let file = sites
+        .daemon
+        .write("more.toml", &pool(&sites.daemon.dir, "more", settings, &script));
+    let file = file.to_str().expect("path").to_owned();
+    let added = sites.forkyard(&["pool", "add", &file]);
+    is_ok(&added);
+    assert!(text(&added).contains("added more"), "{}", text(&added));
+    assert_eq!(sites.daemon.get("more", "more.cgi").body(), "more");
+    let again = sites.forkyard(&["pool", "add", &file]);
+    assert!(
+        !again.status.success() && text(&again).contains("already"),
+        "{}",
+        text(&again)
+    );
+    is_ok(&sites.forkyard(&["pool", "remove", "more", "--immediate"]));
+    assert!(!sites.daemon.socket("more").exists());
+    assert!(!sites.forkyard(&["pool", "remove", "more"]).status.success());
+    // Nobody else noticed.
+    assert_eq!(sites.body("/app/"), before);
+    // An application pool goes with all that it has.
+    let was = instance(&sites);
+    is_ok(&sites.forkyard(&["pool", "remove", "sites", "--deadline", "5s"]));
+    until("its instance to end", || (!process::runs(was)).then_some(()));
+    until("its router to end", || {
+        let children = process::children(sites.daemon.pid());
+        children
+            .iter()
+            .all(|pid| !process::title(*pid).contains("sites"))
+            .then_some(())
+    });
+    sites.end();
+}
+
+/// `forkyard COMMAND` as another user.
+fn as_user(sites: &Sites, uid: u32, arguments: &[&str]) -> Output {
+    let program = sites.daemon.dir.join("forkyard");
+    if !program.exists() {
+        // The one that was built may lie where other users can't go.
+        fs::copy(env!("CARGO_BIN_EXE_forkyard"), &program).expect("copy");
+    }
+    Command::new(program)
+        .args([arguments[0], "--socket"])
+        .arg(sites.daemon.dir.join("control.sock"))
+        .args(&arguments[1..])
+        .uid(uid)
+        .gid(uid)
+        .output()
+        .expect("forkyard")
+}
+
+#[test]
+fn owners_may_ask_about_their_own_applications_and_nothing_else() {
+    if !is_root() {
+        return;
+    }
+    let sites = Sites::start("max = 4");
+    let (mine, theirs) = (
+        sites.cgi("mine", 0, "echo $PPID"),
+        sites.cgi("theirs", 1, "echo $PPID"),
+    );
+    let pids = ["/mine/", "/theirs/"].map(|path| sites.body(path).trim().to_owned());
+    let (owner, mine, theirs) = (
+        USERS[0].1,
+        mine.to_str().expect("path"),
+        theirs.to_str().expect("path"),
+    );
+    let output = as_user(&sites, owner, &["status", "--json"]);
+    is_ok(&output);
+    assert!(
+        text(&output).contains(mine) && !text(&output).contains(theirs),
+        "{}",
+        text(&output)
+    );
+    is_ok(&as_user(&sites, owner, &["restart", mine]));
+    let next = sites.body("/mine/").trim().to_owned();
+    assert_ne!(next, pids[0]);
+    is_ok(&as_user(&sites, owner, &["detach", &next]));
+    for refused in [
+        &["restart", theirs][..],
+        &["detach", &pids[1]],
+        &["disable", &pids[1]],
+        &["reload"],
+        &["upgrade"],
+        &["resize", "sites", "1"],
+        &["take", mine],
+    ] {
+        let output = as_user(&sites, owner, refused);
+        assert!(!output.status.success(), "{refused:?}: {}", text(&output));
+        assert!(
+            text(&output).contains("permission denied"),
+            "{refused:?}: {}",
+            text(&output)
+        );
+    }
+    assert_eq!(sites.body("/theirs/").trim(), pids[1]);
+    sites.end();
+}

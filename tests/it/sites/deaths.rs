@@ -1,0 +1,109 @@
+//! kill -9 of everything, under load.
+
+use super::{Load, Sites};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+
+fn php(sites: &Sites) {
+    sites.php("app", 0, "usleep(2000); echo 'fine';");
+    assert_eq!(sites.body("/app/"), "fine");
+}
+
+/// How many answers were not good.
+fn bad(answers: &[(u16, String)]) -> usize {
+    answers
+        .iter()
+        .filter(|answer| **answer != (200, "fine".to_owned()))
+        .count()
+}
+
+#[test]
+fn a_router_that_is_killed_is_followed_by_one_that_knows_the_instances() {
+    let sites = Sites::start("max = 3");
+    php(&sites);
+    let (before, router) = (sites.instances(), sites.companion("router"));
+    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    load.wait_for(30);
+    process::signal(router, Signal::SIGKILL);
+    until("another router", || (!process::runs(router)).then_some(()));
+    let next = sites.companion("router");
+    assert_ne!(next, router);
+    load.wait_for(60);
+    let answers = load.end();
+    // What the router had in its hands is lost with it, and no more.
+    assert!(
+        bad(&answers) <= 3,
+        "{} of {}\n{}",
+        bad(&answers),
+        answers.len(),
+        sites.daemon.log()
+    );
+    assert!(before.is_subset(&sites.instances()), "the instances go on");
+    assert_eq!(sites.body("/app/"), "fine");
+    sites.end();
+}
+
+#[test]
+fn a_scout_that_is_killed_costs_no_request() {
+    let sites = Sites::start("max = 3");
+    php(&sites);
+    let scout = sites.companion("scout");
+    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    load.wait_for(30);
+    process::signal(scout, Signal::SIGKILL);
+    until("its end", || (!process::runs(scout)).then_some(()));
+    assert_ne!(sites.companion("scout"), scout);
+    load.wait_for(30);
+    sites.php("other", 0, "echo 'other';");
+    assert_eq!(sites.body("/other/"), "other");
+    let answers = load.end();
+    assert_eq!(bad(&answers), 0, "{}", sites.daemon.log());
+    sites.end();
+}
+
+#[test]
+fn an_instance_that_is_killed_takes_its_own_request_with_it_and_no_other() {
+    let sites = Sites::start("max = 3");
+    php(&sites);
+    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    load.wait_for(30);
+    let mut killed = 0;
+    for _ in 0..4 {
+        let Some(victim) = sites.instances().into_iter().next() else {
+            continue;
+        };
+        process::signal(victim, Signal::SIGKILL);
+        killed += 1;
+        load.wait_for(20);
+    }
+    let answers = load.end();
+    assert!(
+        bad(&answers) <= killed,
+        "{} of {}\n{}",
+        bad(&answers),
+        answers.len(),
+        sites.daemon.log()
+    );
+    sites.end();
+}
+
+#[test]
+fn a_preloader_that_is_killed_costs_no_request() {
+    let sites = Sites::start("max = 3\nmax_requests = 5");
+    php(&sites);
+    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    load.wait_for(30);
+    for _ in 0..2 {
+        let preloader = until("a preloader", || {
+            let children = process::children(sites.daemon.pid());
+            let is_one = |pid: &u32| process::title(*pid).starts_with("forkyard: preloader sites:");
+            children.into_iter().find(is_one)
+        });
+        process::signal(preloader, Signal::SIGKILL);
+        until("its end", || (!process::runs(preloader)).then_some(()));
+        load.wait_for(40);
+    }
+    let answers = load.end();
+    assert_eq!(bad(&answers), 0, "{}", sites.daemon.log());
+    sites.end();
+}

@@ -1,0 +1,72 @@
+//! Restarts under load.
+
+use super::{Load, Sites};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::Path;
+
+/// Puts new code in the place of the old, whole, and asks for a restart.
+fn deploy(root: &Path, file: &str, code: &str) {
+    let made = root.join(".new");
+    fs::write(&made, code).expect("write");
+    let owner = fs::metadata(root).expect("owner");
+    if crate::support::is_root() {
+        chown(&made, Some(owner.uid()), Some(owner.gid())).expect("chown");
+    }
+    fs::rename(made, root.join(file)).expect("rename");
+    fs::write(root.join("tmp/restart.txt"), "").expect("touch");
+}
+
+fn wsgi(body: &str) -> String {
+    format!(
+        "import time\ntime.sleep(0.05)\ndef application(environ, start_response):\n    start_response('200 OK', \
+         [('Content-Type', 'text/plain')])\n    time.sleep(0.005)\n    return [b'{body}']\n"
+    )
+}
+
+fn no_request_is_lost(applications: &str) {
+    let sites = Sites::start(&format!("max = 4\n{applications}"));
+    let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("one"))]);
+    assert_eq!(sites.body("/app/"), "one");
+    let load = Load::start(sites.nginx.port, &["/app/"], 6);
+    load.wait_for(40);
+    for body in ["two", "three"] {
+        deploy(&root, "passenger_wsgi.py", &wsgi(body));
+        load.wait_for_body(body);
+        load.wait_for(40);
+    }
+    let answers = load.end();
+    let bad = answers.iter().find(|(status, _)| *status != 200);
+    assert_eq!(bad, None, "{}", sites.daemon.log());
+    assert_eq!(sites.body("/app/"), "three");
+    sites.end();
+}
+
+#[test]
+fn a_blocking_restart_loses_no_request() {
+    no_request_is_lost("rolling_restarts = false");
+}
+
+#[test]
+fn a_rolling_restart_loses_no_request() {
+    no_request_is_lost("rolling_restarts = true");
+}
+
+#[test]
+fn broken_code_does_not_end_the_old_in_a_rolling_restart() {
+    let sites = Sites::start("max = 4\nrolling_restarts = true");
+    let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("old"))]);
+    assert_eq!(sites.body("/app/"), "old");
+    let load = Load::start(sites.nginx.port, &["/app/"], 4);
+    load.wait_for(20);
+    deploy(&root, "passenger_wsgi.py", "import nothing_of_that_name\n");
+    sites.daemon.wait_for("can't be started");
+    load.wait_for(40);
+    let answers = load.end();
+    let bad = answers.iter().find(|answer| **answer != (200, "old".to_owned()));
+    assert_eq!(bad, None, "{}", sites.daemon.log());
+    // What heals it is the next restart.
+    deploy(&root, "passenger_wsgi.py", &wsgi("new"));
+    crate::support::until("the new code", || (sites.body("/app/") == "new").then_some(()));
+    sites.end();
+}

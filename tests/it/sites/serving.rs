@@ -1,0 +1,95 @@
+//! Applications that are dropped in, served, put to sleep, and taken away.
+
+use super::{Sites, USERS};
+use crate::support::{is_root, process, until};
+use std::collections::BTreeSet;
+use std::fs;
+
+#[test]
+fn applications_of_several_languages_and_users_share_a_socket() {
+    let sites = Sites::start("max = 6");
+    sites.php("shop", 0, "echo 'php ', posix_geteuid(), ' ', basename(__DIR__);");
+    sites.wsgi(
+        "blog",
+        1,
+        "f'python {os.geteuid()} {os.path.basename(os.getcwd())}'",
+    );
+    sites.cgi("old", 1, "echo \"cgi $(id -u) $(basename $(pwd))\"");
+    let own = nix::unistd::geteuid().as_raw();
+    let user = |number: usize| if is_root() { USERS[number].1 } else { own };
+    for _ in 0..3 {
+        assert_eq!(sites.body("/shop/"), format!("php {} shop", user(0)));
+        assert_eq!(sites.body("/blog/"), format!("python {} blog", user(1)));
+        assert_eq!(sites.body("/old/").trim(), format!("cgi {} old", user(1)));
+    }
+    assert_eq!(sites.instances().len(), 3);
+    let (status, body) = sites.get("/nothing/");
+    assert_eq!((status, body.as_str()), (404, "There is no such application.\n"));
+    // One more is there as soon as its directory is.
+    sites.php("late", 1, "echo 'late';");
+    assert_eq!(sites.body("/late/"), "late");
+    if is_root() {
+        let nobody = process::status_line(sites.companion("router"), "Uid").expect("status");
+        assert!(!nobody.split_whitespace().any(|id| id == "0"), "{nobody}");
+    }
+    sites.end();
+}
+
+#[test]
+fn idle_instances_go_to_sleep_and_the_limit_holds() {
+    let sites = Sites::start("max = 2\nmax_idle_time = \"300ms\"");
+    for name in ["a", "b", "c", "d"] {
+        sites.cgi(name, 0, &format!("echo {name}"));
+    }
+    let load = super::Load::start(sites.nginx.port, &["/a/", "/b/", "/c/", "/d/"], 4);
+    let mut most = BTreeSet::new();
+    let start = load.count();
+    while load.count() < start + 60 {
+        most.insert(sites.instances().len());
+    }
+    for (status, body) in load.end() {
+        assert_eq!(status, 200, "{body}\n{}", sites.daemon.log());
+        assert!(["a\n", "b\n", "c\n", "d\n"].contains(&body.as_str()), "{body}");
+    }
+    assert!(most.iter().all(|count| *count <= 2), "{most:?}");
+    until("all to sleep", || sites.instances().is_empty().then_some(()));
+    assert_eq!(sites.body("/a/"), "a\n");
+    sites.end();
+}
+
+#[test]
+fn an_application_that_is_taken_away_is_no_longer_there() {
+    let sites = Sites::start("max = 4\nmax_idle_time = \"300ms\"");
+    let root = sites.php("gone", 0, "echo 'here';");
+    assert_eq!(sites.body("/gone/"), "here");
+    fs::remove_dir_all(root).expect("remove");
+    let (status, _) = until("its end", || {
+        let answer = sites.get("/gone/");
+        (answer.0 != 200).then_some(answer)
+    });
+    assert_eq!(status, 404);
+    until("its instances to end", || {
+        sites.instances().is_empty().then_some(())
+    });
+    sites.end();
+}
+
+#[test]
+fn what_cannot_be_started_is_said_with_a_name_for_the_error() {
+    let sites = Sites::start("max = 4");
+    sites.add(
+        "broken",
+        0,
+        &[("passenger_wsgi.py", "import nothing_of_that_name\n")],
+    );
+    let (status, body) = sites.get("/broken/");
+    assert_eq!(status, 500, "{body}");
+    let id = body.trim().rsplit(' ').next().expect("an id").to_owned();
+    let line = sites.daemon.wait_for(&id);
+    assert!(line.contains("sites"), "{line}");
+    let status = sites.status();
+    let errors = status["errors"].as_array().expect("errors");
+    assert!(errors.iter().any(|error| error["id"] == id.as_str()), "{status}");
+    assert!(sites.instances().is_empty());
+    sites.end();
+}

@@ -1,0 +1,186 @@
+//! Two hundred applications under one socket, driven at random, with restarts and deletions.
+//!
+//! `FORKYARD_SITES_SECONDS=N` goes on for so long, `FORKYARD_SEED=N` with these numbers.
+
+use super::{Sites, get};
+use crate::random::Random;
+use crate::support::until;
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const APPLICATIONS: u32 = 200;
+const MAX: usize = 20;
+const CLIENTS: u64 = 8;
+
+/// What the test knows of an application.
+#[derive(Debug, Default)]
+struct Known {
+    /// Its directory is taken away, or about to be.
+    removed: AtomicBool,
+    /// The newest version, and the oldest that may still answer.
+    newest: AtomicU32,
+    oldest: AtomicU32,
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    let written = std::env::var(name).ok();
+    written
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+fn code(sites: &Sites, name: &str, kind: u32, version: u32, is_new: bool) {
+    let said = format!("{name} {version}");
+    let (file, text) = match kind {
+        0 => ("index.php", format!("<?php echo '{said}';")),
+        1 => (
+            "passenger_wsgi.py",
+            format!(
+                "def application(environ, start_response):\n    start_response('200 OK', [('Content-Type', \
+                 'text/plain')])\n    return [b'{said}']\n"
+            ),
+        ),
+        _ => (
+            "run.cgi",
+            format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\n{said}'\n"),
+        ),
+    };
+    if is_new {
+        let settings = "runtime = \"cgi\"\nentry = \"run.cgi\"\n";
+        let mut files = vec![(file, text.as_str())];
+        if kind == 2 {
+            files.push(("forkyard.toml", settings));
+        }
+        sites.add(name, version as usize, &files);
+        return;
+    }
+    let root = sites.apps.join(name);
+    let made = root.join(".new");
+    let written = fs::write(&made, text).and_then(|()| {
+        let owner = fs::metadata(root.join(file))?;
+        let (uid, gid) = {
+            use std::os::unix::fs::MetadataExt;
+            (owner.uid(), owner.gid())
+        };
+        if crate::support::is_root() {
+            std::os::unix::fs::chown(&made, Some(uid), Some(gid))?;
+        }
+        fs::set_permissions(&made, owner.permissions())?;
+        fs::rename(&made, root.join(file))?;
+        fs::write(root.join("tmp/restart.txt"), "")
+    });
+    written.expect("deploy");
+}
+
+#[test]
+fn many_applications_under_one_socket() {
+    let seed = number("FORKYARD_SEED", u64::from(std::process::id()));
+    let is_rolling = seed % 2 == 1;
+    let sites = Sites::start_with(
+        &format!(
+            "max = {MAX}\nmax_idle_time = \"2s\"\nmax_spawning = 6\nmax_request_queue_size = 0\n\
+             rolling_restarts = {is_rolling}"
+        ),
+        "",
+    );
+    let time = Duration::from_secs(number("FORKYARD_SITES_SECONDS", 15));
+    println!("FORKYARD_SEED={seed}");
+    let known: Arc<Vec<Known>> = Arc::new((0..APPLICATIONS).map(|_| Known::default()).collect());
+    for at in 0..APPLICATIONS {
+        code(&sites, &format!("app{at}"), at % 3, 0, true);
+    }
+    let (stop, wrong, count) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(Mutex::new(Vec::<String>::new())),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let (known, stop, wrong) = (Arc::clone(&known), Arc::clone(&stop), Arc::clone(&wrong));
+            let (count, port) = (Arc::clone(&count), sites.nginx.port);
+            std::thread::spawn(move || {
+                let mut random = Random::new(seed ^ (client << 32));
+                // Most requests are for a few, as on a machine with many sites.
+                while !stop.load(Ordering::Relaxed) {
+                    let at = match random.percent(70) {
+                        true => random.below(10),
+                        false => random.below(APPLICATIONS as usize),
+                    };
+                    let app = &known[at];
+                    let was_removed = app.removed.load(Ordering::SeqCst);
+                    let oldest = app.oldest.load(Ordering::SeqCst);
+                    let answer = get(port, &format!("/app{at}/"));
+                    let newest = app.newest.load(Ordering::SeqCst);
+                    let is_removed = app.removed.load(Ordering::SeqCst);
+                    count.fetch_add(1, Ordering::Relaxed);
+                    let is_right = match &answer {
+                        Ok((200, body)) => {
+                            let mut words = body.split_whitespace();
+                            let name = words.next() == Some(format!("app{at}").as_str());
+                            let version = words.next().and_then(|version| version.parse().ok());
+                            name && version.is_some_and(|version: u32| (oldest..=newest).contains(&version))
+                        }
+                        // What is taken away in the middle of a request may fail in any way.
+                        Ok(_) => is_removed || was_removed,
+                        Err(_) => false,
+                    };
+                    if !is_right {
+                        let text = format!("/app{at}/ ({oldest} to {newest}): {answer:?}");
+                        wrong.lock().expect("wrong").push(text);
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut random = Random::new(seed);
+    let (end, mut most, mut restarts) = (Instant::now() + time, 0, BTreeMap::<usize, u32>::new());
+    while Instant::now() < end && wrong.lock().expect("wrong").is_empty() {
+        most = most.max(sites.instances().len());
+        let at = random.below(APPLICATIONS as usize);
+        let app = &known[at];
+        if app.removed.load(Ordering::SeqCst) {
+            continue;
+        }
+        match random.below(40) {
+            0..=2 => {
+                let version = app.newest.fetch_add(1, Ordering::SeqCst) + 1;
+                code(&sites, &format!("app{at}"), at as u32 % 3, version, false);
+                // Whoever asks from here on is answered by it.
+                if !is_rolling {
+                    app.oldest.store(version, Ordering::SeqCst);
+                }
+                *restarts.entry(at).or_default() += 1;
+            }
+            3 => {
+                app.removed.store(true, Ordering::SeqCst);
+                let _ = fs::rename(
+                    sites.apps.join(format!("app{at}")),
+                    sites.daemon.dir.join(format!(".gone{at}")),
+                );
+            }
+            _ => crate::support::pause(),
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("client");
+    }
+    let wrong = wrong.lock().expect("wrong").clone();
+    let requests = count.load(Ordering::Relaxed);
+    println!(
+        "{requests} requests, {} restarts, at most {most} instances",
+        restarts.values().sum::<u32>()
+    );
+    assert!(
+        wrong.is_empty(),
+        "seed {seed}: {wrong:#?}\n{}",
+        sites.daemon.log()
+    );
+    assert!(most <= MAX + 1, "{most} instances");
+    assert!(requests > 100, "only {requests} requests");
+    until("all to sleep", || sites.instances().is_empty().then_some(()));
+    sites.end();
+}

@@ -1,0 +1,90 @@
+//! Clients that mean no good, or nothing.
+
+use crate::stand::{Stand, said};
+use crate::support::process;
+use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
+
+#[test]
+fn a_silent_client_costs_nobody_anything_and_is_closed() {
+    let stand = Stand::start_with(&["shop"], &["max=1"], "client_timeout = \"300ms\"\n");
+    let mut silent: Vec<_> = (0..50).map(|_| stand.client()).collect();
+    let mut half = stand.client();
+    half.send_raw(&[1, 1, 0, 1, 0, 8]).expect("it listens");
+    stand.said("shop", "x");
+    for client in &mut silent {
+        assert_eq!(client.read_raw().expect("the end"), b"");
+    }
+    assert_eq!(half.read_raw().unwrap_or_default(), b"");
+    assert_eq!(stand.view()["connections"].as_u64(), Some(0));
+}
+
+#[test]
+fn what_is_no_fastcgi_is_closed() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    for bytes in [
+        &b"GET / HTTP/1.0\r\n\r\n"[..],
+        &[0; 100],
+        &[0xff; 9],
+        &[1, 5, 0, 1, 0xff, 0xff, 0, 0],
+    ] {
+        let mut client = stand.client();
+        client.send_raw(bytes).expect("it listens");
+        client.shut();
+        let _ = client.read_raw();
+    }
+    assert!(process::runs(stand.router()));
+    stand.said("shop", "x");
+}
+
+#[test]
+fn questions_are_answered_by_the_router() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    let mut pairs = Vec::new();
+    append_pair(&mut pairs, b"FCGI_MPXS_CONNS", b"");
+    let mut wire = header(RecordType::GetValues, 0, pairs.len() as u16, 0).to_vec();
+    wire.extend(&pairs);
+    // A type that nobody knows.
+    wire.extend([1, 77, 0, 0, 0, 0, 0, 0]);
+    let mut client = stand.client().kept();
+    client.send_raw(&wire).expect("it listens");
+    let answer = client
+        .request(&stand.params("shop", "x"), b"abc")
+        .expect("an answer");
+    assert_eq!(said(&answer).length, 3);
+    assert!(process::runs(stand.router()));
+}
+
+#[test]
+fn parameters_that_are_too_large_are_refused() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    let large = "x".repeat(90_000);
+    let answer = stand
+        .client()
+        .request(&stand.params("shop", "x").with("HTTP_A", &large), b"abc");
+    assert_eq!(said(&answer.expect("an answer")).length, 3, "larger than a look");
+    let huge = "x".repeat(600_000);
+    let params = stand.params("shop", "x").with("HTTP_A", &huge);
+    let answer = stand.client().request(&params, b"abc").expect("an answer");
+    assert_eq!(said(&answer).length, 3, "its root is known early");
+    // The root comes behind too much.
+    let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
+    wire.extend([0, 1, 0, 0, 0, 0, 0, 0]);
+    let mut pairs = Vec::new();
+    append_pair(&mut pairs, b"HTTP_A", huge.as_bytes());
+    for piece in pairs.chunks(MAX_CONTENT) {
+        wire.extend(header(RecordType::Params, 1, piece.len() as u16, 0));
+        wire.extend_from_slice(piece);
+    }
+    let mut client = stand.client();
+    // It may be refused before all of it is sent.
+    let _ = client.send_raw(&wire);
+    let end = client.read_raw().unwrap_or_default();
+    if !end.is_empty() {
+        assert_eq!(
+            (end[1], end[12]),
+            (RecordType::EndRequest as u8, 2),
+            "FCGI_OVERLOADED"
+        );
+    }
+    stand.said("shop", "x");
+}

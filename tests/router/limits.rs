@@ -1,0 +1,169 @@
+//! Who waits, for how long, and what is answered then.
+
+use crate::stand::{Stand, said};
+use crate::support::until;
+
+fn waiting(stand: &Stand) -> u64 {
+    stand.view()["waiting"].as_u64().unwrap_or_default()
+}
+
+#[test]
+fn a_full_queue_is_answered_503_and_a_late_request_504() {
+    let stand = Stand::start(&["shop"], &["max=1", "queue=1", "queue_ms=400"]);
+    stand.said("shop", "warm");
+    let (mut busy, mut waits) = (stand.client(), stand.client());
+    busy.send(&stand.params("shop", "sleep=1500"), b"")
+        .expect("it listens");
+    stand.wait_until_busy();
+    waits.send(&stand.params("shop", "x"), b"").expect("it listens");
+    until("it waits", || (waiting(&stand) == 1).then_some(()));
+    let refused = stand.get("shop", "x").text();
+    assert!(
+        refused.starts_with("Status: 503 Service Unavailable\r\n"),
+        "{refused}"
+    );
+    assert!(refused.contains("\r\nRetry-After: 1\r\n"), "{refused}");
+    let late = waits.answer().expect("an answer").text();
+    assert!(late.starts_with("Status: 504 Gateway Timeout\r\n"), "{late}");
+    said(&busy.answer().expect("an answer"));
+    let counters = stand.application("shop")["counters"].clone();
+    assert_eq!(
+        (counters["queue_full"].as_u64(), counters["timed_out"].as_u64()),
+        (Some(1), Some(1))
+    );
+}
+
+#[test]
+fn who_goes_while_it_waits_is_forgotten() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    stand.said("shop", "warm");
+    let (mut busy, mut waits) = (stand.client(), stand.client());
+    busy.send(&stand.params("shop", "sleep=1000"), b"")
+        .expect("it listens");
+    stand.wait_until_busy();
+    waits.send(&stand.params("shop", "x"), b"").expect("it listens");
+    until("it waits", || (waiting(&stand) == 1).then_some(()));
+    drop(waits);
+    until("it is forgotten", || (waiting(&stand) == 0).then_some(()));
+    said(&busy.answer().expect("an answer"));
+    assert_eq!(stand.application("shop")["counters"]["lent"].as_u64(), Some(2));
+}
+
+#[test]
+fn an_application_that_can_t_be_started_is_answered_500_with_the_report_s_id() {
+    let stand = Stand::start(&["shop", "blog"], &["max=2"]);
+    stand.say(&format!("break {}", stand.root("shop").display()));
+    let answer = stand.get("shop", "x").text();
+    assert!(
+        answer.starts_with("Status: 500 Internal Server Error\r\n"),
+        "{answer}"
+    );
+    assert!(answer.contains("Error ID: error-"), "{answer}");
+    stand.said("blog", "x");
+}
+
+#[test]
+fn an_instance_serves_as_many_requests_as_it_may() {
+    let stand = Stand::start(&["shop"], &["max=1", "max_requests=3"]);
+    let mut client = stand.client().kept();
+    let mut pids = Vec::new();
+    for _ in 0..9 {
+        let answer = client
+            .request(&stand.params("shop", "x"), b"")
+            .expect("an answer");
+        pids.push(said(&answer).pid);
+    }
+    for three in pids.chunks(3) {
+        assert!(three.iter().all(|pid| *pid == three[0]), "{pids:?}");
+    }
+    pids.dedup();
+    assert_eq!(pids.len(), 3);
+}
+
+#[test]
+fn a_restart_file_and_an_order_bring_new_instances() {
+    let stand = Stand::start(&["shop"], &["max=2", "throttle_ms=0"]);
+    let first = stand.said("shop", "x").pid;
+    assert_eq!(stand.said("shop", "x").pid, first);
+    std::fs::write(stand.root("shop").join("tmp/restart.txt"), "").expect("write");
+    let second = stand.said("shop", "x").pid;
+    assert_ne!(second, first);
+    let root = stand.root("shop").display().to_string();
+    stand
+        .order(&format!("restart {root} rolling"))
+        .expect("it is known");
+    until("the new one", || {
+        (stand.said("shop", "x").pid != second).then_some(())
+    });
+    let unknown = stand.order("restart /nowhere").expect_err("it is unknown");
+    assert!(unknown.contains("/nowhere is no application"), "{unknown}");
+}
+
+#[test]
+fn a_link_that_is_switched_leads_to_another_application() {
+    let stand = Stand::start(&["release-1", "release-2"], &["max=2", "throttle_ms=0"]);
+    let link = stand.path().join("apps/current");
+    let params = || {
+        stand
+            .params("release-1", "x")
+            .with("APP_ROOT", &link.display().to_string())
+    };
+    let mut client = stand.client().kept();
+    for release in ["release-1", "release-2"] {
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(stand.root(release), &link).expect("symlink");
+        let answer = client.request(&params(), b"").expect("an answer");
+        assert_eq!(said(&answer).application, stand.root(release));
+    }
+}
+
+#[test]
+fn orders_are_answered() {
+    let stand = Stand::start(&["shop", "blog"], &["max=3"]);
+    let pid = stand.said("shop", "x").pid;
+    let root = stand.root("shop").display().to_string();
+    let lease = stand.order(&format!("take {root}")).expect("one is free");
+    assert_eq!(lease["pid"].as_u64(), Some(u64::from(pid)));
+    assert_ne!(said(&stand.get("shop", "x")).pid, pid, "it is lent");
+    let lease = lease["lease"].as_u64().expect("a number");
+    stand.order(&format!("return {lease}")).expect("returned");
+    stand
+        .order(&format!("return {lease}"))
+        .expect("returning twice does nothing");
+    stand.order(&format!("disable {pid}")).expect("there is another");
+    for _ in 0..3 {
+        assert_ne!(stand.said("shop", "x").pid, pid);
+    }
+    stand.order(&format!("enable {pid}")).expect("it lives");
+    stand.order(&format!("detach {pid}")).expect("it lives");
+    until("it is gone", || {
+        (!crate::support::process::runs(pid)).then_some(())
+    });
+    assert!(stand.order("detach 1").is_err());
+    assert!(stand.order("take nothing").is_err());
+    stand.order("max 1").expect("one is possible");
+    until("one is left", || {
+        (stand.view()["instances"].as_u64() == Some(1)).then_some(())
+    });
+    assert!(stand.order("max 0").is_err());
+}
+
+#[test]
+fn what_nobody_asks_for_is_forgotten() {
+    let stand = Stand::start(&["shop"], &["max=1", "forget_ms=300"]);
+    let pid = stand.said("shop", "x").pid;
+    stand.order(&format!("detach {pid}")).expect("it lives");
+    let known = || stand.view()["applications"].as_array().map(Vec::len);
+    until("it is forgotten", || (known() == Some(0)).then_some(()));
+    stand.said("shop", "x");
+}
+
+#[test]
+fn an_instance_that_uses_too_much_memory_is_replaced() {
+    let stand = Stand::start(&["shop"], &["max=1", "memory_limit=1"]);
+    let first = stand.said("shop", "x").pid;
+    // It is measured every few seconds at most.
+    until("another one", || {
+        (stand.said("shop", "x").pid != first).then_some(())
+    });
+}

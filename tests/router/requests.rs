@@ -1,0 +1,203 @@
+//! Requests reach their application.
+
+use crate::stand::{Stand, said};
+use crate::support::fcgi::Params;
+use std::collections::HashSet;
+
+#[test]
+fn a_request_is_answered_by_its_application() {
+    let stand = Stand::start(&["shop", "blog"], &["max=4"]);
+    for application in ["shop", "blog", "shop"] {
+        let said = stand.said(application, "x");
+        assert_eq!(said.application, stand.root(application));
+    }
+    let view = stand.view();
+    assert_eq!(
+        (view["instances"].as_u64(), view["totals"]["lent"].as_u64()),
+        (Some(2), Some(3)),
+        "{view}"
+    );
+}
+
+#[test]
+fn the_root_is_named_in_three_ways() {
+    let stand = Stand::start(&["shop", "blog"], &["max=4"]);
+    let shop = stand.root("shop");
+    let plain = Params::get(&shop.join("public"), "x", "y");
+    let mut client = stand.client().kept();
+    let answer = client.request(&plain, b"").expect("an answer");
+    assert_eq!(said(&answer).application, shop, "the parent of the document root");
+    let blog = stand.root("blog").display().to_string();
+    let answer = client.request(&plain.clone().with("PASSENGER_APP_ROOT", &blog), b"");
+    assert_eq!(said(&answer.expect("an answer")).application, stand.root("blog"));
+    let shop = shop.display().to_string();
+    let both = plain.with("PASSENGER_APP_ROOT", &blog).with("APP_ROOT", &shop);
+    let answer = client.request(&both, b"").expect("an answer");
+    assert_eq!(said(&answer).application, stand.root("shop"));
+}
+
+#[test]
+fn what_is_no_application_is_not_found() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    let mut client = stand.client().kept();
+    for _ in 0..3 {
+        let answer = client
+            .request(&stand.params("none", ""), b"body")
+            .expect("an answer");
+        assert!(
+            answer.text().starts_with("Status: 404 Not Found\r\n"),
+            "{}",
+            answer.text()
+        );
+    }
+    let answer = client.request(&stand.params("shop", "").with("APP_ROOT", "shop"), b"");
+    let answer = answer.expect("an answer");
+    assert!(
+        answer.text().starts_with("Status: 403 Forbidden\r\n"),
+        "{}",
+        answer.text()
+    );
+    // The connection goes on after that.
+    let answer = client
+        .request(&stand.params("shop", ""), b"four")
+        .expect("an answer");
+    assert_eq!(said(&answer).length, 4);
+    let lines = stand
+        .log()
+        .lines()
+        .filter(|line| line.contains("no application"))
+        .count();
+    assert_eq!(lines, 1, "{}", stand.log());
+}
+
+/// A generator that is the same on every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % limit
+    }
+}
+
+#[test]
+fn mixed_applications_on_kept_connections_reach_the_right_one_always() {
+    const NAMES: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
+    let stand = Stand::start(&NAMES, &["max=4"]);
+    let stand = &stand;
+    let socket = stand.path().join("stand.sock");
+    let roots: Vec<_> = NAMES
+        .iter()
+        .map(|name| (stand.root(name), stand.params(name, "x")))
+        .collect();
+    let (socket, roots) = (&socket, &roots);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let connect = || crate::support::fcgi::Client::connect(socket).expect("it listens");
+                let mut clients: Vec<_> = (0..8).map(|_| connect().kept()).collect();
+                for turn in 0..300 {
+                    let at = random.below(clients.len());
+                    let (root, params) = &roots[random.below(roots.len())];
+                    let body = vec![b'x'; random.below(3000)];
+                    let answer = clients[at].request(params, &body).expect("an answer");
+                    let said = said(&answer);
+                    assert_eq!(&said.application, root, "seed {seed}, turn {turn}");
+                    assert_eq!(said.length, body.len() as u64, "seed {seed}, turn {turn}");
+                    if random.below(20) == 0 {
+                        clients[at] = connect().kept();
+                    }
+                }
+            });
+        }
+    });
+    let view = stand.view();
+    assert_eq!(view["totals"]["lent"].as_u64(), Some(1200), "{view}");
+    assert!(view["instances"].as_u64() <= Some(4), "{view}");
+}
+
+#[test]
+fn a_body_is_not_the_router_s_to_read() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    stand.said("shop", "warm");
+    let before = sleeps(stand.router());
+    let body = vec![b'x'; 10 << 20];
+    let mut client = stand.client().kept();
+    let answer = client
+        .request(&stand.params("shop", ""), &body)
+        .expect("an answer");
+    assert_eq!(said(&answer).length, 10 << 20);
+    let calls = sleeps(stand.router()) - before;
+    assert!(calls < 100, "{calls} context switches of the router");
+    let answer = client
+        .request(&stand.params("shop", ""), b"abc")
+        .expect("an answer");
+    assert_eq!(said(&answer).length, 3, "and the connection goes on");
+}
+
+/// How often a process went to sleep.
+fn sleeps(pid: u32) -> u64 {
+    let line = crate::support::process::status_line(pid, "voluntary_ctxt_switches");
+    line.and_then(|line| line.trim().parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_request_that_trickles_in_is_served() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    let mut wire = Vec::new();
+    let params = stand.params("shop", "");
+    let pairs: Vec<(&[u8], &[u8])> = params
+        .0
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+        .collect();
+    let request = forkyard::fastcgi::Request {
+        keep: true,
+        params: &pairs,
+        body: b"12345",
+        record_content: 50,
+        ..Default::default()
+    };
+    request.encode(&mut wire);
+    let mut client = stand.client();
+    for byte in &wire {
+        client.send_raw(std::slice::from_ref(byte)).expect("it reads");
+    }
+    assert_eq!(said(&client.answer().expect("an answer")).length, 5);
+    // Two at once: the second is found behind the first.
+    let twice = [&wire[..], &wire[..]].concat();
+    client.send_raw(&twice).expect("it reads");
+    let pids: HashSet<u32> = (0..2)
+        .map(|_| said(&client.answer().expect("an answer")).pid)
+        .collect();
+    assert_eq!(pids.len(), 1);
+}
+
+#[test]
+fn an_answer_may_end_before_its_application_is_done() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    stand.said("shop", "warm");
+    let mut client = stand.client().kept();
+    let first = client
+        .request(&stand.params("shop", "finish"), b"")
+        .expect("an answer");
+    let second = client
+        .request(&stand.params("shop", "next"), b"")
+        .expect("an answer");
+    assert_eq!(said(&first).pid, said(&second).pid, "it is waited for");
+}
+
+#[test]
+fn a_connection_that_other_users_have_had_is_not_kept() {
+    let stand = Stand::start(&["shop"], &["max=1", "one_user=0"]);
+    let mut client = stand.client().kept();
+    let answer = client
+        .request(&stand.params("shop", ""), b"abc")
+        .expect("an answer");
+    assert_eq!((said(&answer).length, answer.ended), (3, true));
+    assert_eq!(client.read_raw().expect("the end"), b"");
+}

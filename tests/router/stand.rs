@@ -1,0 +1,252 @@
+//! A router with workers and the example `router_stand` in the master's place.
+
+use crate::support::daemon::{directory, pool};
+use crate::support::fcgi::{Answer, Client, Params};
+use crate::support::{PATIENCE, process, until};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+pub struct Stand {
+    child: Child,
+    orders: RefCell<Option<ChildStdin>>,
+    told: Receiver<Value>,
+    /// What was told and nobody has asked for yet.
+    kept: RefCell<Vec<Value>>,
+    number: std::cell::Cell<u64>,
+    router: std::cell::Cell<u32>,
+    dir: tempfile::TempDir,
+}
+
+/// What an application has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub application: PathBuf,
+    pub pid: u32,
+    pub length: u64,
+}
+
+fn program() -> PathBuf {
+    let mut path = std::env::current_exe().expect("the test's own path");
+    path.pop();
+    path.pop();
+    path.join("examples/router_stand")
+}
+
+impl Stand {
+    /// With these applications; settings are `KEY=VALUE`.
+    pub fn start(applications: &[&str], settings: &[&str]) -> Stand {
+        Stand::start_with(applications, settings, "")
+    }
+
+    /// The same, with lines of the pool's table.
+    pub fn start_with(applications: &[&str], settings: &[&str], lines: &str) -> Stand {
+        let dir = directory();
+        let path = dir.path();
+        for application in applications {
+            std::fs::create_dir_all(path.join("apps").join(application).join("tmp")).expect("mkdir");
+        }
+        let text = pool(
+            path,
+            "stand",
+            &format!("pm = \"static\"\nmax_children = 1\n{lines}"),
+            "runtime = \"rust\"\n",
+        );
+        std::fs::write(path.join("pool.toml"), text).expect("configuration");
+        let mut child = Command::new(program())
+            .arg(path.join("pool.toml"))
+            .arg(path.join("apps"))
+            .args(settings)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(path.join("log")).expect("a file"))
+            .spawn()
+            .expect("the example is built");
+        let orders = child.stdin.take();
+        let output = child.stdout.take().expect("a pipe");
+        let (sender, told) = channel();
+        std::thread::Builder::new()
+            .spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                    if sender.send(value).is_err() {
+                        return;
+                    }
+                }
+            })
+            .expect("a thread");
+        let stand = Stand {
+            child,
+            orders: RefCell::new(orders),
+            told,
+            kept: RefCell::default(),
+            number: 0.into(),
+            router: 0.into(),
+            dir,
+        };
+        stand.wait_for_router();
+        stand
+    }
+
+    fn wait_for_router(&self) {
+        let pid = self.wait_for("router")["router"].as_u64().expect("a pid");
+        self.router.set(pid as u32);
+    }
+
+    /// The next thing told that has this member.
+    pub fn wait_for(&self, member: &str) -> Value {
+        self.wait_until(member, |told| told.get(member).is_some())
+    }
+
+    fn wait_until(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
+        let mut kept = self.kept.borrow_mut();
+        if let Some(at) = kept.iter().position(&fits) {
+            return kept.remove(at);
+        }
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let told = self.told.recv_timeout(left);
+            let told = told.unwrap_or_else(|_| panic!("no {what} was told; {kept:?}\n{}", self.log()));
+            if fits(&told) {
+                return told;
+            }
+            kept.push(told);
+        }
+    }
+
+    /// How often something was told so far.
+    pub fn count(&self, member: &str) -> usize {
+        let mut kept = self.kept.borrow_mut();
+        kept.extend(self.told.try_iter());
+        kept.iter().filter(|told| told.get(member).is_some()).count()
+    }
+
+    pub fn say(&self, line: &str) {
+        let mut orders = self.orders.borrow_mut();
+        let orders = orders.as_mut().expect("it was not closed");
+        writeln!(orders, "{line}").expect("the stand listens");
+    }
+
+    /// Gives an order that is answered.
+    pub fn order(&self, line: &str) -> Result<Value, String> {
+        self.number.set(self.number.get() + 1);
+        let number = self.number.get();
+        self.say(line);
+        let answer = self.wait_until("answer", |told| {
+            told.get("order").and_then(Value::as_u64) == Some(number)
+        });
+        match answer["result"].get("Ok") {
+            Some(value) => Ok(value.clone()),
+            None => Err(answer["result"]["Err"].as_str().unwrap_or_default().to_owned()),
+        }
+    }
+
+    pub fn view(&self) -> Value {
+        self.order("view").expect("a view")
+    }
+
+    /// An application of the view.
+    pub fn application(&self, name: &str) -> Value {
+        let root = self.root(name).display().to_string();
+        let view = self.view();
+        let found = view["applications"]
+            .as_array()
+            .and_then(|all| all.iter().find(|one| one["name"] == root));
+        found.cloned().unwrap_or(Value::Null)
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn router(&self) -> u32 {
+        self.router.get()
+    }
+
+    /// Kills the router and starts another one.
+    pub fn replace_router(&self) {
+        process::signal(self.router(), nix::sys::signal::Signal::SIGKILL);
+        self.wait_for("router_gone");
+        self.say("start-router");
+        self.wait_for_router();
+    }
+
+    pub fn root(&self, application: &str) -> PathBuf {
+        let root = self.dir.path().join("apps").join(application);
+        std::fs::canonicalize(&root).unwrap_or(root)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.dir.path().join("stand.sock")).expect("it listens")
+    }
+
+    pub fn params(&self, application: &str, query: &str) -> Params {
+        let root = self.root(application);
+        let params = Params::get(&root.join("public"), "x", query);
+        params.with("APP_ROOT", &root.display().to_string())
+    }
+
+    /// One request on a connection of its own.
+    pub fn get(&self, application: &str, query: &str) -> Answer {
+        self.client()
+            .request(&self.params(application, query), b"")
+            .expect("an answer")
+    }
+
+    /// One request on a connection of its own, and what came of it; its instance is free again.
+    pub fn said(&self, application: &str, query: &str) -> Said {
+        let said = said(&self.get(application, query));
+        self.wait_until_idle();
+        said
+    }
+
+    /// Every instance has told that its answer is complete, which clients learn first.
+    pub fn wait_until_idle(&self) {
+        until("all are idle", || {
+            (self.view()["active"].as_u64() == Some(0)).then_some(())
+        });
+    }
+
+    /// An instance has been given a request.
+    pub fn wait_until_busy(&self) {
+        until("one is busy", || {
+            (self.view()["active"].as_u64() == Some(1)).then_some(())
+        });
+    }
+}
+
+/// Understands what an application has answered.
+pub fn said(answer: &Answer) -> Said {
+    let body = answer.body();
+    let mut words = body.split_whitespace();
+    let mut word = || {
+        words
+            .next()
+            .unwrap_or_else(|| panic!("{:?}", answer.text()))
+            .to_owned()
+    };
+    Said {
+        application: PathBuf::from(word()),
+        pid: word().parse().unwrap_or_else(|_| panic!("{:?}", answer.text())),
+        length: word().parse().unwrap_or_else(|_| panic!("{:?}", answer.text())),
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.orders.replace(None);
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+        let _ = process::wait(&mut self.child, "the stand ends");
+    }
+}
