@@ -200,7 +200,9 @@ impl World {
             | Action::Trace(_)
             | Action::Promote(..)
             | Action::Succeed(_)
-            | Action::StopSecond(..) => {
+            | Action::StopSecond(..)
+            | Action::StandIn(..)
+            | Action::StandDown(_) => {
                 self.fail(format!("there is no reason for {action:?}"));
             }
             Action::TakeCensus(id) => {
