@@ -50,18 +50,24 @@ pub(super) struct Usage {
 /// The peak of memory is looked at once in so many requests: it only grows, and asking is a system call.
 const REQUESTS_A_LOOK: u64 = 16;
 
+impl Usage {
+    /// Says it of the request that begins.
+    pub(super) fn tell(&mut self, request: &mut Request<'_>) {
+        if self.served % REQUESTS_A_LOOK == 0 {
+            self.peak_memory_bytes = peak_memory_bytes();
+        }
+        self.served += 1;
+        request.set_memory(self.peak_memory_bytes);
+    }
+}
+
 impl Runtime for Foreign {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
+            self.usage.tell(request);
             // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
             // outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
-            let usage = &mut self.usage;
-            if usage.served % REQUESTS_A_LOOK == 0 {
-                usage.peak_memory_bytes = peak_memory_bytes();
-            }
-            usage.served += 1;
-            request.set_memory(usage.peak_memory_bytes);
         }
     }
 }

@@ -334,6 +334,7 @@ mod tests {
             version: "1".into(),
             config: "f".into(),
             pools: vec![Pool {
+                last_error: None,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),
                 queue: Some(0),
