@@ -27,6 +27,7 @@ mod policy;
 mod pool;
 mod preloader;
 mod preloading;
+mod program;
 mod quota;
 mod refork;
 mod reforking;
@@ -35,6 +36,7 @@ mod reporters;
 mod slots;
 mod source;
 mod spare;
+mod standing;
 mod timers;
 mod watchdog;
 

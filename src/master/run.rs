@@ -176,6 +176,7 @@ pub(crate) fn run_with(
     master.set_bulletin(interval);
     let outcome = master.serve();
     master.edge.end_reporters();
+    master.edge.end_stand_ins();
     master.edge.end_routers();
     master.edge.remove_socket_files();
     master.edge.clear_store();
@@ -372,6 +373,7 @@ impl Master {
                 .tend_reporters(clock::now(), |pool| manager.serving(pool));
             self.edge.tend_routers(clock::now());
             self.edge.tend_spawner(clock::now());
+            self.edge.tend_programs(clock::now());
             self.settle();
             self.finish_when_routers_have();
             self.expel();
@@ -450,6 +452,7 @@ impl Master {
             self.edge.routers_deadline(),
             self.expulsions.deadline(),
             self.edge.spawner_deadline(),
+            self.edge.programs_deadline(),
             self.edge.upgrade_deadline(),
         ]
         .into_iter()

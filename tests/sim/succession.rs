@@ -49,6 +49,8 @@ impl World {
         });
         for pool in self.pools.values_mut() {
             (pool.watched, pool.told, pool.wanted) = (false, false, None);
+            // It leaves with the master that it had.
+            pool.stand_in = false;
         }
         self.tell(Event::Adopt(adopted));
         let pools: Vec<PoolId> = self
@@ -85,6 +87,7 @@ impl World {
             serves: before.serving(generation.pool) == Some(id),
             workers: workers.collect(),
             lost: generation.lost.iter().copied().collect(),
+            has_preloader: false,
         }
     }
 

@@ -41,7 +41,7 @@ pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &
         ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
         ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
         ApplicationDraft::FastCgi(_) => keys.extend(FastCgiDraft::KEYS),
-        ApplicationDraft::Http(_) => keys.extend(HttpDraft::KEYS),
+        ApplicationDraft::Http(_) | ApplicationDraft::Node(_) => keys.extend(HttpDraft::KEYS),
         ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
         // What runs is not known, so neither are its keys; one error is enough.
         ApplicationDraft::Wrong => leaves.discard("application"),
@@ -119,6 +119,7 @@ pub(super) fn resolve(
         ping_response: ping_response(draft, report),
         catch_workers_output: flag(&draft.catch_workers_output, false),
         decorate_workers_output: flag(&draft.decorate_workers_output, true),
+        friendly_error_pages: flag(&draft.friendly_error_pages, false),
         reload: (draft.reload.written()).map_or(ReloadWhen::Changed, |written| written.value.0),
         access: access(draft, world, report),
         application: application::resolve(text, world, report)?,

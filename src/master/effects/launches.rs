@@ -1,6 +1,7 @@
 //! Starts preloaders by the spawning kit, and takes up what comes of it.
 
 use super::deaths::exit_of;
+use super::errors::Kept;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
 use super::promotion::refork_at;
@@ -14,16 +15,18 @@ use crate::runtime::{self, Launch};
 use crate::spawn::event::Token;
 use crate::spawn::plan::{Account, Internal, Kind, Plan};
 use crate::spawn::report::Report;
-use crate::sys::Error;
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::Identity;
+use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use crate::worker::{self, Settings};
 use mio::Interest;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, RawFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Exit code of a preloader that could not even be started (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
@@ -39,7 +42,9 @@ const MOST_LINES_OF_A_REPORT: usize = 200;
 impl Edge {
     /// Starts a generation's preloader, or attaches it to one that its pool shares.
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
+        let is_program = self.has_program(id);
         let started = match self.attach(id) {
+            Ok(_) if is_program => self.start_program(id),
             Ok(false) => self.try_start_preloader(id),
             attached => attached.map(|_| ()),
         };
@@ -121,9 +126,8 @@ impl Edge {
         self.spawner.next_deadline()
     }
 
-    /// Time has passed for what is being started. After all else of a turn of the loop.
+    /// Time has passed for what is being started.
     pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
-        self.spawner.tidy();
         self.spawner.pass(now);
         self.drain_spawner();
     }
@@ -134,13 +138,40 @@ impl Edge {
             match tidings {
                 Tidings::Line(said) => self.take_line(&said),
                 Tidings::Say(line) => log::info!("{line}"),
-                Tidings::Report(report) => say_report(&report),
+                Tidings::Report(report) => self.take_report(report),
                 Tidings::Up(token, Purpose::Preloader(_), started) => self.preloader_up(token, *started),
                 Tidings::Failed(token, Purpose::Preloader(id), report) => {
                     self.preloader_failed(token, id, &report);
                 }
+                Tidings::Up(_, Purpose::Program(id, place), started) => {
+                    self.process_up(id, place, *started);
+                }
+                Tidings::Failed(_, Purpose::Program(id, place), report) => {
+                    self.process_failed(id, place, &report);
+                }
             }
         }
+    }
+
+    /// A start failed: it is logged, and kept for whoever asks.
+    fn take_report(&mut self, report: Arc<Report>) {
+        say_report(&report);
+        let mut preloaders = self.preloaders.values();
+        let found = preloaders.find(|preloader| report.pid == Some(preloader.pid));
+        let pools: BTreeSet<String> = found
+            .into_iter()
+            .flat_map(|preloader| preloader.members.all())
+            .map(|id| self.generation_name(id).to_owned())
+            .collect();
+        let pools = match pools.is_empty() {
+            true => vec![report.plan.group.clone()],
+            false => pools.into_iter().collect(),
+        };
+        self.errors.keep(Kept {
+            report,
+            epoch_s: clock::epoch_seconds(),
+            pools,
+        });
     }
 
     fn take_line(&mut self, said: &Said) {
@@ -218,18 +249,7 @@ impl Edge {
 
     /// Nothing is left of it.
     fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
-        let exit = match report.exit {
-            Some(crate::spawn::error::Ended::Code(code)) => Exit::Code(code),
-            Some(crate::spawn::error::Ended::Signal { number, core }) => {
-                Exit::Signal { signal: number, core }
-            }
-            Some(crate::spawn::error::Ended::Unknown) => Exit::Unknown,
-            None if report.pid.is_some() => Exit::Signal {
-                signal: Signal::SIGKILL as i32,
-                core: false,
-            },
-            None => Exit::Code(EXIT_SOFTWARE),
-        };
+        let exit = exit_of_report(report);
         let members = self.starting(token).and_then(|pid| self.preloaders.get(&pid));
         let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
         self.note_failure(&members, report);
@@ -237,6 +257,20 @@ impl Edge {
             Some(pid) => self.preloader_gone(pid, exit),
             None => self.happened.push_back(Event::PreloaderGone(id, exit)),
         }
+    }
+}
+
+/// How the process ended that could not be started.
+pub(super) fn exit_of_report(report: &Report) -> Exit {
+    match report.exit {
+        Some(crate::spawn::error::Ended::Code(code)) => Exit::Code(code),
+        Some(crate::spawn::error::Ended::Signal { number, core }) => Exit::Signal { signal: number, core },
+        Some(crate::spawn::error::Ended::Unknown) => Exit::Unknown,
+        None if report.pid.is_some() => Exit::Signal {
+            signal: Signal::SIGKILL as i32,
+            core: false,
+        },
+        None => Exit::Code(EXIT_SOFTWARE),
     }
 }
 
@@ -256,6 +290,7 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
         | Application::Cgi(_)
         | Application::FastCgi(_)
         | Application::Http(_)
+        | Application::Program(_)
         | Application::Rust => (pool.chdir.clone(), "php"),
     };
     let words = std::iter::once(launch.path.display().to_string()).chain(launch.arguments.iter().cloned());
@@ -281,7 +316,8 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     plan
 }
 
-fn account(identity: Option<Identity>) -> Account {
+/// The user whom a pool's processes run as.
+pub(super) fn account(identity: Option<Identity>) -> Account {
     let identity = identity.unwrap_or_else(|| Identity {
         uid: crate::sys::identity::own_user(),
         gid: nix::unistd::Gid::effective().as_raw(),
@@ -306,8 +342,12 @@ fn say_report(report: &Report) {
     let failure = &report.failure;
     let mut lines = failure.summary.lines();
     let first = lines.next().unwrap_or_default();
+    let what = match report.plan.internal {
+        Some(_) => "preloader",
+        None => "application",
+    };
     log::error!(
-        "[pool {name}] the preloader can't start: {} (step {}, after {:.3} s; error {})",
+        "[pool {name}] the {what} can't start: {} (step {}, after {:.3} s; error {})",
         first.trim_end_matches('.'),
         failure.step.name(),
         report.ended.since(report.started).as_secs_f64(),

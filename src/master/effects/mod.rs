@@ -4,6 +4,7 @@ mod adoption;
 mod births;
 mod control;
 mod deaths;
+mod errors;
 mod estate;
 mod events;
 mod failure;
@@ -12,6 +13,7 @@ mod launches;
 mod output;
 mod pools;
 mod preloader;
+mod programs;
 mod promotion;
 mod reloads;
 mod renewal;
@@ -23,6 +25,7 @@ mod shared;
 mod slow;
 mod sources;
 mod spawner;
+mod stand_in;
 mod store;
 mod totals;
 mod upgrade;
@@ -72,6 +75,10 @@ pub(super) struct Edge {
     generations: HashMap<GenerationId, Generation>,
     workers: HashMap<WorkerId, WorkerEdge>,
     reporters: HashMap<PoolId, reporter::ReporterEdge>,
+    /// Who refuses requests.
+    stand_ins: HashMap<PoolId, stand_in::StandInEdge>,
+    /// Why starts failed.
+    errors: errors::Errors,
     /// Of application pools.
     routers: BTreeMap<PoolId, routers::RouterEdge>,
     /// For which instance of which pool each worker is that was ordered, and each order.
@@ -84,6 +91,8 @@ pub(super) struct Edge {
     preloaders: HashMap<i32, preloader::Preloader>,
     /// Second preloaders whose process is not known yet.
     seconds: HashMap<GenerationId, preloader::Preloader>,
+    /// Programs that speak HTTP.
+    programs: HashMap<GenerationId, programs::ProgramEdge>,
     /// What is being started by the spawning kit.
     spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,
@@ -149,9 +158,13 @@ struct WorkerEdge {
 enum Who {
     Worker(WorkerId),
     Preloader,
+    /// A process of a generation's program, by its place.
+    Program(GenerationId, usize),
     /// The new program, trying.
     Rehearsal,
     Reporter(PoolId),
+    /// It refuses the pool's requests.
+    StandIn(PoolId),
     Router(PoolId),
     Scout(PoolId),
     /// A process that writes down what the worker with this pid is busy with.
@@ -174,6 +187,7 @@ impl Edge {
         let spawner =
             spawner::Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
         Ok(Edge {
+            programs: HashMap::new(),
             spawner,
             registry,
             log,
@@ -185,6 +199,8 @@ impl Edge {
             generations: HashMap::new(),
             workers: HashMap::new(),
             reporters: HashMap::new(),
+            stand_ins: HashMap::new(),
+            errors: errors::Errors::default(),
             routers: BTreeMap::new(),
             instances: HashMap::new(),
             orders: HashMap::new(),
@@ -227,6 +243,8 @@ impl Edge {
             Action::TakeCensus(generation) => self.take_census(generation),
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
+            Action::StandIn(pool, generation, wait) => self.stand_in(pool, generation, wait),
+            Action::StandDown(pool) => self.stand_down(pool),
             Action::Promote(worker, generation) => self.promote(worker, generation),
             Action::Succeed(generation) => self.succeed(generation),
             Action::StopSecond(generation, force) => self.stop_second(generation, force),
@@ -338,6 +356,7 @@ impl Edge {
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };
+        self.programs.remove(&id);
         let is_ordered = generation.is_ordered();
         if let Some(mut resources) = generation.resources {
             if !is_ordered {

@@ -26,6 +26,8 @@ use std::sync::Arc;
 pub(super) enum Purpose {
     /// It is to make the workers of this generation, and perhaps of others.
     Preloader(GenerationId),
+    /// It is one of this generation's program, the one at this place.
+    Program(GenerationId, usize),
 }
 
 /// What the kit has to tell.
@@ -209,11 +211,6 @@ impl Spawner {
     /// What is to be told next.
     pub(super) fn next(&mut self) -> Option<Tidings> {
         self.tidings.pop_front()
-    }
-
-    /// Does what can wait until requests have been seen to.
-    pub(super) fn tidy(&mut self) {
-        self.effects.tidy();
     }
 
     /// This program is about to become another one: what is being started is killed, and nothing stays on disk.

@@ -7,6 +7,7 @@ mod live;
 mod memory;
 mod ports;
 mod preloader;
+mod remains;
 
 use super::action::Order;
 use super::capture::Capture;
@@ -25,6 +26,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
 use ports::Ports;
+pub use remains::Remains;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -77,6 +79,8 @@ pub struct Process {
     pub output: Option<OwnedFd>,
     /// It has ended since it came up, and the caller has reaped it already ([`Effects::reaped`]).
     pub gone: Option<process::Ended>,
+    /// What is to go with it.
+    pub remains: Remains,
 }
 
 /// Given all that processes write, as it comes.
@@ -89,8 +93,6 @@ pub struct Effects {
     live: BTreeMap<JourneyId, Live>,
     ports: Ports,
     news: VecDeque<(JourneyId, News)>,
-    /// Work directories that are to be removed when there is time.
-    old: Vec<WorkDirectory>,
     sink: Sink,
 }
 
@@ -112,7 +114,6 @@ impl Effects {
             live: BTreeMap::new(),
             ports,
             news: VecDeque::new(),
-            old: Vec::new(),
             sink,
         }
     }
@@ -202,6 +203,7 @@ impl Effects {
             input: live.input.take(),
             output: live.output.take(),
             gone: live.gone,
+            remains: Remains::new(live.pid?, live.settled_mark),
         })
     }
 
@@ -240,7 +242,6 @@ impl Effects {
     /// Kills every process that is not up yet and removes its work directory: this program is about to become another
     /// one. If nothing comes of that, the journeys fail as they do when a process is killed.
     pub fn abandon(&mut self) {
-        self.tidy();
         let ids: Vec<JourneyId> = self.live.keys().copied().collect();
         for id in ids {
             let directory = self.live.get_mut(&id).and_then(|live| live.directory.take());
@@ -469,20 +470,8 @@ impl Effects {
             let _ = self.registry.deregister(&mut ping);
         }
         live.capture = Capture::default();
-        let Some(directory) = live.directory.take() else {
-            return;
-        };
-        if live.plan.internal.is_some() {
-            // Requests wait for it.
-            self.old.push(directory);
-        } else {
-            self.remove(directory);
-        }
-    }
-
-    /// Removes the work directories of internal programs that are up, for which there was something more urgent.
-    pub fn tidy(&mut self) {
-        for directory in std::mem::take(&mut self.old) {
+        live.settled_mark = live.mark().unwrap_or_default();
+        if let Some(directory) = live.directory.take() {
             self.remove(directory);
         }
     }
