@@ -102,7 +102,6 @@ fn never_up(program: &str, application: &str, summary: &str) {
         (tries > 1).then_some(())
     });
     std::fs::write(site.root.join("broken.js"), SERVER).expect("write");
-    site.daemon.wait_for("of the application is up");
     until("the application to serve", || site.get("pid").parse::<u32>().ok());
     site.wait_until_tidy();
     assert_eq!(site.processes().len(), 1, "nothing of the failed starts is left");
