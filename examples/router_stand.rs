@@ -175,6 +175,7 @@ impl Stand {
                 slots: SLOTS,
                 descriptor_limit: None,
                 log_limit: 1024,
+                refork_at: None,
             },
             listener: copy(&queue_out),
             queue_out,
@@ -189,6 +190,7 @@ impl Stand {
             slot,
             retire: retire_out,
             output: None,
+            questions: None,
             channel: Some(theirs),
         };
         // SAFETY: this process has one thread; the child leaves by _exit.
@@ -425,6 +427,7 @@ fn found(root: &Path, directory: &Path) -> Result<Found, String> {
     Ok(Found {
         kind: Kind::Cgi,
         startup_file: None,
+        python: None,
         owner: (0, 0),
         settings: None,
         restart: restart.map(stamp),

@@ -5,7 +5,7 @@ use super::leaves::{Entries, Field, Leaves};
 use super::model::Interface;
 use super::report::Report;
 use super::units::{
-    Core, Counts, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload,
+    Bounds, Core, Counts, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload,
     RequestRule, Routing, Size, Text, Texts, Time, Whole,
 };
 
@@ -171,12 +171,23 @@ draft! {
 }
 
 draft! {
-    /// `[pool.NAME.application]` with `runtime = "http"`.
+    /// `[pool.NAME.application]` with `runtime = "http"` or `"node"`.
     HttpDraft {
         keys {
             address: Text = "application.address",
+            root: Text = "application.root",
+            start_command: Text = "application.start_command",
+            handshake: Flag = "application.handshake",
+            instances: Whole = "application.instances",
+            app_env: Text = "application.app_env",
+            load_shell_envvars: Flag = "application.load_shell_envvars",
+            umask: Mode = "application.umask",
+            preloader_idle_timeout: Time = "application.preloader_idle_timeout",
+            start_timeout: Time = "application.start_timeout",
         }
-        tables {}
+        tables {
+            rlimits: Bounds = "application.rlimits",
+        }
     }
 }
 
@@ -255,6 +266,8 @@ pub(super) enum ApplicationDraft {
     Cgi(Box<CgiDraft>),
     /// An HTTP program.
     Http(Box<HttpDraft>),
+    /// One of Node.js.
+    Node(Box<HttpDraft>),
     /// A FastCGI program.
     FastCgi(Box<FastCgiDraft>),
     /// An application that a wrapper loads.

@@ -361,6 +361,8 @@ pub enum Application {
     Cgi(Cgi),
     /// A program that speaks HTTP and is there already.
     Http(Http),
+    /// A program that speaks HTTP and is started for the pool.
+    Program(Program),
     /// A program that speaks FastCGI, one for each worker.
     FastCgi(FastCgi),
     /// An application in another language, loaded by a wrapper that forks workers from itself.
@@ -385,6 +387,42 @@ pub struct Cgi {
 pub struct Http {
     /// Where the program listens.
     pub address: Address,
+}
+
+/// Settings of a program that speaks HTTP and is started for the pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The application's directory, in which it is started.
+    pub root: PathBuf,
+    /// What starts it, as `/bin/sh` reads it after `exec`.
+    pub start_command: String,
+    /// It speaks the handshake of the spawning kit; otherwise it listens on `$PORT`.
+    pub handshake: bool,
+    /// How many processes are started of it, at least 1.
+    pub instances: u32,
+    /// `production`, `development`.
+    pub app_env: String,
+    /// Let the user's login shell set the environment first.
+    pub load_shell_envvars: bool,
+    /// Resource limits.
+    pub rlimits: Vec<ResourceLimit>,
+    /// File mode creation mask.
+    pub umask: Option<u32>,
+    /// How long one of its processes may take to be up.
+    pub start_timeout: Duration,
+    /// It is stopped when its pool has had no worker for this long.
+    pub preloader_idle_timeout: Duration,
+}
+
+/// A resource limit (setrlimit(2)).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimit {
+    /// Which: in lower case and without the prefix, `nofile`.
+    pub name: String,
+    /// Soft limit, in the resource's unit; `None`: there is none.
+    pub soft: Option<u64>,
+    /// Hard limit.
+    pub hard: Option<u64>,
 }
 
 /// Settings of a FastCGI program.

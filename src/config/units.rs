@@ -91,6 +91,10 @@ pub(super) struct Reload(pub(super) ReloadWhen);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PreloaderChoice(pub(super) Preloading);
 
+/// A resource limit, soft and hard: `1024`, `"512M"`, `"unlimited"`, `"1024:4096"`. `None`: unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bounds(pub(super) Option<u64>, pub(super) Option<u64>);
+
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
 pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = number_and_unit(text)?;
@@ -137,6 +141,17 @@ fn core_limit(text: &str) -> Option<CoreLimit> {
         "unlimited" => Some(CoreLimit::Unlimited),
         _ => size(text).map(CoreLimit::Bytes),
     }
+}
+
+fn bounds(text: &str) -> Option<Bounds> {
+    let one = |text: &str| match text {
+        "unlimited" => Some(None),
+        _ => size(text).map(Some),
+    };
+    let (soft, hard) = text.split_once(':').unwrap_or((text, text));
+    let (soft, hard) = (one(soft)?, one(hard)?);
+    let fits = hard.is_none_or(|hard| soft.is_some_and(|soft| soft <= hard));
+    fits.then_some(Bounds(soft, hard))
 }
 
 fn level(text: &str) -> Option<LogLevel> {
@@ -262,6 +277,12 @@ form!(
         | u64::try_from(number)
             .ok()
             .map(|bytes| Core(CoreLimit::Bytes(bytes)))
+);
+form!(
+    Bounds,
+    "a limit; write a number, a size such as \"512M\", \"unlimited\", or two of them as \"SOFT:HARD\"",
+    str bounds,
+    int | number | u64::try_from(number).ok().map(|number| Bounds(Some(number), Some(number)))
 );
 form!(
     Mode,
@@ -447,6 +468,23 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(size(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_are_one_or_two() {
+        for (text, expected) in [
+            ("1024", Some((Some(1024), Some(1024)))),
+            ("unlimited", Some((None, None))),
+            ("1K:unlimited", Some((Some(1024), None))),
+            ("2:3", Some((Some(2), Some(3)))),
+            ("3:2", None),
+            ("unlimited:3", None),
+            ("1:2:3", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|(soft, hard)| Bounds(soft, hard));
+            assert_eq!(bounds(text), expected, "{text}");
         }
     }
 }

@@ -77,6 +77,30 @@ pub struct Generation {
     pub slots: u32,
     /// Its workers that exist, as far as it is known.
     pub workers: Vec<Worker>,
+    /// The processes of its program that are up, if it has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<Program>,
+    /// How many places its program has for processes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub places: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A process of a program that speaks HTTP.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Its place.
+    pub place: u32,
+    /// Its process.
+    pub pid: i32,
+    /// When that process started, as with workers.
+    pub start_time: u64,
+    /// What it has in its environment and no other has; its descendants inherit it.
+    pub mark: String,
 }
 
 /// One worker.
@@ -216,6 +240,8 @@ pub(super) mod tests {
                 name: "www".into(),
                 started: 9,
                 slots: 3,
+                programs: Vec::new(),
+                places: 0,
                 workers: vec![worker(0, 0, 100), worker(1, 2, 101)],
             }],
         }

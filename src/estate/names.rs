@@ -41,6 +41,19 @@ pub fn access_log(generation: u32) -> [String; 2] {
     [format!("g{generation}.li"), format!("g{generation}.lo")]
 }
 
+/// The table in which a generation's workers find the processes of its program.
+pub fn program_table(generation: u32) -> String {
+    format!("g{generation}.t")
+}
+
+/// The standard input of a process of a generation's program, by its place, and what it writes.
+pub fn program(generation: u32, place: u32) -> [String; 2] {
+    [
+        format!("g{generation}.n{place}"),
+        format!("g{generation}.u{place}"),
+    ]
+}
+
 /// The end of a worker's retire channel that is the master's.
 pub fn retire(worker: u64) -> String {
     format!("w{worker}.r")

@@ -4,8 +4,9 @@
 //! workers, whose channels are closed then, finish and leave by themselves. A worker needs to be the process that was meant.
 //! Nothing that is wrong here may keep the rest from going on.
 
-use super::document::{Document, Generation, Pool, Told, Worker};
+use super::document::{Document, Generation, Pool, Program, Told, Worker};
 use super::names;
+use crate::runtime::http::table_pages;
 use crate::scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -162,6 +163,7 @@ impl Plan {
         }
         self.generations.push(Generation {
             workers: living,
+            programs: believed_programs(generation, facts),
             ..generation.clone()
         });
     }
@@ -199,6 +201,22 @@ fn believed(worker: &Worker, facts: &Facts) -> Worker {
         output: worker.output && output == [true, true],
         ..worker.clone()
     }
+}
+
+/// Those processes of its program that can be told to go. Whether they are there is looked at when they are taken over.
+fn believed_programs(generation: &Generation, facts: &Facts) -> Vec<Program> {
+    let wanted = Kind::Memory(table_pages(generation.places as usize, generation.slots as usize));
+    let table = facts.kinds.get(&names::program_table(generation.id));
+    let mut places = BTreeSet::new();
+    let mut is_sound = |program: &&Program| {
+        let [input, _] = names::program(generation.id, program.place);
+        program.place < generation.places
+            && program.pid > 1
+            && facts.kinds.get(&input) == Some(&Kind::PipeIn)
+            && places.insert(program.place)
+    };
+    let programs = generation.programs.iter().filter(|program| is_sound(program));
+    programs.filter(|_| table == Some(&wanted)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -313,5 +331,32 @@ mod tests {
         document.generations[0].workers[1].start_time = 1_000;
         let plan = plan(&document, &facts(&sample()));
         assert_eq!(plan.generations[0].workers.len(), 1, "one process is one worker");
+    }
+
+    #[test]
+    fn a_program_goes_on_with_its_table_and_its_input() {
+        let mut document = sample();
+        let generation = &mut document.generations[0];
+        let program = |place| Program {
+            place,
+            pid: 300,
+            start_time: 5,
+            mark: "X=y".into(),
+        };
+        generation.places = 2;
+        generation.programs = vec![program(1), program(1), program(2), program(0)];
+        let (id, slots) = (generation.id, generation.slots as usize);
+        let mut facts = facts(&document);
+        let pages = table_pages(2, slots);
+        let [input, _] = names::program(id, 1);
+        facts.kinds.insert(input, Kind::PipeIn);
+        let believed = |facts: &Facts| plan(&document, facts).generations[0].programs.clone();
+        assert_eq!(believed(&facts), []);
+        facts
+            .kinds
+            .insert(names::program_table(id), Kind::Memory(pages + 1));
+        assert_eq!(believed(&facts), []);
+        facts.kinds.insert(names::program_table(id), Kind::Memory(pages));
+        assert_eq!(believed(&facts), [program(1)]);
     }
 }

@@ -11,6 +11,7 @@ use super::generation::{Generation, Stage};
 use super::leave::{self, Going, Why};
 use super::manager::{Manager, Step};
 use super::pool::Pool;
+use super::preloader::Preloader;
 use super::slots::Slots;
 use super::timers::Timer;
 use super::watchdog::{self, Watchdog};
@@ -54,6 +55,9 @@ impl Manager {
         let serves = adopted.serves && stays && !pool.closed && pool.serving.is_none();
         let mut generation = Generation::new(adopted.pool, adopted.policy, Stage::Leaving);
         generation.slots = Slots::new(adopted.slots);
+        if adopted.has_preloader && adopted.policy.preloader.is_some() {
+            generation.preloader = Preloader::Ready;
+        }
         for slot in &adopted.lost {
             generation.slots.lose(*slot);
         }

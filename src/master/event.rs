@@ -160,7 +160,7 @@ pub struct Adopted {
     pub generations: Vec<AdoptedGeneration>,
 }
 
-/// A generation that goes on. Its preloader does not: another is started when one is needed.
+/// A generation that goes on. Its preloader does not, unless that is a program: another is started when one is needed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdoptedGeneration {
     /// Its id.
@@ -177,6 +177,8 @@ pub struct AdoptedGeneration {
     pub workers: Vec<AdoptedWorker>,
     /// Slots that may be used by a process that nobody knows. They are not given away again.
     pub lost: Vec<SlotIndex>,
+    /// Its preloader is there and ready.
+    pub has_preloader: bool,
 }
 
 /// A worker that goes on.
@@ -254,4 +256,6 @@ pub struct PreloaderPolicy {
     pub idle_timeout: Duration,
     /// The next preloader is made from a worker once that says that it has served enough requests.
     pub reforks: bool,
+    /// Its workers can't do without it: when its generation leaves, it stays until the last of them is gone.
+    pub is_needed_by_workers: bool,
 }

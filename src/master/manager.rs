@@ -335,6 +335,7 @@ impl Manager {
         if !self.generations.contains_key(&id) || self.drop_if_gone(id, step) {
             return;
         }
+        self.let_preloader_go(id, step);
         self.take_over_if_warm(id, step);
         self.refork_if_due(id, step);
         self.watch_for_surplus(id, step);

@@ -27,6 +27,7 @@ mod policy;
 mod pool;
 mod preloader;
 mod preloading;
+mod program;
 mod quota;
 mod refork;
 mod reforking;

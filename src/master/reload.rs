@@ -294,14 +294,29 @@ impl Manager {
             self.dismiss(worker, cause, step);
         }
         let stop = if cause == leave::Cause::Stop {
+            self.preloader_changed(id, preloader::Cause::Terminate, None, step);
             preloader::Cause::Terminate
         } else {
             preloader::Cause::Stop
         };
-        self.preloader_changed(id, stop, None, step);
+        self.let_preloader_go(id, step);
         self.refork_changed(id, refork::Cause::End, None, step);
         self.second_changed(id, stop, None, step);
         self.touched.insert(id);
+    }
+
+    /// The preloader of a generation that leaves goes, as soon as it may.
+    pub(super) fn let_preloader_go(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let waits = generation
+            .policy
+            .preloader
+            .is_some_and(|it| it.is_needed_by_workers);
+        if generation.stage == Stage::Leaving && !(waits && self.crew(id).all > 0) {
+            self.preloader_changed(id, preloader::Cause::Stop, None, step);
+        }
     }
 
     /// Closes a pool for good: nobody is to connect to what nobody will answer. What runs is finished.

@@ -372,6 +372,7 @@ impl Master {
                 .tend_reporters(clock::now(), |pool| manager.serving(pool));
             self.edge.tend_routers(clock::now());
             self.edge.tend_spawner(clock::now());
+            self.edge.tend_programs(clock::now());
             self.settle();
             self.finish_when_routers_have();
             self.expel();
@@ -450,6 +451,7 @@ impl Master {
             self.edge.routers_deadline(),
             self.expulsions.deadline(),
             self.edge.spawner_deadline(),
+            self.edge.programs_deadline(),
             self.edge.upgrade_deadline(),
         ]
         .into_iter()

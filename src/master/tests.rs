@@ -293,6 +293,7 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
         start_timeout: Duration::from_secs(5),
         reforks: false,
         idle_timeout: Duration::from_secs(60),
+        is_needed_by_workers: false,
     };
     let new = Policy {
         preloader: Some(preloader),
@@ -403,6 +404,7 @@ fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() 
         start_timeout: Duration::from_secs(5),
         reforks: false,
         idle_timeout: Duration::from_secs(60),
+        is_needed_by_workers: false,
     };
     world.tell(Event::Apply(wanted(
         SECOND,

@@ -41,19 +41,30 @@ pub fn launch(application: &Application, libexec: &Path) -> Result<Launch, Error
             script: None,
         }),
         Application::Wrapped(wrapped) => wrapped::launch(wrapped, libexec),
-        Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => Err(
-            Error::new("launch", "the application has no preloader", Errno::EINVAL),
-        ),
+        Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Program(_)
+        | Application::Rust => Err(Error::new(
+            "launch",
+            "the application has no preloader",
+            Errno::EINVAL,
+        )),
     }
 }
 
-/// The runtime of an application that needs nothing but a worker of the master's own; `None`: it is made elsewhere.
-pub fn within_worker(pool: &Pool) -> Option<Box<dyn Runtime>> {
-    match &pool.application {
-        Application::FastCgi(fastcgi) => Some(Box::new(fastcgi::FastCgi::new(pool, fastcgi.clone()))),
-        Application::Cgi(cgi) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
-        Application::Http(http) => Some(Box::new(http::Http::new(http.clone()))),
-        Application::Php(_) | Application::Wrapped(_) | Application::Rust => None,
+/// The runtime of an application that needs nothing but a worker of the master's own, in this slot; `None`: it is made
+/// elsewhere. `share`: where the processes of its program are found.
+pub fn within_worker(pool: &Pool, share: Option<&http::Share>, slot: u32) -> Option<Box<dyn Runtime>> {
+    match (&pool.application, share) {
+        (Application::FastCgi(fastcgi), _) => Some(Box::new(fastcgi::FastCgi::new(pool, fastcgi.clone()))),
+        (Application::Cgi(cgi), _) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
+        (Application::Http(http), _) => Some(Box::new(http::Http::new(http.clone()))),
+        (Application::Program(program), Some(share)) => {
+            Some(Box::new(http::Http::with_program(program, share.clone(), slot)))
+        }
+        (Application::Program(_), None)
+        | (Application::Php(_) | Application::Wrapped(_) | Application::Rust, _) => None,
     }
 }
 

@@ -155,6 +155,8 @@ pub struct Plan {
     pub max_preloader_idle_time: Duration,
     /// Keep the work directory.
     pub debug_work_dir: bool,
+    /// The kernel sends it SIGTERM when the process that started it ends.
+    pub dies_with_parent: bool,
 }
 
 /// The start timeout where nothing else is said.
@@ -194,6 +196,7 @@ impl Plan {
             start_timeout: START_TIMEOUT,
             max_preloader_idle_time: PRELOADER_IDLE,
             debug_work_dir: false,
+            dies_with_parent: false,
         }
     }
 

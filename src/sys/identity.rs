@@ -158,6 +158,15 @@ pub fn limit(name: &str, soft: Option<u64>, hard: Option<u64>) -> Result<()> {
     setrlimit(*resource, value(soft), value(hard)).named("setrlimit", name)
 }
 
+/// Has the kernel send this process SIGTERM when its parent ends, if that has not ended yet. It holds for what it
+/// executes, too, unless that changes the user; not for its children.
+///
+/// # Errors
+/// prctl(2).
+pub fn die_with_parent() -> Result<()> {
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM).named("prctl PR_SET_PDEATHSIG", "")
+}
+
 /// Sets the file mode creation mask.
 pub fn set_umask(mask: u32) {
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(mask));

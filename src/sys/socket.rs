@@ -107,6 +107,15 @@ pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<
 /// [`PollFd::revents`] can't tell it.
 pub const PEER_CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 
+/// Whether the other end closes the connection, or its half of it, within this time. What it sends stays where it is.
+pub fn is_closed_within(socket: BorrowedFd<'_>, limit: Duration) -> bool {
+    let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+    matches!(
+        poll(&mut [PollFd::new(socket.as_fd(), PEER_CLOSED)], timeout),
+        Ok(1..)
+    )
+}
+
 /// Says that nothing more will be written.
 pub fn shutdown_write(socket: BorrowedFd<'_>) {
     // Fails only where the peer is gone already.

@@ -194,7 +194,13 @@ impl World {
             }
             Action::Exit(_) => self.has_exited = true,
             Action::Say(Notice::NoWorkerPossible(..)) => self.fail("nobody waits in a socket".to_owned()),
-            Action::Watch(_) | Action::Unwatch(_) | Action::TimeUp(_) | Action::Trace(_) => {
+            Action::Watch(_)
+            | Action::Unwatch(_)
+            | Action::TimeUp(_)
+            | Action::Trace(_)
+            | Action::Promote(..)
+            | Action::Succeed(_)
+            | Action::StopSecond(..) => {
                 self.fail(format!("there is no reason for {action:?}"));
             }
             Action::TakeCensus(id) => {
@@ -376,6 +382,8 @@ impl World {
             preloader: has_loader.then_some(PreloaderPolicy {
                 start_timeout: Duration::from_secs(3),
                 idle_timeout: Duration::from_secs(2),
+                reforks: false,
+                is_needed_by_workers: generation.0 % 3 == 0,
             }),
         };
         // A router does not have more than its pool's total.

@@ -176,6 +176,7 @@ impl Scenario {
                     start_timeout: random.millis(500, 5_000),
                     idle_timeout: random.millis(1, 20_000),
                     reforks: self.refork_after > 0,
+                    is_needed_by_workers: self.refork_after == 0 && random.percent(30),
                 }
             }),
         }

@@ -85,6 +85,7 @@ impl World {
             serves: before.serving(generation.pool) == Some(id),
             workers: workers.collect(),
             lost: generation.lost.iter().copied().collect(),
+            has_preloader: false,
         }
     }
 

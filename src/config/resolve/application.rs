@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::pool::positive;
-use super::programs;
+use super::{programs, started};
 use crate::config::World;
 use crate::config::draft::{
     ApplicationDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
@@ -17,11 +17,11 @@ use crate::config::report::Report;
 use crate::config::units::{IniValue, Routing, Text};
 use crate::config::value::quoted;
 
-const RUNTIMES: &[&str] = &["php", "cgi", "fastcgi", "http", "wsgi", "asgi", "rack", "rust"];
-/// Runtimes that have a name but can't be run yet.
-const LATER_RUNTIMES: &[&str] = &["node"];
+const RUNTIMES: &[&str] = &[
+    "php", "cgi", "fastcgi", "http", "node", "wsgi", "asgi", "rack", "rust",
+];
 const KINDS: &str =
-    "it can be \"php\", \"cgi\", \"fastcgi\", \"http\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
+    "it can be \"php\", \"cgi\", \"fastcgi\", \"http\", \"node\", \"wsgi\", \"asgi\", \"rack\" or \"rust\"";
 pub(super) const DEFAULT_PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_WARM_UP: u32 = 100;
@@ -51,17 +51,13 @@ pub(super) fn read(draft: &PoolDraft, leaves: &mut Leaves<'_>, report: &mut Repo
         "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(leaves, report))),
         "fastcgi" => ApplicationDraft::FastCgi(Box::new(FastCgiDraft::read(leaves, report))),
         "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(leaves, report))),
+        "node" => ApplicationDraft::Node(Box::new(HttpDraft::read(leaves, report))),
         "wsgi" => wrapped(Interface::Wsgi, leaves, report),
         "asgi" => wrapped(Interface::Asgi, leaves, report),
         "rack" => wrapped(Interface::Rack, leaves, report),
         "rust" => ApplicationDraft::Rust,
-        name if LATER_RUNTIMES.contains(&name) => {
-            report.rule(runtime, format!("this version can't run {}", quoted(name)), KINDS);
-            ApplicationDraft::Wrong
-        }
         name => {
-            let all: Vec<&str> = RUNTIMES.iter().chain(LATER_RUNTIMES).copied().collect();
-            let remedy = match known::nearest_word(name, &all) {
+            let remedy = match known::nearest_word(name, RUNTIMES) {
                 Some(nearest) => format!("did you mean \"{nearest}\"?"),
                 None => KINDS.to_owned(),
             };
@@ -108,7 +104,8 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         ApplicationDraft::Wrapped(interface, draft) => {
             programs::wrapped(text, *interface, draft, world, report).map(Application::Wrapped)
         }
-        ApplicationDraft::Http(draft) => programs::http(text, draft, world, report).map(Application::Http),
+        ApplicationDraft::Http(draft) => started::http(text, draft, world, report),
+        ApplicationDraft::Node(draft) => started::node(text, draft, world, report).map(Application::Program),
         ApplicationDraft::FastCgi(draft) => {
             programs::fastcgi(text, draft, world, report).map(Application::FastCgi)
         }

@@ -6,9 +6,11 @@ mod confine;
 mod global;
 mod listen;
 mod manager;
+mod node;
 mod pool;
 mod programs;
 mod slow;
+mod started;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

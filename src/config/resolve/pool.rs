@@ -41,7 +41,7 @@ pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &
         ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
         ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
         ApplicationDraft::FastCgi(_) => keys.extend(FastCgiDraft::KEYS),
-        ApplicationDraft::Http(_) => keys.extend(HttpDraft::KEYS),
+        ApplicationDraft::Http(_) | ApplicationDraft::Node(_) => keys.extend(HttpDraft::KEYS),
         ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
         // What runs is not known, so neither are its keys; one error is enough.
         ApplicationDraft::Wrong => leaves.discard("application"),

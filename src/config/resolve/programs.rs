@@ -1,11 +1,10 @@
 //! Applications that are not PHP.
 
 use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
-use super::listen::address;
 use super::pool::positive;
 use crate::config::World;
-use crate::config::draft::{CgiDraft, FastCgiDraft, HttpDraft, PoolText, WrappedDraft};
-use crate::config::model::{Cgi, FastCgi, Http, Interface, StartCommand, Wrapped};
+use crate::config::draft::{CgiDraft, FastCgiDraft, PoolText, WrappedDraft};
+use crate::config::model::{Cgi, FastCgi, Interface, StartCommand, Wrapped};
 use crate::config::report::Report;
 use crate::config::value::quoted;
 use std::path::{Path, PathBuf};
@@ -15,26 +14,6 @@ use std::time::Duration;
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
 /// What a page may still have to write away when nobody waits for it any more.
 const DEFAULT_ABORT_TIMEOUT: Duration = Duration::from_secs(10);
-
-pub(super) fn http(
-    text: &PoolText,
-    draft: &HttpDraft,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) -> Option<Http> {
-    let Some(written) = draft.address.written() else {
-        if draft.address.is_absent() {
-            let runtime = text.draft.runtime.written();
-            let place = runtime.map_or(&text.place, |runtime| &runtime.place);
-            let write = "address = \"127.0.0.1:3000\", or the path of the socket that the program listens on";
-            report.missing(place, "application.address", write);
-        }
-        return None;
-    };
-    Some(Http {
-        address: address(written, world, report)?,
-    })
-}
 
 pub(super) fn cgi(
     text: &PoolText,

@@ -90,8 +90,32 @@ pub(super) const ROWS: &[Setting] = &[
     key(FastCgi, "abort_timeout", "duration", r#"`"10s"`"#,
         "how long the program may go on with a request whose client has left; then it is killed and started anew"),
     key(Http, "address", "string", "",
-        "where the program listens: an address and port, a port of this machine, or the path of a unix socket")
-        .sample(Off(r#""127.0.0.1:3000""#)),
+        "where a program listens that somebody else starts: an address and port, a port of this machine, or the path of a unix socket; all other keys are for one that forkyard starts")
+        .sample(Nowhere),
+    key(Http, "root", "path", "required with `start_command`",
+        "the application's directory, in which it is started")
+        .sample(Off(r#""/srv/app""#)),
+    key(Http, "start_command", "string", "for Node.js the script `start` of package.json, or else `node` with the first of app.js, server.js, index.js",
+        "what starts the program, as a shell reads it after `exec`; it has to listen on `$PORT`")
+        .sample(Off(r#""node server.js""#)),
+    key(Http, "handshake", "flag", "`false`",
+        "the program speaks the [handshake](spawning.md#the-handshake) and chooses its sockets itself"),
+    key(Http, "instances", "number, 1 to 256", "`1`",
+        "how many processes are started of the program; a request goes to the least busy one"),
+    key(Http, "app_env", "string", r#"`"production"`"#,
+        "`NODE_ENV`, `RAILS_ENV`, `RACK_ENV`, `WSGI_ENV`"),
+    key(Http, "load_shell_envvars", "flag", "`false`",
+        "let the user's login shell set the environment first"),
+    key(Http, "rlimits", "table", "`{}`",
+        "resource limits by their names in setrlimit(2): a number, a size, `\"unlimited\"`, or `\"SOFT:HARD\"`")
+        .sample(Off(r#"{ nofile = 4096, as = "2G" }"#)),
+    key(Http, "umask", "octal digits in quotes", "the daemon's",
+        "file mode creation mask")
+        .sample(Off(r#""0027""#)),
+    key(Http, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
+        "a program whose pool has had no worker for this long is stopped"),
+    key(Http, "start_timeout", "duration, not 0", r#"`"90s"`"#,
+        "how long the program may take until it listens"),
     key(Wrapped, "root", "path", "required",
         "the application's directory")
         .sample(Off(r#""/srv/app""#)),

@@ -31,11 +31,24 @@ pub fn renewed(file: &str, text: &str) -> Option<String> {
         }
         "docs/application-pool.md" => with_table(text, 0, &render_runtime(Section::Applications)),
         "docs/runtimes.md" => {
-            let text = with_table(text, 0, &render_runtime(Section::Cgi))?;
-            with_table(&text, 1, &render_runtime(Section::FastCgi))
+            let text = below(text, "\n## CGI\n", &render_runtime(Section::Cgi))?;
+            let text = match text.contains(FASTCGI) {
+                true => below(&text, FASTCGI, &render_runtime(Section::FastCgi))?,
+                false => text,
+            };
+            below(&text, "\n## HTTP\n", &render_runtime(Section::Http))
         }
         _ => None,
     }
+}
+
+/// The heading of what is told of FastCGI programs.
+const FASTCGI: &str = "\n## FastCGI\n";
+
+/// The text with this table in the place of the first one below a heading that has the same first line.
+fn below(text: &str, heading: &str, table: &str) -> Option<String> {
+    let (before, after) = text.split_once(heading)?;
+    Some(format!("{before}{heading}{}", with_table(after, 0, table)?))
 }
 
 /// The text with this table in the place of the one that has the same first line, of several of them the `nth`.

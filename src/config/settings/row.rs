@@ -15,7 +15,7 @@ pub enum Section {
     Cgi,
     /// `[pool.NAME.application]` with `runtime = "fastcgi"`
     FastCgi,
-    /// `[pool.NAME.application]` with `runtime = "http"`
+    /// `[pool.NAME.application]` with `runtime = "http"` or `"node"`
     Http,
     /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
     Wrapped,

@@ -39,7 +39,12 @@ const OTHERS: &[(&str, Section, &str, &str)] = &[
         "perl",
         "fastcgi",
     ),
-    ("a program that speaks HTTP", Section::Http, "node", "http"),
+    (
+        "a program that speaks HTTP; node has the same keys",
+        Section::Http,
+        "app",
+        "http",
+    ),
     (
         "a WSGI application; asgi and rack have the same keys",
         Section::Wrapped,
@@ -72,6 +77,12 @@ pub fn toml() -> String {
         ));
         keys(*section, &mut text);
     }
+    text.push_str(
+        "\n\n# A pool of a program that speaks HTTP and that somebody else starts: an address and port, a port of this\n\
+         # machine, or the path of a unix socket.\n\
+         #[pool.elsewhere]\n#listen = \"/run/forkyard-$pool.sock\"\n#user = \"www-data\"\n#pm = \"ondemand\"\n\
+         #max_children = 4\n#application = { runtime = \"http\", address = \"127.0.0.1:3000\" }\n",
+    );
     text.push_str(
         "\n\n# A pool of many applications. See docs/application-pool.md.\n#[pool.sites]\n\
          #listen = \"/run/forkyard-$pool.sock\"\n#routing = \"application\"\n\n#[pool.sites.applications]\n",

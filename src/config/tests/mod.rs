@@ -7,6 +7,7 @@ mod file;
 mod listen;
 mod manager;
 mod pool;
+mod program;
 mod sample;
 mod settings;
 mod sharing;
@@ -58,7 +59,8 @@ impl World for Machine {
             "/usr/lib/cgit/cgit.cgi",
             "/srv/app/.venv/bin/python",
         ];
-        self.is_dir(path) || files.iter().any(|file| path == *file)
+        let own = self.files.iter().any(|(name, _)| path == *name);
+        self.is_dir(path) || own || files.iter().any(|file| path == *file)
     }
 
     fn user(&self, name: &str) -> Option<UserIds> {

@@ -7,20 +7,6 @@ use crate::config::draft::{
 use crate::config::settings::{self, Section, of};
 use std::collections::BTreeSet;
 
-const RUNTIMES: &str = include_str!("../../../docs/runtimes.md");
-
-#[test]
-fn the_documentation_tells_of_the_address_of_an_http_program() {
-    for setting in of(Section::Http) {
-        let text = format!("`{}` is {}.", setting.key, setting.meaning).replace([' ', '\n'], "");
-        assert!(
-            RUNTIMES.replace([' ', '\n'], "").contains(&text),
-            "{}",
-            setting.key
-        );
-    }
-}
-
 #[test]
 fn what_is_read_is_what_is_in_the_table() {
     let listed = |section, prefix: &str| -> BTreeSet<String> {

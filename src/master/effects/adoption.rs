@@ -161,6 +161,10 @@ impl Edge {
         generation.resources = Some(resources);
         generation.set_notify(Notify::default());
         self.generations.insert(id, generation);
+        let has_preloader = self.adopt_program(&left, descriptors).unwrap_or_else(|error| {
+            log::error!("[pool {}] the program ends: {error}", left.name);
+            false
+        });
         let mut workers = Vec::new();
         for worker in &left.workers {
             match self.adopt_worker(id, worker, descriptors) {
@@ -194,6 +198,7 @@ impl Edge {
             serves: false,
             workers,
             lost: self.lost_slots(id),
+            has_preloader,
         })
     }
 

@@ -97,9 +97,11 @@ impl Edge {
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust | Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) => {
-                self.fork_directly(worker, id, seat)
-            }
+            Application::Rust
+            | Application::Cgi(_)
+            | Application::FastCgi(_)
+            | Application::Http(_)
+            | Application::Program(_) => self.fork_directly(worker, id, seat),
         }
     }
 
@@ -146,7 +148,11 @@ impl Edge {
     fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
-        let mut own = runtime::within_worker(&kit.settings.pool);
+        let share = self
+            .generations
+            .get(&id)
+            .and_then(|generation| generation.share.as_ref());
+        let mut own = runtime::within_worker(&kit.settings.pool, share, seat.slot);
         let has_elder = self.has_elder(id);
         if own.is_none() && !self.handlers.contains_key(&name) {
             return Err(Error::new(

@@ -40,6 +40,7 @@ impl Edge {
                 Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
                 Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
                 Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
+                Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
                 None if self.spawner.reaped(pid, ended) => self.drain_spawner(),
                 // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.

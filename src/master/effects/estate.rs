@@ -39,6 +39,11 @@ impl Edge {
                 started: generation.settings.started,
                 slots: generation.settings.slots,
                 workers: Vec::new(),
+                programs: self.programs_left(*id),
+                places: generation
+                    .share
+                    .as_ref()
+                    .map_or(0, |share| u32::try_from(share.processes()).unwrap_or_default()),
             })
             .collect();
         generations.sort_by_key(|generation| generation.id);
@@ -81,6 +86,11 @@ impl Edge {
                 let descriptors = resources.descriptors();
                 all.extend(names::of_generation(id.0).into_iter().zip(descriptors));
             }
+        }
+        for (id, generation) in &self.generations {
+            let share = generation.share.iter();
+            all.extend(share.map(|share| (names::program_table(id.0), share.memory())));
+            all.extend(self.program_ends(*id));
         }
         for (id, worker) in self.workers.iter().filter(|(_, worker)| worker.channel.is_none()) {
             all.extend(worker.retire.iter().map(|retire| (names::retire(id.0), retire)));

@@ -44,6 +44,7 @@ impl Edge {
                 false
             }
             Source::PreloaderOutput(pid) => self.read_preloader_output(pid),
+            Source::ProgramOutput(id, place) => self.read_program_output(id, place),
             Source::Foreign(worker) => {
                 self.foreign_gone(worker);
                 false

@@ -6,6 +6,7 @@ use crate::config::ProcessManager;
 use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::Notify;
 use crate::master::event::{PoolId, WorkerId};
+use crate::runtime::http::Share;
 use crate::scoreboard::layout::header as word;
 use crate::scoreboard::{Board, header};
 use crate::sys::fd::{pipe, socket_pair};
@@ -32,6 +33,8 @@ pub(super) struct Generation {
     access: Option<OwnedFd>,
     /// Where slow requests are written down.
     pub(super) slow_log: Option<File>,
+    /// Where its workers find the processes of its program.
+    pub(super) share: Option<Share>,
 }
 
 /// What exists only for a generation that has, or had, a process.
@@ -78,7 +81,18 @@ impl Generation {
             make: Make::default(),
             access,
             slow_log: None,
+            share: None,
         }
+    }
+
+    /// The table of a program of so many processes.
+    pub(super) fn share(&mut self, instances: usize) -> Result<Share, Error> {
+        if let Some(share) = &self.share {
+            return Ok(share.clone());
+        }
+        let name = format!("forkyard program {}", self.settings.pool.name);
+        let share = Share::create(&name, instances, self.settings.slots as usize)?;
+        Ok(self.share.insert(share).clone())
     }
 
     /// Whether its workers are ordered. What they are made of ends with this master.
@@ -195,6 +209,9 @@ impl Generation {
     /// Takes a slot back. What its worker counted is added to the generation's past.
     pub(super) fn unseat(&mut self, slot: u32) {
         self.seats.remove(&slot);
+        if let Some(share) = &self.share {
+            share.table().release_slot(slot as usize);
+        }
         let Some(resources) = &self.resources else { return };
         let (words, index) = (resources.board.header(), slot as usize);
         if let Some(page) = resources.board.slot(index) {

@@ -39,7 +39,9 @@ const MOST_LINES_OF_A_REPORT: usize = 200;
 impl Edge {
     /// Starts a generation's preloader, or attaches it to one that its pool shares.
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
+        let is_program = self.has_program(id);
         let started = match self.attach(id) {
+            Ok(_) if is_program => self.start_program(id),
             Ok(false) => self.try_start_preloader(id),
             attached => attached.map(|_| ()),
         };
@@ -139,6 +141,12 @@ impl Edge {
                 Tidings::Failed(token, Purpose::Preloader(id), report) => {
                     self.preloader_failed(token, id, &report);
                 }
+                Tidings::Up(_, Purpose::Program(id, place), started) => {
+                    self.process_up(id, place, *started);
+                }
+                Tidings::Failed(_, Purpose::Program(id, place), report) => {
+                    self.process_failed(id, place, &report);
+                }
             }
         }
     }
@@ -218,18 +226,7 @@ impl Edge {
 
     /// Nothing is left of it.
     fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
-        let exit = match report.exit {
-            Some(crate::spawn::error::Ended::Code(code)) => Exit::Code(code),
-            Some(crate::spawn::error::Ended::Signal { number, core }) => {
-                Exit::Signal { signal: number, core }
-            }
-            Some(crate::spawn::error::Ended::Unknown) => Exit::Unknown,
-            None if report.pid.is_some() => Exit::Signal {
-                signal: Signal::SIGKILL as i32,
-                core: false,
-            },
-            None => Exit::Code(EXIT_SOFTWARE),
-        };
+        let exit = exit_of_report(report);
         let members = self.starting(token).and_then(|pid| self.preloaders.get(&pid));
         let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
         self.note_failure(&members, report);
@@ -237,6 +234,20 @@ impl Edge {
             Some(pid) => self.preloader_gone(pid, exit),
             None => self.happened.push_back(Event::PreloaderGone(id, exit)),
         }
+    }
+}
+
+/// How the process ended that could not be started.
+pub(super) fn exit_of_report(report: &Report) -> Exit {
+    match report.exit {
+        Some(crate::spawn::error::Ended::Code(code)) => Exit::Code(code),
+        Some(crate::spawn::error::Ended::Signal { number, core }) => Exit::Signal { signal: number, core },
+        Some(crate::spawn::error::Ended::Unknown) => Exit::Unknown,
+        None if report.pid.is_some() => Exit::Signal {
+            signal: Signal::SIGKILL as i32,
+            core: false,
+        },
+        None => Exit::Code(EXIT_SOFTWARE),
     }
 }
 
@@ -256,6 +267,7 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
         | Application::Cgi(_)
         | Application::FastCgi(_)
         | Application::Http(_)
+        | Application::Program(_)
         | Application::Rust => (pool.chdir.clone(), "php"),
     };
     let words = std::iter::once(launch.path.display().to_string()).chain(launch.arguments.iter().cloned());
@@ -281,7 +293,8 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     plan
 }
 
-fn account(identity: Option<Identity>) -> Account {
+/// The user whom a pool's processes run as.
+pub(super) fn account(identity: Option<Identity>) -> Account {
     let identity = identity.unwrap_or_else(|| Identity {
         uid: crate::sys::identity::own_user(),
         gid: nix::unistd::Gid::effective().as_raw(),
@@ -306,8 +319,12 @@ fn say_report(report: &Report) {
     let failure = &report.failure;
     let mut lines = failure.summary.lines();
     let first = lines.next().unwrap_or_default();
+    let what = match report.plan.internal {
+        Some(_) => "preloader",
+        None => "application",
+    };
     log::error!(
-        "[pool {name}] the preloader can't start: {} (step {}, after {:.3} s; error {})",
+        "[pool {name}] the {what} can't start: {} (step {}, after {:.3} s; error {})",
         first.trim_end_matches('.'),
         failure.step.name(),
         report.ended.since(report.started).as_secs_f64(),

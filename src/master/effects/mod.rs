@@ -12,6 +12,7 @@ mod launches;
 mod output;
 mod pools;
 mod preloader;
+mod programs;
 mod promotion;
 mod reloads;
 mod renewal;
@@ -84,6 +85,8 @@ pub(super) struct Edge {
     preloaders: HashMap<i32, preloader::Preloader>,
     /// Second preloaders whose process is not known yet.
     seconds: HashMap<GenerationId, preloader::Preloader>,
+    /// Programs that speak HTTP.
+    programs: HashMap<GenerationId, programs::ProgramEdge>,
     /// What is being started by the spawning kit.
     spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,
@@ -149,6 +152,8 @@ struct WorkerEdge {
 enum Who {
     Worker(WorkerId),
     Preloader,
+    /// A process of a generation's program, by its place.
+    Program(GenerationId, usize),
     /// The new program, trying.
     Rehearsal,
     Reporter(PoolId),
@@ -174,6 +179,7 @@ impl Edge {
         let spawner =
             spawner::Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
         Ok(Edge {
+            programs: HashMap::new(),
             spawner,
             registry,
             log,
@@ -338,6 +344,7 @@ impl Edge {
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };
+        self.programs.remove(&id);
         let is_ordered = generation.is_ordered();
         if let Some(mut resources) = generation.resources {
             if !is_ordered {

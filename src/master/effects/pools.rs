@@ -10,6 +10,7 @@ use crate::estate::names;
 use crate::listen::{ListenError, Listener, bind};
 use crate::logs::{LogError, open_file};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::master::program::START_PATIENCE;
 use crate::runtime;
 use crate::runtime::php::files::Looker;
 use crate::runtime::php::protocol::WARM_PATIENCE;
@@ -341,7 +342,10 @@ impl Edge {
                 }
             }
             // Their programs are looked for when they are asked for.
-            Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) => {}
+            Application::Cgi(_)
+            | Application::FastCgi(_)
+            | Application::Http(_)
+            | Application::Program(_) => {}
             Application::Rust => {
                 if !self.handlers.contains_key(&pool.name) {
                     return Err(ApplyError::Handler(pool.name.clone()));
@@ -531,11 +535,19 @@ pub(super) fn policy(pool: &Pool) -> Policy {
             },
             idle_timeout: php.preloader_idle_timeout,
             reforks: false,
+            is_needed_by_workers: false,
         }),
         Application::Wrapped(wrapped) => Some(PreloaderPolicy {
             start_timeout: wrapped.start_timeout,
             idle_timeout: wrapped.preloader_idle_timeout,
             reforks: wrapped.reforks(),
+            is_needed_by_workers: false,
+        }),
+        Application::Program(program) => Some(PreloaderPolicy {
+            start_timeout: program.start_timeout + START_PATIENCE,
+            idle_timeout: program.preloader_idle_timeout,
+            reforks: false,
+            is_needed_by_workers: true,
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };

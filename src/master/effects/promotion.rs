@@ -28,7 +28,8 @@ pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
         | Application::Rust
         | Application::Cgi(_)
         | Application::Http(_)
-        | Application::FastCgi(_) => None,
+        | Application::FastCgi(_)
+        | Application::Program(_) => None,
     }
 }
 

@@ -79,8 +79,13 @@ impl Edge {
                 );
             }
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
-                "[pool {}] the preloader did not answer within {}, killing",
+                "[pool {}] the {} did not answer within {}, killing",
                 self.generation_name(*generation),
+                if self.has_program(*generation) {
+                    "application"
+                } else {
+                    "preloader"
+                },
                 seconds(*limit)
             ),
             Notice::WorkerGone(worker, exit, expected) => {
@@ -88,6 +93,11 @@ impl Edge {
                     say_death(&death, *exit, *expected);
                 }
             }
+            Notice::PreloaderLost(generation, _, wait) if self.has_program(*generation) => log::error!(
+                "[pool {}] the application could not be started, the next try is in {}",
+                self.generation_name(*generation),
+                seconds(*wait)
+            ),
             Notice::PreloaderLost(generation, exit, wait) => log::error!(
                 "[pool {}] the preloader exited {}{}; its workers go on, the next try is in {}",
                 self.generation_name(*generation),
@@ -146,7 +156,8 @@ fn say_death(death: &Death, exit: Exit, expected: bool) {
 }
 
 /// `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.
-fn how(exit: Exit) -> String {
+/// How a process ended, in a sentence.
+pub(super) fn how(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("with code {code}"),
         Exit::Unknown => "with a code that only its parent knows".to_owned(),

@@ -173,6 +173,9 @@ impl Edge {
 
     /// Makes a generation's preloader end, or, if others use its process, the generation leave it.
     pub(super) fn stop_preloader(&mut self, id: GenerationId, force: Force) {
+        if self.stop_program(id, force) {
+            return;
+        }
         let Some(preloader) = self.preloader_of(id) else {
             return;
         };

@@ -181,7 +181,7 @@ fn means(application: &Application, worker: &WorkerEdge, pid: i32) -> Option<Res
             Some(by_asking(asking, questions, pid))
         }
         Application::Cgi(_) | Application::FastCgi(_) => Some(by_programs(pid)),
-        Application::Http(_) | Application::Rust => None,
+        Application::Http(_) | Application::Program(_) | Application::Rust => None,
     }
 }
 

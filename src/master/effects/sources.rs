@@ -25,6 +25,8 @@ pub(in crate::master) enum Source {
     PreloaderOutput(i32),
     /// The channel of a generation's second preloader whose process is not known yet.
     Second(GenerationId),
+    /// What a process of a generation's program writes, by its place.
+    ProgramOutput(GenerationId, usize),
     /// A worker that is somebody else's child.
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.

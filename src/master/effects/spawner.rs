@@ -26,6 +26,8 @@ use std::sync::Arc;
 pub(super) enum Purpose {
     /// It is to make the workers of this generation, and perhaps of others.
     Preloader(GenerationId),
+    /// It is one of this generation's program, the one at this place.
+    Program(GenerationId, usize),
 }
 
 /// What the kit has to tell.

@@ -61,6 +61,7 @@ fn php(generation: &Generation) -> Option<&Php> {
         | Application::Cgi(_)
         | Application::FastCgi(_)
         | Application::Http(_)
+        | Application::Program(_)
         | Application::Wrapped(_) => None,
     }
 }

@@ -13,13 +13,14 @@ const MOST_PROCESSES: usize = 256;
 const MOST_ENVIRONMENT: u64 = 1024 * 1024;
 
 /// Our own children that belong to a journey, known by the mark in their environment, or, if they have ended, by their
-/// session: processes whose parent died are ours, because we are a subreaper (prctl(2)).
-pub(super) fn orphans(mark: &[u8], session: i32) -> Vec<OwnedFd> {
+/// session: processes whose parent died are ours, because we are a subreaper (prctl(2)). Those that are `known` to be
+/// somebody else's are not looked at.
+pub(super) fn orphans(mark: &[u8], session: i32, is_known: impl Fn(i32) -> bool) -> Vec<OwnedFd> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let of_session = |pid: i32| stat(pid).is_some_and(|stat| stat.session == session && stat.state == 'Z');
     let mut found = Vec::new();
     for pid in children(own) {
-        if pid == session {
+        if pid == session || is_known(pid) {
             continue;
         }
         // The descriptor first: what is read after it is of this process, if it still lives then.

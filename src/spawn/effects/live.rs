@@ -43,6 +43,8 @@ pub(super) struct Live {
     pub(super) is_adopted: bool,
     pub(super) ended: Option<Ended>,
     pub(super) reaped: bool,
+    /// What its processes have in their environment, once the work directory is gone.
+    pub(super) settled_mark: Vec<u8>,
     /// How it ended, if another has reaped it.
     pub(super) gone: Option<process::Ended>,
     /// What it is to be given when it is forked.
@@ -73,6 +75,7 @@ impl Live {
             is_adopted: false,
             ended: None,
             reaped: false,
+            settled_mark: Vec::new(),
             gone: None,
             descriptors: Vec::new(),
             capture: Capture::default(),
@@ -240,7 +243,7 @@ impl Effects {
             let group = nix::unistd::Pid::from_raw(pid);
             let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();
             left += usize::from(is_dying);
-            let found = family::orphans(&mark, pid);
+            let found = family::orphans(&mark, pid, |_| false);
             left += found.len();
             for orphan in found {
                 let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);

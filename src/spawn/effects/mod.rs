@@ -7,6 +7,7 @@ mod live;
 mod memory;
 mod ports;
 mod preloader;
+mod remains;
 
 use super::action::Order;
 use super::capture::Capture;
@@ -25,6 +26,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
 use ports::Ports;
+pub use remains::Remains;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -77,6 +79,8 @@ pub struct Process {
     pub output: Option<OwnedFd>,
     /// It has ended since it came up, and the caller has reaped it already ([`Effects::reaped`]).
     pub gone: Option<process::Ended>,
+    /// What is to go with it.
+    pub remains: Remains,
 }
 
 /// Given all that processes write, as it comes.
@@ -202,6 +206,7 @@ impl Effects {
             input: live.input.take(),
             output: live.output.take(),
             gone: live.gone,
+            remains: Remains::new(live.pid?, live.settled_mark),
         })
     }
 
@@ -469,6 +474,7 @@ impl Effects {
             let _ = self.registry.deregister(&mut ping);
         }
         live.capture = Capture::default();
+        live.settled_mark = live.mark().unwrap_or_default();
         let Some(directory) = live.directory.take() else {
             return;
         };

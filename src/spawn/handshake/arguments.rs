@@ -62,6 +62,8 @@ pub struct Arguments {
     pub umask: Option<u32>,
     /// Give up every way to gain privileges by exec.
     pub no_new_privs: bool,
+    /// The kernel sends it SIGTERM when forkyard ends.
+    pub dies_with_parent: bool,
     /// The application's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_file: Option<PathBuf>,
@@ -110,6 +112,7 @@ impl Arguments {
             limits: plan.limits.clone(),
             umask: plan.umask,
             no_new_privs: plan.no_new_privileges,
+            dies_with_parent: plan.dies_with_parent,
             log_file: plan.log_file.clone(),
             connect_password: plan.connect_password.clone(),
             socket_dir: plan.socket_dir.clone(),

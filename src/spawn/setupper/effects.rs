@@ -184,6 +184,13 @@ fn after(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
         Step::SubprocessAppLoadOrExec
     };
     notes.step(next, State::InProgress).map_err(note)?;
+    if arguments.dies_with_parent {
+        // Here, because a change of user undoes it.
+        identity::die_with_parent().map_err(|error| {
+            let what = "The kernel can't be asked to end it together with forkyard";
+            Failed::from_call(next, what, &error)
+        })?;
+    }
     let mut shell = Command::new("/bin/sh");
     shell.arg("-c").arg(format!("exec {}", arguments.start_command));
     let error = shell.exec();

@@ -262,6 +262,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         Identity::current()
     };
     Settings {
+        refork_at: None,
         pool,
         identity: Some(identity),
         started: 0,

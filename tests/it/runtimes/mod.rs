@@ -7,6 +7,8 @@ mod fastcgi_faults;
 mod fastcgi_programs;
 mod git;
 mod http;
+mod programs;
+mod programs_faults;
 mod python;
 mod python_applications;
 mod rack;

@@ -1,0 +1,346 @@
+//! Where the processes of a program are, and how busy each is: words that the master and all workers of a generation share.
+//!
+//! The master says where a process listens and when it is gone; workers count what they have given it. A process has a
+//! number, its *life*, that no other process at the same place has had. It stands in one word with the count, so that
+//! whoever counts for one that is gone changes nothing. Each worker writes down what it holds, so that the master can give it
+//! back when the worker is killed.
+//!
+//! All of it can be written by every worker: whoever writes nonsense leads the requests of its own pool astray. The master
+//! believes none of it.
+
+use crate::config::Address;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Words before the first process: the last failure's id with a mark, and the number of starts.
+const HEAD_WORDS: usize = 8;
+const FAILURE: usize = 0;
+const LIVES: usize = 1;
+/// Words of a process: its life and count, the length of its address, the address.
+const PROCESS_WORDS: usize = 24;
+const STATE: usize = 0;
+const LENGTH: usize = 1;
+const TEXT: usize = 2;
+const MOST_TEXT_BYTES: usize = (PROCESS_WORDS - TEXT) * 8;
+/// The mark of a failure; its id has 32 bits.
+const FAILED: u64 = 1 << 32;
+/// The lower half of [`STATE`].
+const COUNT: u64 = u32::MAX as u64;
+
+/// The table, in memory that somebody has mapped.
+#[derive(Debug, Clone, Copy)]
+pub struct Table<'m> {
+    words: &'m [AtomicU64],
+    processes: usize,
+}
+
+/// A process that is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its place in the table.
+    pub index: usize,
+    /// Its life.
+    pub life: u32,
+}
+
+/// Words that a table for so many processes and workers needs.
+pub(super) const fn words(processes: usize, slots: usize) -> usize {
+    HEAD_WORDS + processes * PROCESS_WORDS + slots
+}
+
+impl<'m> Table<'m> {
+    /// The table for so many processes in these words, which were zero at first.
+    pub fn new(words: &'m [AtomicU64], processes: usize) -> Table<'m> {
+        Table { words, processes }
+    }
+
+    fn word(&self, index: usize) -> Option<&'m AtomicU64> {
+        self.words.get(index)
+    }
+
+    fn of_process(&self, index: usize, word: usize) -> Option<&'m AtomicU64> {
+        (index < self.processes).then(|| self.word(HEAD_WORDS + index * PROCESS_WORDS + word))?
+    }
+
+    fn of_slot(&self, slot: usize) -> Option<&'m AtomicU64> {
+        self.word(HEAD_WORDS + self.processes * PROCESS_WORDS + slot)
+    }
+
+    /// For the master: a process listens here. False: its address is too long to be passed on.
+    pub fn publish(&self, index: usize, address: &Address) -> bool {
+        let text = write(address);
+        let (Some(state), Some(length), Some(lives)) = (
+            self.of_process(index, STATE),
+            self.of_process(index, LENGTH),
+            self.word(LIVES),
+        ) else {
+            return false;
+        };
+        if text.len() > MOST_TEXT_BYTES {
+            return false;
+        }
+        state.store(0, Ordering::SeqCst);
+        length.store(text.len() as u64, Ordering::SeqCst);
+        for (at, piece) in text.chunks(8).enumerate() {
+            let mut bytes = [0; 8];
+            bytes[..piece.len()].copy_from_slice(piece);
+            if let Some(word) = self.of_process(index, TEXT + at) {
+                word.store(u64::from_ne_bytes(bytes), Ordering::SeqCst);
+            }
+        }
+        // Never 0, which is no process; after four thousand million starts one comes again.
+        let life = lives.fetch_add(1, Ordering::SeqCst) % COUNT + 1;
+        state.store(life << 32, Ordering::SeqCst);
+        self.set_failure(None);
+        true
+    }
+
+    /// For the master: nobody listens there any more.
+    pub fn withdraw(&self, index: usize) {
+        if let Some(state) = self.of_process(index, STATE) {
+            state.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// For the master: the id of the report why the last start failed; `None`: it is being tried, or went well.
+    pub fn set_failure(&self, id: Option<u32>) {
+        if let Some(word) = self.word(FAILURE) {
+            word.store(id.map_or(0, |id| FAILED | u64::from(id)), Ordering::SeqCst);
+        }
+    }
+
+    /// Why there is none: the id of the report, if the last start failed.
+    pub fn failure(&self) -> Option<u32> {
+        let word = self.word(FAILURE)?.load(Ordering::SeqCst);
+        (word & FAILED != 0).then_some((word & COUNT) as u32)
+    }
+
+    /// For the master: the worker in this slot is gone. What it held is given back.
+    pub fn release_slot(&self, slot: usize) {
+        let Some(word) = self.of_slot(slot) else { return };
+        let held = word.swap(0, Ordering::SeqCst);
+        if let Some(place) = unpack(held) {
+            self.discount(place);
+        }
+    }
+
+    /// The least busy process that is up, those `tried` left out; of equally busy ones the first from `first` on.
+    pub fn choose(&self, first: usize, tried: &[Place]) -> Option<Place> {
+        let mut best: Option<(u64, Place)> = None;
+        for step in 0..self.processes {
+            let index = (first % self.processes + step) % self.processes;
+            let state = self.of_process(index, STATE)?.load(Ordering::SeqCst);
+            let (life, count) = ((state >> 32) as u32, state & COUNT);
+            let place = Place { index, life };
+            let is_less = best.is_none_or(|(least, _)| count < least);
+            if life != 0 && is_less && !tried.contains(&place) {
+                best = Some((count, place));
+            }
+        }
+        best.map(|(_, place)| place)
+    }
+
+    /// Where a process listens; `None`: it is gone.
+    pub fn address(&self, place: Place) -> Option<Address> {
+        let length = self.of_process(place.index, LENGTH)?.load(Ordering::SeqCst);
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= MOST_TEXT_BYTES)?;
+        let mut text = Vec::with_capacity(length);
+        for at in 0..length.div_ceil(8) {
+            let word = self.of_process(place.index, TEXT + at)?.load(Ordering::SeqCst);
+            text.extend_from_slice(&word.to_ne_bytes());
+        }
+        text.truncate(length);
+        // The master withdraws a process before it writes down another.
+        self.lives(place).then(|| read(&text))?
+    }
+
+    /// Whether the process is up.
+    pub fn lives(&self, place: Place) -> bool {
+        let state = self.of_process(place.index, STATE);
+        state.is_some_and(|state| state.load(Ordering::SeqCst) >> 32 == u64::from(place.life))
+    }
+
+    /// How many requests are with the process at a place.
+    pub fn sessions(&self, index: usize) -> u32 {
+        let state = self.of_process(index, STATE);
+        state.map_or(0, |state| (state.load(Ordering::SeqCst) & COUNT) as u32)
+    }
+
+    /// The worker in `slot` gives a request to a process. False: that is gone.
+    pub fn take(&self, slot: usize, place: Place) -> bool {
+        let Some(own) = self.of_slot(slot) else {
+            return false;
+        };
+        own.store(pack(place), Ordering::SeqCst);
+        let taken = self.change(place, |count| count.checked_add(1).filter(|count| *count < COUNT));
+        if !taken {
+            own.store(0, Ordering::SeqCst);
+        }
+        taken
+    }
+
+    /// The worker's request is over.
+    pub fn give(&self, slot: usize, place: Place) {
+        self.discount(place);
+        if let Some(own) = self.of_slot(slot) {
+            own.store(0, Ordering::SeqCst);
+        }
+    }
+
+    fn discount(&self, place: Place) {
+        self.change(place, |count| count.checked_sub(1));
+    }
+
+    /// Changes the count of a process, if it is still the same.
+    fn change(&self, place: Place, to: impl Fn(u64) -> Option<u64>) -> bool {
+        let Some(state) = self.of_process(place.index, STATE) else {
+            return false;
+        };
+        let next = |state: u64| {
+            let same = state >> 32 == u64::from(place.life) && place.life != 0;
+            same.then(|| to(state & COUNT))?
+                .map(|count| state & !COUNT | count)
+        };
+        state
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
+            .is_ok()
+    }
+}
+
+/// A slot's word: life, and place counted from 1.
+fn pack(place: Place) -> u64 {
+    u64::from(place.life) << 32 | (place.index as u64 + 1)
+}
+
+fn unpack(word: u64) -> Option<Place> {
+    let index = usize::try_from(word & COUNT).ok()?.checked_sub(1)?;
+    let life = (word >> 32) as u32;
+    Some(Place { index, life })
+}
+
+fn write(address: &Address) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    match address {
+        Address::Unix(path) => path.as_os_str().as_bytes().to_vec(),
+        Address::Tcp(address) => address.to_string().into_bytes(),
+        Address::TcpAny(port) => SocketAddr::new(IpAddr::from([127, 0, 0, 1]), *port)
+            .to_string()
+            .into_bytes(),
+    }
+}
+
+fn read(text: &[u8]) -> Option<Address> {
+    use std::os::unix::ffi::OsStrExt;
+    if text.starts_with(b"/") {
+        let path = PathBuf::from(std::ffi::OsStr::from_bytes(text));
+        return Some(Address::Unix(path));
+    }
+    std::str::from_utf8(text).ok()?.parse().ok().map(Address::Tcp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(processes: usize, slots: usize) -> Vec<AtomicU64> {
+        (0..words(processes, slots)).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn tcp(port: u16) -> Address {
+        Address::Tcp(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    #[test]
+    fn the_least_busy_one_is_chosen() {
+        let memory = memory(3, 4);
+        let table = Table::new(&memory, 3);
+        assert_eq!(table.choose(0, &[]), None);
+        for index in 0..3 {
+            assert!(table.publish(index, &tcp(5000 + index as u16)));
+        }
+        let first = table.choose(1, &[]).unwrap();
+        assert_eq!((first.index, table.address(first)), (1, Some(tcp(5001))));
+        assert!(table.take(0, first));
+        let second = table.choose(1, &[]).unwrap();
+        assert_eq!(second.index, 2);
+        assert!(table.take(1, second));
+        let third = table.choose(1, &[]).unwrap();
+        assert_eq!(third.index, 0);
+        assert_eq!(table.choose(1, &[third]).map(|place| place.index), Some(1));
+        assert!(table.take(2, third) && table.take(3, first));
+        table.give(2, third);
+        assert_eq!(table.choose(1, &[]), Some(third));
+        assert_eq!(
+            [table.sessions(0), table.sessions(1), table.sessions(2)],
+            [0, 2, 1]
+        );
+    }
+
+    #[test]
+    fn a_killed_worker_holds_nothing() {
+        let memory = memory(1, 2);
+        let table = Table::new(&memory, 1);
+        table.publish(0, &tcp(5000));
+        let place = table.choose(0, &[]).unwrap();
+        assert!(table.take(0, place) && table.take(1, place));
+        table.release_slot(0);
+        table.release_slot(0);
+        assert_eq!(table.sessions(0), 1);
+        table.give(1, place);
+        table.release_slot(1);
+        assert_eq!(table.sessions(0), 0);
+        table.release_slot(7);
+    }
+
+    #[test]
+    fn what_was_given_to_one_that_is_gone_is_not_counted_for_the_next() {
+        let memory = memory(1, 3);
+        let table = Table::new(&memory, 1);
+        let socket = Address::Unix(PathBuf::from("/run/app/é.sock"));
+        table.publish(0, &socket);
+        let old = table.choose(0, &[]).unwrap();
+        assert_eq!(table.address(old), Some(socket));
+        assert!(table.take(0, old) && table.take(1, old));
+        table.withdraw(0);
+        assert!(!table.lives(old) && table.address(old).is_none() && !table.take(2, old));
+        table.publish(0, &tcp(5001));
+        let new = table.choose(0, &[]).unwrap();
+        assert!(table.take(2, new));
+        table.give(0, old);
+        table.release_slot(1);
+        assert_eq!((table.sessions(0), table.address(old)), (1, None));
+        assert_eq!(table.address(new), Some(tcp(5001)));
+    }
+
+    #[test]
+    fn nonsense_in_the_memory_is_harmless() {
+        let memory = memory(2, 2);
+        memory
+            .iter()
+            .for_each(|word| word.store(u64::MAX, Ordering::SeqCst));
+        let table = Table::new(&memory, 2);
+        let place = table.choose(5, &[]).unwrap();
+        assert_eq!(table.address(place), None);
+        assert!(!table.take(0, place));
+        table.release_slot(0);
+        assert!(!table.publish(9, &tcp(1)));
+        let long = Address::Unix(PathBuf::from(format!("/{}", "x".repeat(MOST_TEXT_BYTES))));
+        assert!(!table.publish(0, &long));
+    }
+
+    #[test]
+    fn a_failure_is_told_until_a_process_is_up() {
+        let memory = memory(1, 1);
+        let table = Table::new(&memory, 1);
+        assert_eq!(table.failure(), None);
+        table.set_failure(Some(0));
+        assert_eq!(table.failure(), Some(0));
+        table.set_failure(Some(0xFFFF_FFFF));
+        assert_eq!(table.failure(), Some(0xFFFF_FFFF));
+        table.publish(0, &tcp(1));
+        assert_eq!(table.failure(), None);
+    }
+}
