@@ -452,6 +452,7 @@ fn applications(directory: &Path, arguments: &[String]) -> (Applications, bool) 
     let options = Options {
         max_per_app: count("max_per_app"),
         max_requests: count("max_requests"),
+        memory_limit: number("memory_limit"),
         max_request_queue_size: count("queue").or(std::num::NonZeroU32::new(100)),
         stop_timeout: Duration::from_secs(10),
         ..Options::default()

@@ -131,10 +131,7 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     let is_settled = std::env::var_os(SETTLED).is_some();
     forget_variables(&[SETTLED]);
     let notes = Notes::inherited();
-    if let (Some(notes), false) = (&notes, is_settled) {
-        notes.begin();
-    }
-    if let Some(notes) = &notes {
+    if let (Some(notes), true) = (&notes, is_settled) {
         notes.advance(Step::SubprocessExecWrapper, Step::SubprocessWrapperPreparation);
     }
     title::prepare();
@@ -200,8 +197,10 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
     match result {
         Ok(()) => {
             if let Some(notes) = &preloader.notes {
-                notes.describe();
                 let next = Step::SubprocessAppLoadOrExec;
+                if !preloader.is_settled {
+                    notes.settled(next);
+                }
                 notes.advance(Step::SubprocessWrapperPreparation, next);
             }
             if preloader.preloader.kit.settings.pool.chroot.is_some() {

@@ -68,9 +68,15 @@ pub fn within_worker(pool: &Pool, share: Option<&http::Share>, slot: u32) -> Opt
     }
 }
 
-/// An answer in plain words: `why` for the web server's log, `body` for the client.
-fn refuse(request: &mut Request<'_>, status: &str, why: &str, body: &str) -> Result<(), ClientGone> {
+/// An answer in plain words: `why` for the web server's log, `body` for the client. Each of `fields` ends with a CRLF.
+fn refuse(
+    request: &mut Request<'_>,
+    status: &str,
+    fields: &str,
+    why: &str,
+    body: &str,
+) -> Result<(), ClientGone> {
     request.write_error(why.as_bytes())?;
-    let text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n{body}\n");
+    let text = format!("Status: {status}\r\n{fields}Content-Type: text/plain; charset=utf-8\r\n\r\n{body}\n");
     request.write(text.as_bytes())
 }

@@ -147,6 +147,16 @@ impl Service {
         (self.start, self.end) = (start, end);
     }
 
+    /// The answer's end is about to be sent. On a connection that is closed after it, the client can send nothing more from
+    /// before it sees the end: a web server that would send its next request there is told so at once, and takes another
+    /// connection.
+    pub(super) fn refuse_more(&self) {
+        let last = self.current().filter(|connection| connection.last);
+        if let Some(connection) = last.filter(|_| self.body_ended) {
+            shutdown_read(connection.socket());
+        }
+    }
+
     /// Gives the connection back while the application is still busy with the request.
     pub(super) fn release(&mut self) {
         if self.can_go_on() {

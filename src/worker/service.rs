@@ -74,7 +74,7 @@ pub(super) struct Service {
     pub(super) spare_params: Params,
     /// A piece of the body that was decoded and not read yet: `input[from..to]`.
     body: (usize, usize),
-    body_ended: bool,
+    pub(super) body_ended: bool,
     finished: bool,
     client_gone: bool,
     /// The runtime wants the worker to end.
@@ -514,6 +514,7 @@ impl Service {
         }
         if !self.client_gone {
             self.output.end(self.app_status, ProtocolStatus::RequestComplete);
+            self.refuse_more();
             let result = self.drain_output();
             self.client_gone = result.is_err();
         }

@@ -1,10 +1,12 @@
 //! Application pools: many applications behind one socket, nginx in front.
 
+mod changes;
 mod commands;
 mod deaths;
 mod restarts;
 mod serving;
 mod storm;
+mod trust;
 
 use crate::support::daemon::Daemon;
 use crate::support::nginx::Nginx;
@@ -48,6 +50,7 @@ impl Sites {
     }
 
     fn start_with(applications: &str, more: &str) -> Sites {
+        crate::support::place_library();
         let daemon = Daemon::start(|dir| {
             fs::create_dir(dir.join("apps")).expect("apps");
             configuration(dir, applications, more)

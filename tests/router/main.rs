@@ -10,3 +10,4 @@ mod stand;
 #[path = "../it/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the other tests")]
 mod support;
+mod syscalls;

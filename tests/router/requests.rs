@@ -124,14 +124,14 @@ fn mixed_applications_on_kept_connections_reach_the_right_one_always() {
 fn a_body_is_not_the_router_s_to_read() {
     let stand = Stand::start(&["shop"], &["max=1"]);
     stand.said("shop", "warm");
-    let before = read_bytes(stand.router());
+    let before = sleeps(stand.router());
     let body = vec![b'x'; 10 << 20];
     let mut client = stand.client().kept();
     let answer = client
         .request(&stand.params("shop", ""), &body)
         .expect("an answer");
     assert_eq!(said(&answer).length, 10 << 20);
-    let calls = read_bytes(stand.router()) - before;
+    let calls = sleeps(stand.router()) - before;
     assert!(calls < 100, "{calls} context switches of the router");
     let answer = client
         .request(&stand.params("shop", ""), b"abc")
@@ -140,7 +140,7 @@ fn a_body_is_not_the_router_s_to_read() {
 }
 
 /// How often a process went to sleep.
-fn read_bytes(pid: u32) -> u64 {
+fn sleeps(pid: u32) -> u64 {
     let line = crate::support::process::status_line(pid, "voluntary_ctxt_switches");
     line.and_then(|line| line.trim().parse().ok()).expect("a number")
 }

@@ -3,6 +3,7 @@
 mod application;
 mod applications;
 mod confine;
+mod fastcgi;
 mod file;
 mod listen;
 mod manager;

@@ -185,7 +185,8 @@ impl Edge {
         let mut changes = Changes::default();
         let mut looker = Looker::default();
         let mut wanted = Vec::new();
-        let before: Vec<PoolId> = self.pools.keys().copied().collect();
+        let configured = self.pools.iter().filter(|(_, pool)| pool.listener.is_some());
+        let before: Vec<PoolId> = configured.map(|(id, _)| *id).collect();
         for ((known, listener, status), (settings, access, slow_log)) in opened.into_iter().zip(settings) {
             let name = settings.pool.name.clone();
             let policy = policy(&settings.pool);

@@ -40,7 +40,7 @@ impl Cgi {
             Err(none) => {
                 log::warn!("[pool {}] {none}", request.pool());
                 let status = none.status();
-                return refuse(request, status, &none.to_string(), &status[4..]);
+                return refuse(request, status, "", &none.to_string(), &status[4..]);
             }
         };
         let program = match self.begin(request, &target) {
@@ -252,7 +252,7 @@ impl Answer<'_> {
 
 /// The log says more than the client is told.
 fn internal_error(request: &mut Request<'_>, why: &str) -> Result<(), ClientGone> {
-    refuse(request, "500 Internal Server Error", why, why)
+    refuse(request, "500 Internal Server Error", "", why, why)
 }
 
 fn hint(error: &Error) -> &'static str {

@@ -25,8 +25,6 @@ use std::time::Duration;
 pub(super) const NAME: &str = "the FastCGI program";
 /// A program that lived this long was well, whether or not it had anything to do.
 const WELL_AFTER: Duration = Duration::from_secs(1);
-/// How long a program may take to answer that a request was called off.
-const ABORT_PATIENCE: Duration = Duration::from_millis(100);
 /// Lines of a report that are logged, of what happened, what to do, and the program's last words each.
 const MOST_LINES: usize = 20;
 /// Characters of such a line.
@@ -209,8 +207,8 @@ impl Keeper {
     pub(super) fn call_off(&mut self, connection: OwnedFd, is_between_records: bool, limit: Duration) {
         if is_between_records {
             let _ = socket::send(connection.as_fd(), &recorded::abort());
-            drain(&connection, ABORT_PATIENCE.min(limit));
         }
+        // What is on it can still be read; what is written to it fails.
         drop(connection);
         let Some(program) = &self.program else { return };
         let free = Probe::ask(&self.door, clock::now())
@@ -432,20 +430,4 @@ impl Companion for Keeper {
 /// What is wrong with the command, if anything.
 fn check(means: &Means) -> CommandCheck {
     crate::spawn::setupper::command::check(&means.command, &means.plan.app_root, &means.path)
-}
-
-/// Reads what still comes on a connection until its end, for so long at most.
-fn drain(connection: &OwnedFd, limit: Duration) {
-    let end = clock::now() + limit;
-    let mut waste = [0; 4096];
-    loop {
-        let left = end.since(clock::now());
-        if left.is_zero() || !super::exchange::wait_for(&[connection.as_fd()], left) {
-            return;
-        }
-        match socket::receive(connection.as_fd(), &mut waste) {
-            Ok(socket::Progress::Done(1..) | socket::Progress::WouldBlock) => {}
-            Ok(socket::Progress::Done(0)) | Err(_) => return,
-        }
-    }
 }

@@ -1,9 +1,11 @@
 //! FastCGI programs that were written without forkyard in mind: on libfcgi, php-cgi, Perl's FCGI and Plack.
 
 use super::fastcgi_programs::*;
+use crate::documents::blocks;
+use crate::documents::served::{settle_nginx, settle_toml};
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
-use crate::support::nginx::{Nginx, curl};
+use crate::support::nginx::{Nginx, curl, free_port};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -257,6 +259,25 @@ fn plack_runs_as_it_is() {
         ]),
         "POST /p  5"
     );
+}
+
+/// The example of the documents, with another application.
+#[test]
+fn the_documents_site_is_served() {
+    let toml = blocks::find("docs/runtimes.md", "toml", "plackup");
+    let site = blocks::find("docs/runtimes.md", "nginx", "fastcgi_param SCRIPT_NAME \"\"");
+    let daemon = Daemon::start(|dir| {
+        fs::write(
+            dir.join("app.psgi"),
+            "sub { my $e = shift; [200, ['Content-Type' => 'text/plain'], [\"$e->{PATH_INFO} in $ENV{PWD}\"]] }",
+        )
+        .expect("write");
+        settle_toml(&toml, dir).replace("/srv/app", &dir.display().to_string())
+    });
+    let port = free_port();
+    let _nginx = Nginx::start("return 404;", &settle_nginx(&site, &daemon.dir, port));
+    let answer = curl(&[&format!("http://127.0.0.1:{port}/some/path")]);
+    assert!(answer.starts_with("/some/path in"), "{answer}");
 }
 
 #[test]

@@ -77,11 +77,15 @@ fn code(sites: &Sites, name: &str, kind: u32, version: u32, is_new: bool) {
 
 #[test]
 fn many_applications_under_one_socket() {
+    let seed = number("FORKYARD_SEED", u64::from(std::process::id()));
+    let is_rolling = seed % 2 == 1;
     let sites = Sites::start_with(
-        &format!("max = {MAX}\nmax_idle_time = \"2s\"\nmax_spawning = 6\nmax_request_queue_size = 0"),
+        &format!(
+            "max = {MAX}\nmax_idle_time = \"2s\"\nmax_spawning = 6\nmax_request_queue_size = 0\n\
+             rolling_restarts = {is_rolling}"
+        ),
         "",
     );
-    let seed = number("FORKYARD_SEED", u64::from(std::process::id()));
     let time = Duration::from_secs(number("FORKYARD_SITES_SECONDS", 15));
     println!("FORKYARD_SEED={seed}");
     let known: Arc<Vec<Known>> = Arc::new((0..APPLICATIONS).map(|_| Known::default()).collect());
@@ -145,7 +149,9 @@ fn many_applications_under_one_socket() {
                 let version = app.newest.fetch_add(1, Ordering::SeqCst) + 1;
                 code(&sites, &format!("app{at}"), at as u32 % 3, version, false);
                 // Whoever asks from here on is answered by it.
-                app.oldest.store(version, Ordering::SeqCst);
+                if !is_rolling {
+                    app.oldest.store(version, Ordering::SeqCst);
+                }
                 *restarts.entry(at).or_default() += 1;
             }
             3 => {

@@ -54,6 +54,8 @@ impl fmt::Display for Which {
 pub(super) struct Companion {
     pub(super) keeper: Keeper,
     pub(super) process: Option<Process>,
+    /// It was killed because another one is to take its place.
+    pub(super) is_outdated: bool,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl Companion {
         Companion {
             keeper: Keeper::new(now),
             process: None,
+            is_outdated: false,
         }
     }
 

@@ -121,9 +121,9 @@ impl Edge {
         let known = edge.applications.get(&root);
         let known = known.filter(|it| self.pools.contains_key(&it.pool));
         let present = known.filter(|it| {
-            it.restarts >= restarts
-                && it.settings == settings
-                && self.generations.contains_key(&it.generation)
+            let has_room = it.settings.pm.max_children() >= settings.pm.max_children();
+            let is_present = it.restarts >= restarts && self.generations.contains_key(&it.generation);
+            is_present && has_room && is_alike(&it.settings, &settings)
         });
         let policy = policy(&settings);
         let (pool, generation) = match present.map(|it| (it.pool, it.generation)) {
@@ -358,6 +358,15 @@ pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, 
         max_children: max.saturating_add(1),
     };
     Ok(pool)
+}
+
+/// Whether instances of one are as good as of the other. How many there may be does not matter to them.
+pub(super) fn is_alike(now: &Pool, wanted: &Pool) -> bool {
+    let wanted = Pool {
+        pm: now.pm,
+        ..wanted.clone()
+    };
+    *now == wanted
 }
 
 /// The last errors of applications, for the status: a few, the newest last.

@@ -133,7 +133,9 @@ impl Edge {
         if edge.template == *wanted && extent == Extent::Changed {
             return;
         }
-        let is_other_scout = edge.template.applications.as_ref() != Some(applications);
+        let is_other_scout = edge.template.applications.as_ref().is_none_or(|before| {
+            before.directories != applications.directories || before.restart_dir != applications.restart_dir
+        });
         if edge.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
             edge.max = applications.max.get();
         }
@@ -141,12 +143,13 @@ impl Edge {
         edge.say(&ToRouter::Settings(Box::new(wanted.clone())), Vec::new());
         if is_other_scout {
             // The next one looks by the new settings.
+            edge.scout.is_outdated = true;
             edge.scout.kill();
         }
         let changed = edge.applications.iter().filter(|(_, application)| {
             extent == Extent::All
                 || instances::resolve(&edge.template, edge.max, &application.found)
-                    .is_ok_and(|now| now != application.settings)
+                    .is_ok_and(|now| !instances::is_alike(&application.settings, &now))
         });
         let changed: Vec<PathBuf> = changed.map(|(root, _)| root.clone()).collect();
         for application in changed {
@@ -281,8 +284,8 @@ impl Edge {
                 }
             }
             Step::Kill => edge.companion(which).kill(),
-            Step::BackOff(delay) => log::warn!(
-                "[pool {name}] the {which} is gone; the next one is started in {} s",
+            Step::BackOff(delay) => log::info!(
+                "[pool {name}] the next {which} is started in {} s",
                 delay.as_secs_f64()
             ),
             Step::End => {
@@ -331,7 +334,8 @@ impl Edge {
             }
         }
         let name = edge.template.name.clone();
-        if !is_leaving {
+        let is_outdated = std::mem::take(&mut edge.companion(which).is_outdated);
+        if !is_leaving && !is_outdated {
             log::warn!("[pool {name}] the {which} (pid {pid}) ended: {how:?}");
         }
         if which == Which::Router {

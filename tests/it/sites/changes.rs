@@ -1,0 +1,135 @@
+//! Reloads, upgrades, and a master that is killed.
+
+use super::{Load, Sites, configuration};
+use crate::support::nginx::Nginx;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+
+/// Writes another configuration and reloads.
+fn reload(sites: &Sites, applications: &str, more: &str) {
+    let text = configuration(&sites.daemon.dir, applications, more);
+    fs::write(sites.daemon.dir.join("forkyard.toml"), text).expect("configuration");
+    let output = sites.forkyard(&["reload"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{error}\n{}", sites.daemon.log());
+}
+
+#[test]
+fn a_reload_restarts_applications_of_which_something_changed() {
+    let sites = Sites::start("max = 4");
+    sites.php("app", 0, "echo getmypid(), ' ', getenv('COLOUR');");
+    let before = sites.body("/app/");
+    // Nothing of an application changes.
+    reload(&sites, "max = 3\nmax_idle_time = \"9s\"", "");
+    assert_eq!(sites.body("/app/"), before);
+    assert_eq!(sites.status()["max"], 3);
+    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    load.wait_for(20);
+    reload(&sites, "max = 3", "env = { COLOUR = \"blue\" }");
+    until("the new settings", || {
+        sites.body("/app/").ends_with(" blue").then_some(())
+    });
+    load.wait_for(20);
+    let answers = load.end();
+    assert!(
+        answers.iter().all(|(status, _)| *status == 200),
+        "{}",
+        sites.daemon.log()
+    );
+    // Other files are looked at from now on, by another scout.
+    let scout = sites.companion("scout");
+    let other = format!(
+        "max = 3\nforget_after = \"1m\"\nrestart_dir = \"restart\"\nroot_parameter = \"OTHER\"\n\
+         default_user = \"{}\"",
+        super::USERS[0].0
+    );
+    reload(&sites, &other, "env = { COLOUR = \"blue\" }");
+    until("another scout", || (!process::runs(scout)).then_some(()));
+    sites.end();
+}
+
+#[test]
+fn a_pool_that_is_no_longer_configured_ends_with_its_applications() {
+    let sites = Sites::start("max = 4");
+    sites.php("app", 0, "usleep(200000); echo 'fine';");
+    sites.body("/app/");
+    let load = Load::start(sites.nginx.port, &["/app/"], 1);
+    load.wait_for(1);
+    let path = sites.daemon.dir.display().to_string();
+    let program = sites.daemon.write("more.cgi", "#!/bin/sh\n");
+    let text = format!(
+        "[global]\ncontrol = \"{path}/control.sock\"\n{}",
+        crate::support::daemon::pool(
+            &sites.daemon.dir,
+            "other",
+            "pm = \"ondemand\"\nmax_children = 1\n",
+            &format!("runtime = \"cgi\"\nscript = \"{}\"\n", program.display())
+        )
+    );
+    fs::write(sites.daemon.dir.join("forkyard.toml"), text).expect("configuration");
+    assert!(sites.forkyard(&["reload"]).status.success());
+    until("everything of it to end", || {
+        let children = process::children(sites.daemon.pid());
+        children
+            .iter()
+            .all(|pid| !process::title(*pid).contains("sites"))
+            .then_some(())
+    });
+    assert!(!sites.daemon.socket("sites").exists());
+    load.end();
+    sites.end();
+}
+
+#[test]
+fn an_upgrade_loses_no_request() {
+    let sites = Sites::start("max = 3");
+    sites.php("app", 0, "usleep(2000); echo 'fine';");
+    sites.body("/app/");
+    let (router, before) = (sites.companion("router"), sites.instances());
+    let load = Load::start(sites.nginx.port, &["/app/"], 4);
+    load.wait_for(20);
+    let output = sites.forkyard(&["upgrade"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{error}\n{}", sites.daemon.log());
+    load.wait_for(40);
+    let answers = load.end();
+    let bad = answers.iter().find(|answer| **answer != (200, "fine".to_owned()));
+    assert_eq!(bad, None, "{}", sites.daemon.log());
+    assert_ne!(sites.companion("router"), router);
+    assert!(before.is_disjoint(&sites.instances()));
+    sites.end();
+}
+
+#[test]
+fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
+    let dir = crate::support::daemon::directory();
+    fs::create_dir(dir.path().join("apps")).expect("apps");
+    let text = configuration(dir.path(), "max = 3", "");
+    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command
+        .args(["run", "--keeper", "-c"])
+        .arg(dir.path().join("forkyard.toml"));
+    let daemon = crate::support::daemon::Daemon::launch(dir.path(), command);
+    daemon.wait_for("ready to handle connections");
+    let nginx = Nginx::start(&Sites::location(&daemon), "");
+    let apps = daemon.dir.join("apps");
+    let sites = Sites { nginx, daemon, apps };
+    sites.php("app", 0, "echo 'fine';");
+    sites.body("/app/");
+    let of = |pid: u32| process::children(pid).into_iter();
+    let master = || of(sites.daemon.pid()).find(|pid| process::title(*pid).starts_with("forkyard: master"));
+    let first = until("a master", master);
+    let old: Vec<u32> = of(first).collect();
+    process::signal(first, Signal::SIGKILL);
+    let next = until("another master", || master().filter(|pid| *pid != first));
+    sites.daemon.wait_for_count("ready to handle connections", 2);
+    assert_eq!(sites.body("/app/"), "fine");
+    for pid in old {
+        until("the old processes to end", || (!process::runs(pid)).then_some(()));
+    }
+    let titles: Vec<String> = of(next).map(process::title).collect();
+    let routers = titles.iter().filter(|title| *title == "forkyard: router sites");
+    assert_eq!(routers.count(), 1, "{titles:?}");
+}

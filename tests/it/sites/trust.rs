@@ -1,0 +1,134 @@
+//! What an application says of itself is followed as its user, and what is refused is told to the operator alone.
+
+use super::{Sites, USERS};
+use crate::support::{is_root, until};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+/// Writes down as whom it was loaded.
+const SPY: &str = "#include <fcntl.h>\n#include <stdio.h>\n#include <unistd.h>\n\
+    __attribute__((constructor)) static void look(void) {\n\
+    char line[32]; int n = snprintf(line, sizeof line, \"%d\\n\", (int)geteuid());\n\
+    int f = open(NOTES, O_WRONLY | O_APPEND); if (f >= 0) { if (write(f, line, n) < 0) return; close(f); } }\n";
+
+fn compile_spy(dir: &Path, notes: &Path) -> String {
+    let (source, library) = (dir.join("spy.c"), dir.join("spy.so"));
+    fs::write(&source, SPY).expect("source");
+    let name = format!("-DNOTES=\"{}\"", notes.display());
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-shared", "-fPIC", &name, "-o"])
+        .arg(&library)
+        .arg(&source);
+    assert!(compiler.status().expect("cc").success());
+    library.display().to_string()
+}
+
+#[test]
+fn what_an_application_preloads_never_runs_as_root() {
+    if !is_root() {
+        return;
+    }
+    let sites = Sites::start("max = 6");
+    let notes = sites.daemon.dir.join("notes");
+    fs::write(&notes, "").expect("notes");
+    fs::set_permissions(&notes, fs::Permissions::from_mode(0o666)).expect("chmod");
+    let spy = compile_spy(&sites.daemon.dir, &notes);
+    let own = |more: &str| format!("{more}env = {{ LD_PRELOAD = \"{spy}\", GREETING = \"hello\" }}\n");
+    let python = "import os\ndef application(environ, start_response):\n    start_response('200 OK', [])\n    \
+                  return [os.environ['GREETING'].encode()]\n";
+    let shell = "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\n'\necho \"$GREETING\"\n";
+    let ruby = "run ->(env) { [200, {}, [ENV['GREETING']]] }\n";
+    let cgi = own("runtime = \"cgi\"\nentry = \"run.cgi\"\n");
+    sites.add(
+        "php",
+        0,
+        &[
+            ("index.php", "<?php echo getenv('GREETING');"),
+            ("forkyard.toml", &own("")),
+        ],
+    );
+    sites.add(
+        "python",
+        0,
+        &[("passenger_wsgi.py", python), ("forkyard.toml", &own(""))],
+    );
+    sites.add("ruby", 0, &[("config.ru", ruby), ("forkyard.toml", &own(""))]);
+    sites.add("cgi", 0, &[("run.cgi", shell), ("forkyard.toml", &cgi)]);
+    for name in ["php", "python", "ruby", "cgi"] {
+        assert_eq!(sites.body(&format!("/{name}/")).trim(), "hello", "{name}");
+    }
+    let user = USERS[0].1.to_string();
+    let seen = fs::read_to_string(&notes).expect("notes");
+    assert!(
+        seen.lines().count() > 0 && seen.lines().all(|line| line == user),
+        "{seen}"
+    );
+    sites.end();
+}
+
+#[test]
+fn a_mistake_is_told_to_the_operator_and_serves_once_it_is_corrected() {
+    let sites = Sites::start("max = 2");
+    let root = sites.php("shop", 0, "echo 'shop';");
+    let file = root.join("forkyard.toml");
+    let write = |text: &str| {
+        fs::write(&file, text).expect("write");
+        if is_root() {
+            chown(&file, Some(USERS[0].1), Some(USERS[0].1)).expect("chown");
+        }
+    };
+    write("max_instance = 1\n");
+    let (status, body) = sites.get("/shop/");
+    assert_ne!(status, 200);
+    assert!(
+        !body.contains("forkyard.toml") && !body.contains("apps"),
+        "{body}"
+    );
+    let wanted = format!(
+        "{}:1:1: error: max_instance: unknown key; did you mean min_instances?",
+        file.display()
+    );
+    until("the reason", || {
+        sites.daemon.log().contains(&wanted).then_some(())
+    });
+    write("max_per_app = 1\n");
+    // What was refused is looked at again after a moment.
+    until("the application", || {
+        (sites.get("/shop/") == (200, "shop".to_owned())).then_some(())
+    });
+    sites.end();
+}
+
+#[test]
+fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
+    if !is_root() {
+        return;
+    }
+    let code = "<?php echo posix_geteuid();";
+    let of_root = |sites: &Sites| {
+        let root = sites.add("rooted", 0, &[("index.php", code)]);
+        for path in [root.clone(), root.join("index.php")] {
+            chown(path, Some(0), Some(0)).expect("chown");
+        }
+        root
+    };
+    let sites = Sites::start("max = 2");
+    let root = of_root(&sites);
+    let (status, body) = sites.get("/rooted/");
+    assert!(status >= 400 && !body.contains("user 0"), "{status} {body}");
+    let reason = format!(
+        "{} belongs to root (user 0), whom applications do not run as",
+        root.display()
+    );
+    until("the reason", || {
+        sites.daemon.log().contains(&reason).then_some(())
+    });
+    sites.end();
+    let sites = Sites::start("max = 2\ndefault_user = \"www-data\"");
+    of_root(&sites);
+    assert_eq!(sites.body("/rooted/"), USERS[0].1.to_string());
+    sites.end();
+}

@@ -1,0 +1,84 @@
+//! What a request costs router and instance in system calls, counted by strace.
+
+use crate::stand::Stand;
+use crate::support::{process, until};
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+const REQUESTS: u64 = 50;
+
+/// Counts a process' system calls while `act` runs.
+fn count(stand: &Stand, pid: u32, act: impl FnOnce()) -> BTreeMap<String, u64> {
+    let report = stand.path().join("strace");
+    let mut strace = Command::new("strace")
+        .args(["-f", "-c", "-U", "calls,name", "-o"])
+        .arg(&report)
+        .args(["-p", &pid.to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("strace (Debian package strace)");
+    until("strace to attach", || {
+        let tracer = process::status_line(pid, "TracerPid");
+        tracer.filter(|tracer| tracer != "0").map(|_| ())
+    });
+    act();
+    process::signal(strace.id(), nix::sys::signal::Signal::SIGINT);
+    process::wait(&mut strace, "strace's end");
+    let text = std::fs::read_to_string(&report).expect("strace's report");
+    let lines = text.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let calls = fields.next()?.parse().ok()?;
+        Some((fields.next()?.to_owned(), calls))
+    });
+    lines.filter(|(name, _)| name != "total").collect()
+}
+
+#[test]
+fn a_request_on_a_kept_connection_costs_few_calls() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    let pid = stand.said("shop", "x").pid;
+    let mut client = stand.client().kept();
+    let params = stand.params("shop", "hello");
+    let mut ask = || {
+        for _ in 0..REQUESTS {
+            assert_eq!(client.request(&params, b"").expect("an answer").body(), "hello");
+        }
+    };
+    ask();
+    let worker = count(&stand, pid, &mut ask);
+    let of = |name: &str| worker.get(name).copied().unwrap_or(0);
+    // Those of a pool of one application, and one message each way with its descriptor.
+    let expected = ["recvmsg", "recvfrom", "sendto", "sendmsg", "close"];
+    for name in expected {
+        assert!(
+            (REQUESTS - 1..=REQUESTS).contains(&of(name)),
+            "{name}: {worker:?}"
+        );
+    }
+    let sum: u64 = worker.values().sum();
+    assert!(sum <= 6 * REQUESTS + 8, "{worker:?}");
+
+    let router = count(&stand, stand.router(), &mut ask);
+    let of = |name: &str| router.get(name).copied().unwrap_or(0);
+    assert!((REQUESTS - 1..=REQUESTS).contains(&of("sendmsg")), "{router:?}");
+    assert!(of("recvfrom") <= 2 * REQUESTS + 2, "{router:?}");
+    assert!(of("epoll_wait") <= 2 * REQUESTS + 2, "{router:?}");
+    // A request that is there before the word that the last one is over costs no more than a look.
+    assert!(of("epoll_ctl") <= 2, "{router:?}");
+    let sum: u64 = router.values().sum();
+    assert!(sum <= 5 * REQUESTS + 10, "{router:?}");
+}
+
+#[test]
+fn a_router_of_which_nobody_wants_anything_makes_no_calls() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    stand.said("shop", "x");
+    let calls = count(&stand, stand.router(), || {
+        for _ in 0..20 {
+            crate::support::pause();
+        }
+    });
+    let sum: u64 = calls.values().sum();
+    // The wait that strace has interrupted is begun again.
+    assert!(sum <= 2, "{calls:?}");
+}
