@@ -99,7 +99,10 @@ impl Generation {
             start: Start::default(),
             came_up: false,
             second: Preloader::Absent,
-            refork: if policy.preloader.is_some_and(|preloader| preloader.reforks) {
+            // Workers that were ordered go when they are dismissed, and not for the sake of a new preloader.
+            refork: if policy.preloader.is_some_and(|preloader| preloader.reforks)
+                && !matches!(policy.pm, ProcessManager::Ordered { .. })
+            {
                 Refork::Waiting
             } else {
                 Refork::Off

@@ -384,7 +384,7 @@ impl World {
             preloader: has_loader.then_some(PreloaderPolicy {
                 start_timeout: Duration::from_secs(3),
                 idle_timeout: Duration::from_secs(2),
-                reforks: false,
+                reforks: true,
                 is_needed_by_workers: generation.0 % 3 == 0,
             }),
         };
