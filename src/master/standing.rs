@@ -18,6 +18,7 @@ use super::action::Action;
 use super::event::{GenerationId, PoolId};
 use super::manager::{Manager, Step};
 use super::phase::Phase;
+use crate::config::ProcessManager;
 
 /// Whether somebody stands in for a pool's workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +100,12 @@ impl Manager {
     fn refusing(&self, id: PoolId) -> Option<(GenerationId, Start)> {
         let pool = self.pools.get(&id).filter(|pool| !pool.closed)?;
         let serving = pool.serving.filter(|_| self.phase == Phase::Running)?;
-        let start = self.generations.get(&serving)?.start;
+        let generation = self.generations.get(&serving)?;
+        // An application of an application pool has no address of its own: its router tells those who ask.
+        if matches!(generation.policy.pm, ProcessManager::Ordered { .. }) {
+            return None;
+        }
+        let start = generation.start;
         let is_unstaffed = pool.takers().all(|taker| self.crew(taker).staying == 0);
         (start != Start::Well && is_unstaffed).then_some((serving, start))
     }

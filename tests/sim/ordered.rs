@@ -198,6 +198,8 @@ impl World {
             | Action::Unwatch(_)
             | Action::TimeUp(_)
             | Action::Trace(_)
+            | Action::StandIn(..)
+            | Action::StandDown(_)
             | Action::Promote(..)
             | Action::Succeed(_)
             | Action::StopSecond(..)

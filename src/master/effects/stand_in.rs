@@ -29,10 +29,6 @@ pub(super) struct StandInEdge {
 impl Edge {
     /// Has a pool's requests refused because of its generation's last failure.
     pub(super) fn stand_in(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
-        // An application of an application pool has no address of its own: its router tells those who ask.
-        if self.pools.get(&pool).is_some_and(|pool| pool.listener.is_none()) {
-            return;
-        }
         let refusal = self.refusal(id, wait);
         if let Some(standing) = self.stand_ins.get(&pool).filter(|s| s.generation == id) {
             // Plain values to memory: it can't fail.
