@@ -430,7 +430,6 @@ fn found(root: &Path, directory: &Path) -> Result<Found, String> {
         python: None,
         owner: (0, 0),
         settings: None,
-        python: None,
         restart: restart.map(stamp),
         always_restart: real.join("tmp/always_restart.txt").exists(),
         root: real,

@@ -3,8 +3,11 @@
 import os
 import re
 import shutil
+import socket
+import struct
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from cases.rack import Nginx, Rival
 from harness import processes
@@ -19,7 +22,7 @@ PYTHON = (
     "    start_response('200 OK', [('Content-Type', 'text/plain')])\n"
     "    return [b'Hello, world\\n']\n"
 )
-LANGUAGES = {"Python": ("passenger_wsgi.py", PYTHON, "PythonApp"), "Ruby": ("config.ru", RUBY, "RubyApp")}
+LANGUAGES = {"Python": ("passenger_wsgi.py", PYTHON), "Ruby": ("config.ru", RUBY)}
 
 
 class Sites(Forkyard):
@@ -73,12 +76,11 @@ class Passenger(Rival):
     """Its own HTTP server, which nginx's module passes requests to as well; nothing runs before the first request."""
 
     name = "passenger"
-    title = ""
 
     def command(self):
         place = self.directory / "app"
         (place / "public").mkdir(parents=True)
-        file, text, self.title = self.application
+        file, text = self.application
         (place / file).write_text(text)
         count = str(self.pools[0].max_children)
         user = []
@@ -100,7 +102,8 @@ class Passenger(Rival):
         return super().processes() + core
 
     def workers(self):
-        return [pid for pid in self.processes() if self.title in processes.title(pid)]
+        """With its core, which does for requests what forkyard's router does."""
+        return self.processes()
 
     def wait_for_workers(self, count):
         """Nothing is there before the first request; only its socket has to be."""
@@ -157,10 +160,10 @@ def _known(bench):
         script = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\necho Hello\n"
         files = {"run": script, "forkyard.toml": 'runtime = "cgi"\nentry = "run"\n'}
         roots = [server.add(f"app{number}", files) for number in range(count)]
-        for root in roots:
-            report = bench.load(server, "hello.php", clients=1, requests=1, param=f"FORKYARD_APP_ROOT={root}")
-            if report["errors"]:
-                raise RuntimeError(report["errors_by_kind"])
+        with ThreadPoolExecutor(WORKERS) as clients:
+            answers = clients.map(lambda root: _ask(server.socket(), root), roots)
+            if not all(b"Hello" in answer for answer in answers):
+                raise RuntimeError("an application did not answer:\n" + "\n".join(server.log[-5:]))
         end = time.monotonic() + 60
         while any(": pool " in processes.title(pid) for pid in server.processes()):
             if time.monotonic() > end:
@@ -177,11 +180,25 @@ def _known(bench):
     yield Row("an application pool: ready after", ready, None, "s", "≤ 0.15 s", ready <= 0.15)
 
 
+def _ask(address, root):
+    """One request over FastCGI, as bytes."""
+    def record(kind, content):
+        return struct.pack(">BBHHBx", 1, kind, 1, len(content), 0) + content
+
+    names = {"REQUEST_METHOD": "GET", "SCRIPT_NAME": "/", "FORKYARD_APP_ROOT": str(root)}
+    pairs = b"".join(bytes([len(name), len(value)]) + (name + value).encode() for name, value in names.items())
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(address))
+        begin = record(1, struct.pack(">HB5x", 1, 0))
+        client.sendall(begin + record(4, pairs) + record(4, b"") + record(5, b""))
+        return b"".join(iter(lambda: client.recv(4096), b""))
+
+
 def _passenger(bench, language, application):
     """The same application behind nginx: the first answer of all, then requests a second and memory."""
     rounds, seconds = (3, 1) if bench.quick else (7, 3)
     pool = Pool(max_children=WORKERS)
-    file, text, _ = application
+    file, text = application
     starts = {"forkyard": [], "passenger": []}
     for number in range(rounds):
         with bench.start(Sites, pool) as ours, Passenger(bench.directory("passenger"), [pool], application) as theirs:

@@ -31,7 +31,7 @@ def run(bench):
     program = bench.scripts / "hello.fcgi"
     subprocess.run(["cc", "-O2", "-x", "c", "-o", program, "-", "-lfcgi"], input=SOURCE, text=True, check=True)
     # php-cgi ends after 500 requests if it is not told otherwise, and spawn-fcgi starts nothing again.
-    for name, command in (("libfcgi", str(program)), ("php-cgi", f"env PHP_FCGI_MAX_REQUESTS=0 {PHP}")):
+    for name, command in (("libfcgi", str(program)), ("php-cgi", f"/usr/bin/env PHP_FCGI_MAX_REQUESTS=0 {PHP}")):
         pool = Pool(
             max_children=WORKERS,
             application=f'{{ runtime = "fastcgi", root = "{bench.scripts}", start_command = "{command}" }}',

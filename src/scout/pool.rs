@@ -3,8 +3,8 @@
 use super::look::{Found, Kind, Settings};
 use super::signs::OWN_FILE;
 use crate::config::{
-    Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, StartCommand, Wrapped,
-    site,
+    Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, Program, StartCommand,
+    Wrapped, site,
 };
 use crate::spawn::user::{self, Database, UserEntry, Wishes};
 use std::path::{Component, Path, PathBuf};
@@ -15,6 +15,9 @@ const MOST_NAME_BYTES: usize = 200;
 /// Where a template says nothing of languages.
 const PYTHON: &str = "/usr/bin/python3";
 const RUBY: &str = "/usr/bin/ruby";
+const APP_ENV: &str = "production";
+/// With one of these a line is more than one command for the shell.
+const SPECIAL: &[char] = &['|', '&', ';', '<', '>', '(', ')', '`', '=', '\n'];
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -224,11 +227,7 @@ fn application(
         Kind::Rack => Ok(wrapped(Interface::Rack, template, applications, found, own)),
         Kind::Cgi => cgi(template, found, own),
         Kind::Fastcgi => fastcgi(template, applications, found, own),
-        Kind::Node | Kind::Http => Err(not_run(
-            template,
-            found,
-            "give it a pool of its own with runtime = \"http\", and the address where it listens",
-        )),
+        Kind::Node | Kind::Http => program(template, applications, found, own),
     }
 }
 
@@ -249,13 +248,9 @@ fn wrapped(
     own: &Settings,
 ) -> Application {
     let same_language = |one: Interface| (one == Interface::Rack) == (interface == Interface::Rack);
-    let (interpreter, idle) = match &template.application {
-        Application::Wrapped(wrapped) if same_language(wrapped.interface) => {
-            (Some(&wrapped.interpreter), wrapped.preloader_idle_timeout)
-        }
-        Application::Wrapped(wrapped) => (None, wrapped.preloader_idle_timeout),
-        Application::Php(php) => (None, php.preloader_idle_timeout),
-        _ => (None, PRELOADER_IDLE_TIMEOUT),
+    let interpreter = match &template.application {
+        Application::Wrapped(wrapped) if same_language(wrapped.interface) => Some(&wrapped.interpreter),
+        _ => None,
     };
     let environment = found.python.as_ref().filter(|_| interface != Interface::Rack);
     let usual = match interface {
@@ -275,7 +270,7 @@ fn wrapped(
             .cloned()
             .unwrap_or_else(|| PathBuf::from(usual)),
         start_timeout: applications.options.start_timeout,
-        preloader_idle_timeout: idle,
+        preloader_idle_timeout: idle_timeout(template),
         refork_after: Vec::new(),
     })
 }
@@ -305,30 +300,91 @@ fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Re
     }))
 }
 
-/// A program that speaks FastCGI: it has to be said how it is started.
+/// A program that speaks FastCGI.
 fn fastcgi(
     template: &Pool,
     applications: &Applications,
     found: &Found,
     own: &Settings,
 ) -> Result<Application, Refused> {
-    let Some(command) = &own.start_command else {
-        return Err(Refused::Setting {
-            root: found.root.display().to_string(),
-            problem: "start_command is missing".to_owned(),
-            remedy: "write the command that starts the program, or have it found by its files",
-        });
-    };
     let abort_timeout = match &template.application {
         Application::FastCgi(fastcgi) => fastcgi.abort_timeout,
         _ => ABORT_TIMEOUT,
     };
     Ok(Application::FastCgi(FastCgi {
-        command: StartCommand::Shell(command.clone()),
+        command: StartCommand::Shell(start_command(found, own)?),
         root: Some(found.root.clone()),
         start_timeout: applications.options.start_timeout,
         abort_timeout,
     }))
+}
+
+/// A program that speaks HTTP.
+fn program(
+    template: &Pool,
+    applications: &Applications,
+    found: &Found,
+    own: &Settings,
+) -> Result<Application, Refused> {
+    let start_command = match found.kind {
+        Kind::Node => as_npm_does(&found.root, &start_command(found, own)?),
+        _ => start_command(found, own)?,
+    };
+    Ok(Application::Program(Program {
+        root: found.root.clone(),
+        start_command,
+        handshake: false,
+        instances: 1,
+        app_env: APP_ENV.to_owned(),
+        load_shell_envvars: false,
+        rlimits: Vec::new(),
+        umask: None,
+        start_timeout: applications.options.start_timeout,
+        preloader_idle_timeout: idle_timeout(template),
+    }))
+}
+
+/// How the application says that it is started; a file for Node.js needs not to be said.
+fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
+    if let Some(command) = &own.start_command {
+        return Ok(command.clone());
+    }
+    let file = found.startup_file.as_ref().filter(|_| found.kind == Kind::Node);
+    let name = file.and_then(|file| file.strip_prefix(&found.root).ok());
+    match name {
+        Some(name) => Ok(format!("node {}", word(&name.to_string_lossy()))),
+        None => Err(Refused::Setting {
+            root: found.root.display().to_string(),
+            problem: "start_command is missing".to_owned(),
+            remedy: "write the command that starts the program",
+        }),
+    }
+}
+
+/// A script of package.json finds the tools of the packages that the application has installed.
+fn as_npm_does(root: &Path, script: &str) -> String {
+    let tools = root.join("node_modules/.bin");
+    let exec = if script.contains(SPECIAL) { "" } else { "exec " };
+    let line = format!(
+        "PATH={}:$PATH; export PATH; {exec}{script}",
+        word(&tools.to_string_lossy())
+    );
+    format!("/bin/sh -c {}", word(&line))
+}
+
+/// One word of the shell.
+fn word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// How long what has been started for an application stays without a worker.
+fn idle_timeout(template: &Pool) -> Duration {
+    match &template.application {
+        Application::Wrapped(wrapped) => wrapped.preloader_idle_timeout,
+        Application::Php(php) => php.preloader_idle_timeout,
+        Application::Program(program) => program.preloader_idle_timeout,
+        _ => PRELOADER_IDLE_TIMEOUT,
+    }
 }
 
 #[cfg(test)]

@@ -260,14 +260,45 @@ fn a_program_that_speaks_fastcgi_says_how_it_is_started() {
 }
 
 #[test]
+fn programs_that_speak_http_are_started() {
+    let command = |found: &Found| match make(&template(), found).map(|pool| pool.application) {
+        Ok(Application::Program(program)) => {
+            assert_eq!(
+                (program.root.as_path(), program.instances),
+                (Path::new("/srv/shop"), 1)
+            );
+            program.start_command
+        }
+        other => panic!("{other:?}"),
+    };
+    let own = |command: &str| Own {
+        start_command: Some(command.to_owned()),
+        ..Own::default()
+    };
+    let within = |script: &str| {
+        format!("/bin/sh -c 'PATH='\\''/srv/shop/node_modules/.bin'\\'':$PATH; export PATH; {script}'")
+    };
+    let node = found(Kind::Node, Some("app.js"));
+    assert_eq!(command(&node), within("exec node '\\''app.js'\\''"));
+    assert_eq!(
+        command(&with(node.clone(), own("next start"))),
+        within("exec next start")
+    );
+    assert_eq!(command(&with(node, own("a && b"))), within("a && b"));
+    let http = found(Kind::Http, None);
+    assert_eq!(
+        command(&with(http.clone(), own("./serve $PORT"))),
+        "./serve $PORT"
+    );
+    assert!(
+        make(&template(), &http)
+            .unwrap_err()
+            .contains("start_command is missing")
+    );
+}
+
+#[test]
 fn what_can_not_be_run_is_said() {
-    for kind in [Kind::Node, Kind::Http] {
-        let error = make(&template(), &found(kind, None)).unwrap_err();
-        assert!(
-            error.contains("which pool www does not run; give it a pool of its own"),
-            "{error}"
-        );
-    }
     let mut jailed = template();
     jailed.chroot = Some("/srv".into());
     assert!(make(&jailed, &php()).unwrap_err().contains("chroot"));

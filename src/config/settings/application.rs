@@ -79,9 +79,10 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""/usr/bin/php-cgi8.2""#)),
     key(FastCgi, "program", "path", "",
         "what is started, without a shell; instead of `start_command`")
-        .sample(Off(r#""/usr/bin/php-cgi8.2""#)),
+        .sample(Nowhere),
     key(FastCgi, "arguments", "list", "`[]`",
-        "the arguments of `program`"),
+        "the arguments of `program`")
+        .sample(Nowhere),
     key(FastCgi, "root", "path", "the worker's directory (`chdir`)",
         "the directory in which the program works")
         .sample(Off(r#""/srv/app""#)),

@@ -488,7 +488,8 @@ fn plan(settings: &Settings) -> Option<Plan> {
         inherited.push((PATH.into(), USUAL_PATH.into()));
     }
     plan.inherited = Some(inherited);
-    plan.environment = pool.env.iter().cloned().collect();
+    // Set when the process has become the application's user.
+    plan.environment = pool.env.iter().chain(&pool.own_env).cloned().collect();
     plan.app_env.clone_from(&program.app_env);
     plan.load_shell_envvars = program.load_shell_envvars;
     plan.limits = limits(settings);

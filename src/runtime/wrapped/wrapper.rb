@@ -99,6 +99,9 @@ module Forkyard
     def fail_to_load(error, settings)
       text = report(error)
       message = text.split(/^\tfrom /, 2).first.strip.gsub(/\s*\n\s*/, "; ")
+      # Where the application itself was, if a library has raised it.
+      own = Array(error.backtrace).find { |place| place.start_with?("#{settings["root"]}/") }
+      message = "#{message}, from #{own}" if own && !message.start_with?(own)
       { SOLUTION => remedy(error, settings), DETAILS => text }.each do |what, said|
         said = said.byteslice(0, MOST_OF_A_REPORT)
         @library.explain.call(@preloader, what, said, said.bytesize)

@@ -57,7 +57,10 @@ fn what_an_application_preloads_never_runs_as_root() {
     );
     sites.add("ruby", 0, &[("config.ru", ruby), ("forkyard.toml", &own(""))]);
     sites.add("cgi", 0, &[("run.cgi", shell), ("forkyard.toml", &cgi)]);
-    for name in ["php", "python", "ruby", "cgi"] {
+    let node = "require('http').createServer((request, answer) => answer.end(process.env.GREETING))\
+                .listen(process.env.PORT, '127.0.0.1')\n";
+    sites.add("node", 0, &[("app.js", node), ("forkyard.toml", &own(""))]);
+    for name in ["php", "python", "ruby", "cgi", "node"] {
         assert_eq!(sites.body(&format!("/{name}/")).trim(), "hello", "{name}");
     }
     let user = USERS[0].1.to_string();
