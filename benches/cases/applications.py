@@ -19,7 +19,7 @@ PYTHON = (
     "    start_response('200 OK', [('Content-Type', 'text/plain')])\n"
     "    return [b'Hello, world\\n']\n"
 )
-LANGUAGES = {"Python": ("passenger_wsgi.py", PYTHON, "PythonApp"), "Ruby": ("config.ru", RUBY, "RubyApp")}
+LANGUAGES = {"Python": ("passenger_wsgi.py", PYTHON), "Ruby": ("config.ru", RUBY)}
 
 
 class Sites(Forkyard):
@@ -73,12 +73,11 @@ class Passenger(Rival):
     """Its own HTTP server, which nginx's module passes requests to as well; nothing runs before the first request."""
 
     name = "passenger"
-    title = ""
 
     def command(self):
         place = self.directory / "app"
         (place / "public").mkdir(parents=True)
-        file, text, self.title = self.application
+        file, text = self.application
         (place / file).write_text(text)
         count = str(self.pools[0].max_children)
         user = []
@@ -100,7 +99,8 @@ class Passenger(Rival):
         return super().processes() + core
 
     def workers(self):
-        return [pid for pid in self.processes() if self.title in processes.title(pid)]
+        """With its core, which does for requests what forkyard's router does."""
+        return self.processes()
 
     def wait_for_workers(self, count):
         """Nothing is there before the first request; only its socket has to be."""
@@ -181,7 +181,7 @@ def _passenger(bench, language, application):
     """The same application behind nginx: the first answer of all, then requests a second and memory."""
     rounds, seconds = (3, 1) if bench.quick else (7, 3)
     pool = Pool(max_children=WORKERS)
-    file, text, _ = application
+    file, text = application
     starts = {"forkyard": [], "passenger": []}
     for number in range(rounds):
         with bench.start(Sites, pool) as ours, Passenger(bench.directory("passenger"), [pool], application) as theirs:

@@ -107,7 +107,7 @@ def _weigh(bench, server, nginx_of, seconds):
         server.wait_for_workers(WORKERS)
         with nginx_of(bench, [server]) as nginx:
             url = nginx.url(server)
-            command = ["wrk", "-t1", f"-c{CLIENTS}", f"-d{seconds}s", url]
+            command = ["wrk", "-t1", "--timeout", "30s", f"-c{CLIENTS}", f"-d{seconds}s", url]
             output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             if "Non-2xx" in output or "Socket errors" in output:
                 raise RuntimeError(f"{server.name}:\n{output}")

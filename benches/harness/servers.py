@@ -1,5 +1,6 @@
 """forkyard and php-fpm, started on the same pools."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -121,7 +122,8 @@ class Server:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             for pid in everyone:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._process.wait(10)
 
 

@@ -50,18 +50,24 @@ pub(super) struct Usage {
 /// The peak of memory is looked at once in so many requests: it only grows, and asking is a system call.
 const REQUESTS_A_LOOK: u64 = 16;
 
+impl Usage {
+    /// Says it of the request that begins.
+    pub(super) fn tell(&mut self, request: &mut Request<'_>) {
+        if self.served % REQUESTS_A_LOOK == 0 {
+            self.peak_memory_bytes = peak_memory_bytes();
+        }
+        self.served += 1;
+        request.set_memory(self.peak_memory_bytes);
+    }
+}
+
 impl Runtime for Foreign {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
+            self.usage.tell(request);
             // SAFETY: the caller of forkyard_worker_run gave a function that may be called with its data; the request
             // outlives the call.
             unsafe { (self.answer)(super::handle(request), self.data) };
-            let usage = &mut self.usage;
-            if usage.served % REQUESTS_A_LOOK == 0 {
-                usage.peak_memory_bytes = peak_memory_bytes();
-            }
-            usage.served += 1;
-            request.set_memory(usage.peak_memory_bytes);
         }
     }
 }
@@ -125,10 +131,7 @@ pub extern "C" fn forkyard_preloader_begin() -> *mut CPreloader {
     let is_settled = std::env::var_os(SETTLED).is_some();
     forget_variables(&[SETTLED]);
     let notes = Notes::inherited();
-    if let (Some(notes), false) = (&notes, is_settled) {
-        notes.begin();
-    }
-    if let Some(notes) = &notes {
+    if let (Some(notes), true) = (&notes, is_settled) {
         notes.advance(Step::SubprocessExecWrapper, Step::SubprocessWrapperPreparation);
     }
     title::prepare();
@@ -194,8 +197,10 @@ pub unsafe extern "C" fn forkyard_preloader_settle(preloader: *mut CPreloader) -
     match result {
         Ok(()) => {
             if let Some(notes) = &preloader.notes {
-                notes.describe();
                 let next = Step::SubprocessAppLoadOrExec;
+                if !preloader.is_settled {
+                    notes.settled(next);
+                }
                 notes.advance(Step::SubprocessWrapperPreparation, next);
             }
             if preloader.preloader.kit.settings.pool.chroot.is_some() {

@@ -76,6 +76,7 @@ pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Hand
         }
         let mut request = worker.request();
         if request.is_for_application() {
+            this.usage.tell(&mut request);
             return super::handle(this.request.insert(Box::new(request)));
         }
         request.release();

@@ -1,10 +1,10 @@
-//! `forkyard reload`, `forkyard upgrade` and `forkyard status`: orders for the running daemon.
+//! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: orders for the running daemon.
 
 use super::status::{Use, table};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config;
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, Complaint, Reloaded, Request};
+use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request};
 use clap::Args;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -92,6 +92,22 @@ pub(super) fn status(daemon: &Daemon, json: bool, metrics: bool) -> ExitCode {
                 (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
                 (false, true) => super::status::metrics(&status),
                 (false, false) => table(&status, &uses),
+            },
+            errors: String::new(),
+            code: 0,
+        },
+        other => unexpected(other),
+    })
+}
+
+/// Prints the report of a start that failed.
+pub(super) fn error(daemon: &Daemon, id: Option<String>, format: Format) -> ExitCode {
+    tell(match answer(daemon, &Request::Error { id, format }) {
+        Ok(Answer::Report { report }) => Outcome {
+            output: match report {
+                serde_json::Value::String(text) => text,
+                // Serialising plain values to memory can't fail.
+                report => serde_json::to_string_pretty(&report).unwrap_or_default() + "\n",
             },
             errors: String::new(),
             code: 0,

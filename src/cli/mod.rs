@@ -10,6 +10,7 @@ mod status;
 mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
+use crate::control::protocol::Format;
 use crate::estate::Heritage;
 use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
@@ -109,6 +110,19 @@ enum Command {
         #[command(flatten)]
         daemon: control::Daemon,
     },
+    /// Show why an application could not be started
+    Error {
+        #[command(flatten)]
+        daemon: control::Daemon,
+        /// The error's id, from the log or from `forkyard status`; the last error if there is none
+        id: Option<String>,
+        /// As JSON
+        #[arg(long, conflicts_with = "html")]
+        json: bool,
+        /// As an HTML page
+        #[arg(long)]
+        html: bool,
+    },
     /// Give an application of an application pool new instances with new code
     Restart(applications::Restart),
     /// Take an instance out of service; it ends after its request
@@ -148,6 +162,19 @@ pub fn main() -> ExitCode {
     match arguments.command {
         Command::Reload { daemon, all } => control::reload(&daemon, all),
         Command::Upgrade { daemon } => control::upgrade(&daemon),
+        Command::Error {
+            daemon,
+            id,
+            json,
+            html,
+        } => {
+            let format = match (json, html) {
+                (true, _) => Format::Json,
+                (false, true) => Format::Html,
+                (false, false) => Format::Text,
+            };
+            control::error(&daemon, id, format)
+        }
         Command::Status {
             daemon,
             json,

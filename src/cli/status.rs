@@ -26,6 +26,15 @@ pub(super) fn table(status: &Status, uses: &dyn Fn(i32) -> Use) -> String {
             applications_table(applications, pool.queue, uses, &mut text);
             continue;
         }
+        if let Some(error) = &pool.last_error {
+            let refusing = if error.refusing {
+                ", requests are refused"
+            } else {
+                ""
+            };
+            let summary = printable(&error.summary);
+            let _ = writeln!(text, "  last error {}{refusing}: {summary}", error.id);
+        }
         for generation in &pool.generations {
             let preloader = generation
                 .preloader
@@ -325,6 +334,7 @@ mod tests {
             version: "1".into(),
             config: "f".into(),
             pools: vec![Pool {
+                last_error: None,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),
                 queue: Some(0),

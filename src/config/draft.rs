@@ -121,6 +121,7 @@ draft! {
             cgroup_pids_max: Whole = "cgroup.pids_max",
             catch_workers_output: Flag = "catch_workers_output",
             decorate_workers_output: Flag = "decorate_workers_output",
+            friendly_error_pages: Flag = "friendly_error_pages",
             reload: Reload = "reload",
             access_log: Text = "access.log",
             access_format: Text = "access.format",

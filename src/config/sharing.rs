@@ -114,6 +114,7 @@ pub fn common(pool: &Pool) -> Pool {
         ping_response: String::new(),
         catch_workers_output: false,
         decorate_workers_output: false,
+        friendly_error_pages: false,
         reload,
         access: None,
         applications: None,

@@ -15,6 +15,15 @@ pub enum Request {
     Ping {},
     /// What there is. Answered with [`Answer::Status`].
     Status {},
+    /// Why an application could not be started. Answered with [`Answer::Report`].
+    Error {
+        /// The report's id; nothing: the last one of all.
+        #[serde(default)]
+        id: Option<String>,
+        /// How it is wanted.
+        #[serde(default)]
+        format: Format,
+    },
     /// Let the program that is on disk now take the daemon's place, if it can. Answered with [`Answer::Upgrading`] right
     /// before it does; the conversation ends then.
     Upgrade {},
@@ -91,6 +100,19 @@ pub enum Request {
     },
 }
 
+/// How a report is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// For programs.
+    #[default]
+    Json,
+    /// For a terminal.
+    Text,
+    /// A page.
+    Html,
+}
+
 /// What the daemon says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
@@ -104,6 +126,11 @@ pub enum Answer {
     },
     /// What there is.
     Status(Status),
+    /// Why an application could not be started.
+    Report {
+        /// An object for the format `json`, a text for the others.
+        report: serde_json::Value,
+    },
     /// The new program takes over now, and replaces every pool.
     Upgrading {},
     /// It was carried out.
@@ -224,11 +251,27 @@ pub struct Pool {
     pub listen: String,
     /// Connections that wait; nothing where that can't be told.
     pub queue: Option<u32>,
+    /// Why its application could not be started, the last time that it could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
     /// What it has of applications, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applications: Option<Applications>,
     /// The one that serves, and those that come or leave, oldest first.
     pub generations: Vec<Generation>,
+}
+
+/// A start that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastError {
+    /// The id of its report.
+    pub id: String,
+    /// When, in seconds since 1970.
+    pub time: u64,
+    /// What went wrong, in a line.
+    pub summary: String,
+    /// Requests are refused because of it.
+    pub refusing: bool,
 }
 
 /// What a pool of many applications has beside its generations.

@@ -22,6 +22,11 @@ pub enum Action {
     StartPreloader(GenerationId),
     /// Stop it; ends in `PreloaderGone`.
     StopPreloader(GenerationId, Force),
+    /// Refuse every request to the pool at once, because the generation's preloader failed to start; the next try is in this
+    /// time. Somebody who refuses them already is told of the new failure. May end in `StandInGone`.
+    StandIn(PoolId, GenerationId, Duration),
+    /// Refuse them no more.
+    StandDown(PoolId),
     /// Have a worker, which may be gone, make its generation's second preloader; ends in `SecondReady` or `SecondGone`.
     Promote(WorkerId, GenerationId),
     /// The second preloader makes the generation's workers from now on. The first, if there is one, becomes the second. What

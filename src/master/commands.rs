@@ -96,7 +96,11 @@ impl Master {
                 };
                 return self.remove_pool(asker, name, limit).err();
             }
-            Request::Ping {} | Request::Status {} | Request::Upgrade {} | Request::Reload { .. } => {}
+            Request::Ping {}
+            | Request::Status {}
+            | Request::Error { .. }
+            | Request::Upgrade {}
+            | Request::Reload { .. } => {}
         }
         None
     }
@@ -181,6 +185,7 @@ impl Master {
         match request {
             Request::Ping {} | Request::Status {} | Request::Restart { .. } | Request::Detach { .. } => true,
             Request::Upgrade {}
+            | Request::Error { .. }
             | Request::Reload { .. }
             | Request::Disable { .. }
             | Request::Enable { .. }

@@ -83,6 +83,8 @@ pub enum Event {
     /// A generation's preloader is gone, wanted or not; outstanding forks it was asked for are told with
     /// `ForkFailed` before this.
     PreloaderGone(GenerationId, Exit),
+    /// Who was to refuse a pool's requests could not be started, or has ended without having been told to.
+    StandInGone(PoolId),
     /// A worker told that it has served as many requests as are to be served before the next preloader is made.
     WorkerSeasoned(WorkerId),
     /// The preloader that was made from a worker is ready to fork.

@@ -20,6 +20,7 @@ use super::refork::Refork;
 use super::slots::Slots;
 use super::source::Block;
 use super::spare::Spare;
+use super::standing::Start;
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
 use std::collections::VecDeque;
@@ -52,6 +53,10 @@ pub(super) struct Generation {
     pub slots: Slots,
     pub backoff: Backoff,
     pub preloader: Preloader,
+    /// How its last start came out.
+    pub start: Start,
+    /// The preloader that is there, or was last, was ready at some time.
+    pub came_up: bool,
     /// The one that is to take its place, or has given it up.
     pub second: Preloader,
     pub refork: Refork,
@@ -91,8 +96,13 @@ impl Generation {
             slots: Slots::new(policy.pm.max_children()),
             backoff: Backoff::default(),
             preloader: Preloader::Absent,
+            start: Start::default(),
+            came_up: false,
             second: Preloader::Absent,
-            refork: if policy.preloader.is_some_and(|preloader| preloader.reforks) {
+            // Workers that were ordered go when they are dismissed, and not for the sake of a new preloader.
+            refork: if policy.preloader.is_some_and(|preloader| preloader.reforks)
+                && !matches!(policy.pm, ProcessManager::Ordered { .. })
+            {
                 Refork::Waiting
             } else {
                 Refork::Off

@@ -15,6 +15,7 @@ use super::preloader;
 use super::quota::Quota;
 use super::refork;
 use super::source;
+use super::standing;
 use super::timers::{Timer, Timers};
 use super::watchdog;
 use crate::tick::Tick;
@@ -116,6 +117,9 @@ impl Manager {
             }
             Event::PreloaderGone(generation, exit) => {
                 self.preloader_changed(generation, preloader::Cause::Gone, Some(exit), step);
+            }
+            Event::StandInGone(pool) => {
+                self.stand_in_changed(pool, standing::Cause::Gone, None, step);
             }
             Event::WorkerSeasoned(worker) => self.seasoned(worker),
             Event::SecondReady(generation) => {
@@ -332,6 +336,7 @@ impl Manager {
     }
 
     fn settle_generation(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        self.mind_stand_in(id, step);
         if !self.generations.contains_key(&id) || self.drop_if_gone(id, step) {
             return;
         }

@@ -36,6 +36,7 @@ mod reporters;
 mod slots;
 mod source;
 mod spare;
+mod standing;
 mod timers;
 mod watchdog;
 

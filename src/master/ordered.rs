@@ -161,6 +161,9 @@ impl Manager {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
+        if generation.orders.is_empty() {
+            return;
+        }
         for order in std::mem::take(&mut generation.orders) {
             step.act(Action::Fail(order.id));
         }

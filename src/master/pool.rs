@@ -5,6 +5,7 @@ use super::event::GenerationId;
 use super::generation::CensusNumber;
 use super::policy::Load;
 use super::source::Source;
+use super::standing::StandIn;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(super) struct Pool {
     pub by_order: bool,
     /// Its listening socket is closed; it goes when its last generation does.
     pub closed: bool,
+    /// Who answers while its application can't be started.
+    pub stand_in: StandIn,
 }
 
 /// The censuses of all generations that take work from the source, as one.
@@ -64,6 +67,7 @@ impl Pool {
             said_none: false,
             by_order: false,
             closed: false,
+            stand_in: StandIn::Absent,
         }
     }
 
@@ -75,6 +79,8 @@ impl Pool {
     /// How many connections are to be taken as waiting, after the source was ready; zero: look again.
     pub(super) fn waiting(&mut self) -> u32 {
         match self.inquiry.queued {
+            // Whoever stands in may have been faster; that somebody came is reason enough to try again.
+            Some(0) if self.stand_in == StandIn::Standing => 1,
             Some(0) if self.found_empty < EMPTY_AT_MOST => {
                 self.found_empty += 1;
                 0

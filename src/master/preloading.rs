@@ -9,6 +9,7 @@ use super::manager::{Manager, Step};
 use super::preloader::{Cause, Order, Preloader};
 use super::source::Source;
 use super::spare::Spare;
+use super::standing::Start;
 use super::timers::Timer;
 use crate::config::ProcessManager;
 use std::time::Duration;
@@ -34,6 +35,13 @@ impl Manager {
             return;
         }
         generation.preloader = next;
+        if order == Order::Start {
+            generation.came_up = false;
+        } else if cause == Cause::Told {
+            (generation.came_up, generation.start) = (true, Start::Well);
+        } else if order == Order::Lost && !generation.came_up {
+            generation.start = Start::Failed;
+        }
         self.touched.insert(id);
         self.timers.clear(Timer::Preloader(id));
         self.timers.clear(Timer::Answer(id));

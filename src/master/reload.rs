@@ -294,27 +294,34 @@ impl Manager {
             self.dismiss(worker, cause, step);
         }
         let stop = if cause == leave::Cause::Stop {
-            self.preloader_changed(id, preloader::Cause::Terminate, None, step);
             preloader::Cause::Terminate
         } else {
             preloader::Cause::Stop
         };
-        self.let_preloader_go(id, step);
+        if cause == leave::Cause::Stop || !self.workers_need_preloader(id) {
+            self.preloader_changed(id, stop, None, step);
+        }
         self.refork_changed(id, refork::Cause::End, None, step);
         self.second_changed(id, stop, None, step);
         self.touched.insert(id);
     }
 
-    /// The preloader of a generation that leaves goes, as soon as it may.
+    /// Whether a generation's preloader has to stay although nobody is made any more.
+    fn workers_need_preloader(&self, id: GenerationId) -> bool {
+        let policy = self.generations.get(&id).and_then(|it| it.policy.preloader);
+        policy.is_some_and(|policy| policy.is_needed_by_workers) && self.crew(id).all > 0
+    }
+
+    /// The preloader of a generation that leaves goes, once those who need it are gone.
     pub(super) fn let_preloader_go(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let waits = generation
+        let stayed = generation
             .policy
             .preloader
             .is_some_and(|it| it.is_needed_by_workers);
-        if generation.stage == Stage::Leaving && !(waits && self.crew(id).all > 0) {
+        if generation.stage == Stage::Leaving && stayed && !self.workers_need_preloader(id) {
             self.preloader_changed(id, preloader::Cause::Stop, None, step);
         }
     }

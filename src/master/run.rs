@@ -176,6 +176,7 @@ pub(crate) fn run_with(
     master.set_bulletin(interval);
     let outcome = master.serve();
     master.edge.end_reporters();
+    master.edge.end_stand_ins();
     master.edge.end_routers();
     master.edge.remove_socket_files();
     master.edge.clear_store();

@@ -14,6 +14,18 @@ pub const CHANNEL: RawFd = 3;
 /// the channel for log lines.
 pub const DESCRIPTORS: usize = 4;
 
+/// What a stand-in answers whatever is asked, but for the status and ping pages. After the brief, the channel brings
+/// another when there is a later failure to be told of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The failure's id.
+    pub id: String,
+    /// When a client may try again, in seconds.
+    pub retry_after_s: u64,
+    /// A page with the report; `None`: nobody but the operator is to see it.
+    pub page: Option<String>,
+}
+
 /// Status page of an address that was given no path.
 const DEFAULT_STATUS_PATH: &str = "/";
 
@@ -27,7 +39,7 @@ pub struct Brief {
     /// What kind of pool it is.
     pub pm: ProcessManager,
     /// URI of the status page.
-    pub status_path: String,
+    pub status_path: Option<String>,
     /// URI of the ping page.
     pub ping_path: Option<String>,
     /// Its text.
@@ -46,6 +58,8 @@ pub struct Brief {
     pub slots: u32,
     /// Soft and hard limit on descriptors as the master was started with.
     pub descriptor_limit: Option<(u64, u64)>,
+    /// It stands in for the pool's workers, at the pool's own address.
+    pub refusal: Option<Refusal>,
 }
 
 impl Brief {
@@ -62,7 +76,7 @@ impl Brief {
             title: title(&pool.title, &pool.name),
             pool: pool.name.clone(),
             pm: pool.pm,
-            status_path: status_path.to_owned(),
+            status_path: Some(status_path.to_owned()),
             ping_path: pool.ping_path.clone(),
             ping_response: pool.ping_response.clone(),
             allowed_clients: listen.allowed_clients.clone(),
@@ -72,6 +86,21 @@ impl Brief {
             started,
             slots: pool.pm.max_children(),
             descriptor_limit,
+            refusal: None,
+        }
+    }
+
+    /// What a process has to know that stands in for the pool's workers.
+    pub fn standing_in(self, pool: &Pool, refusal: Refusal) -> Brief {
+        Brief {
+            title: match pool.title.as_str() {
+                "php-fpm" => format!("php-fpm: pool {}", pool.name),
+                persona => format!("{persona}: stand-in {}", pool.name),
+            },
+            status_path: pool.status_path.clone(),
+            allowed_clients: pool.listen.allowed_clients.clone(),
+            refusal: Some(refusal),
+            ..self
         }
     }
 }

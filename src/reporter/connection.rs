@@ -30,6 +30,8 @@ pub struct Connection {
     /// Requests whose answers have ended.
     served: u64,
     state: State,
+    /// What is asked next is for others to answer.
+    is_last: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +54,7 @@ impl Connection {
             answered: 0,
             served: 0,
             state: State::Reading,
+            is_last: false,
         }
     }
 
@@ -107,9 +110,10 @@ impl Connection {
                     let page = pages.answer(self.responder.params(), snapshot);
                     self.output.begin(self.responder.request_id());
                     // The buffer is empty, or nearly so: the few bytes fit.
-                    self.output.stderr(page.error);
+                    self.output.stderr(&page.error);
                     self.answer = page.output;
                     self.answered = 0;
+                    self.is_last = pages.refuses();
                     self.state = State::Answering;
                     self.fill();
                 }
@@ -150,7 +154,7 @@ impl Connection {
 
     fn end(&mut self) {
         self.output.end(0, ProtocolStatus::RequestComplete);
-        self.state = if self.responder.keep() {
+        self.state = if self.responder.keep() && !self.is_last {
             State::Reading
         } else {
             State::Closing

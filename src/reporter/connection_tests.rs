@@ -1,7 +1,7 @@
 use super::*;
 use crate::config::{Limits as ConfigLimits, ProcessManager};
 use crate::fastcgi::{Answer, Part, Request};
-use crate::reporter::Brief;
+use crate::reporter::{Brief, Refusal};
 use crate::status::ListenQueue;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn brief() -> Brief {
         title: "t".to_owned(),
         pool: "www".to_owned(),
         pm: ProcessManager::Static { max_children: 1 },
-        status_path: "/".to_owned(),
+        status_path: Some("/".to_owned()),
         ping_path: Some("/ping".to_owned()),
         ping_response: "pong".to_owned(),
         allowed_clients: Vec::new(),
@@ -28,6 +28,7 @@ fn brief() -> Brief {
         started: 0,
         slots: 1,
         descriptor_limit: None,
+        refusal: None,
     }
 }
 
@@ -84,8 +85,11 @@ fn request(uri: &str, query: &str, keep: bool) -> Vec<u8> {
 
 /// Feeds `input` in pieces of `step` bytes to a client that reads whenever it can; says what came: texts of ended answers.
 fn talk(connection: &mut Connection, input: &[u8], step: usize) -> Vec<String> {
-    let brief = brief();
-    let pages = Pages::new(&brief);
+    talk_with(&brief(), connection, input, step)
+}
+
+fn talk_with(brief: &Brief, connection: &mut Connection, input: &[u8], step: usize) -> Vec<String> {
+    let pages = Pages::new(brief);
     let (mut wire, mut answers, mut text) = (Answer::new(), Vec::new(), Vec::new());
     for piece in input.chunks(step) {
         connection.receive(piece, &pages, &mut snapshot);
@@ -156,4 +160,31 @@ fn what_is_no_fastcgi_ends_the_connection() {
     let mut connection = Connection::new(LIMITS);
     talk(&mut connection, b"GET / HTTP/1.0\r\n\r\n", 100);
     assert_eq!(connection.wait(), Wait::Over);
+}
+
+#[test]
+fn a_stand_in_refuses_and_closes_but_shows_the_status() {
+    let mut brief = brief();
+    brief.status_path = Some("/status".to_owned());
+    brief.refusal = Some(Refusal {
+        id: "0badcafe".to_owned(),
+        retry_after_s: 7,
+        page: None,
+    });
+    let input = [request("/index.php", "", true), request("/index.php", "", true)].concat();
+    let mut connection = Connection::new(LIMITS);
+    let answers = talk_with(&brief, &mut connection, &input, input.len());
+    assert_eq!(answers.len(), 1, "the next request is for others");
+    assert!(
+        answers[0].starts_with("Status: 503 Service Unavailable\r\n"),
+        "{}",
+        answers[0]
+    );
+    assert!(answers[0].contains("\r\nRetry-After: 7\r\n") && answers[0].contains("(error 0badcafe)"));
+    assert_eq!(connection.wait(), Wait::Over);
+    for (uri, text) in [("/ping", "pong"), ("/status", "pool:")] {
+        let mut connection = Connection::new(LIMITS);
+        let answers = talk_with(&brief, &mut connection, &request(uri, "", false), 1000);
+        assert!(answers[0].contains(text), "{}", answers[0]);
+    }
 }

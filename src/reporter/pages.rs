@@ -1,6 +1,6 @@
 //! What a request is answered.
 
-use super::brief::Brief;
+use super::brief::{Brief, Refusal};
 use crate::fastcgi::Params;
 use crate::status::{self, Snapshot};
 use crate::worker::snapshot::encode;
@@ -14,19 +14,31 @@ const NOT_FOUND_ERROR: &[u8] = b"Primary script unknown";
 #[derive(Debug)]
 pub struct Pages<'b> {
     brief: &'b Brief,
+    refusal: Option<&'b Refusal>,
 }
 
 /// An answer: STDOUT, and what goes to STDERR.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) output: Vec<u8>,
-    pub(super) error: &'static [u8],
+    pub(super) error: Vec<u8>,
 }
 
 impl<'b> Pages<'b> {
     /// The pages that a pool has.
     pub fn new(brief: &'b Brief) -> Pages<'b> {
-        Pages { brief }
+        let refusal = brief.refusal.as_ref();
+        Pages { brief, refusal }
+    }
+
+    /// The same, with another refusal.
+    pub(super) fn refusing(brief: &'b Brief, refusal: Option<&'b Refusal>) -> Pages<'b> {
+        Pages { brief, refusal }
+    }
+
+    /// Whether it stands in for workers, who are to have the next request of a connection.
+    pub(super) fn refuses(&self) -> bool {
+        self.refusal.is_some()
     }
 
     /// The answer to a request. `snapshot` is called only where it is to be shown.
@@ -35,20 +47,51 @@ impl<'b> Pages<'b> {
         let uri = param(b"SCRIPT_NAME");
         let method = param(b"REQUEST_METHOD");
         let ping_path = self.brief.ping_path.as_ref();
+        let status_path = self.brief.status_path.as_ref();
         let answer = if ping_path.is_some_and(|path| path.as_bytes() == uri) {
             status::ping(method, &self.brief.ping_response)
-        } else if self.brief.status_path.as_bytes() == uri {
+        } else if status_path.is_some_and(|path| path.as_bytes() == uri) {
             status::status(method, param(b"QUERY_STRING"), &snapshot())
+        } else if let Some(refusal) = self.refusal {
+            return refuse(refusal, method);
         } else {
             let body: &[u8] = if method == b"HEAD" { b"" } else { NOT_FOUND_BODY };
             return Page {
                 output: [NOT_FOUND, body].concat(),
-                error: NOT_FOUND_ERROR,
+                error: NOT_FOUND_ERROR.to_vec(),
             };
         };
         Page {
             output: encode(&answer, b""),
-            error: b"",
+            error: Vec::new(),
         }
+    }
+}
+
+/// The application can't be started: says so, and by which name its operator finds the report.
+fn refuse(refusal: &Refusal, method: &[u8]) -> Page {
+    let (kind, body) = match &refusal.page {
+        Some(page) => ("text/html", page.clone()),
+        None => {
+            let text = format!(
+                "Service Unavailable\n\nThe application could not be started (error {}).\n",
+                refusal.id
+            );
+            ("text/plain", text)
+        }
+    };
+    let head = format!(
+        "Status: 503 Service Unavailable\r\nContent-Type: {kind}; charset=UTF-8\r\nRetry-After: {}\r\n\
+         Cache-Control: no-store\r\n\r\n",
+        refusal.retry_after_s
+    );
+    let body = if method == b"HEAD" { "" } else { &body };
+    Page {
+        output: [head.as_bytes(), body.as_bytes()].concat(),
+        error: format!(
+            "the application could not be started, see \"forkyard error {}\"",
+            refusal.id
+        )
+        .into_bytes(),
     }
 }

@@ -1,6 +1,6 @@
 //! The loop of a reporter.
 
-use super::brief::{Brief, DESCRIPTORS};
+use super::brief::{Brief, DESCRIPTORS, Refusal};
 use super::connection::{Connection, Wait};
 use super::pages::Pages;
 use crate::fastcgi::Limits;
@@ -96,6 +96,8 @@ struct Reporter<'b> {
     idle_since: Tick,
     /// When the last answers have to be out, after the master has closed the channel.
     leaving: Option<Tick>,
+    /// It stands in for workers.
+    refusal: Option<Refusal>,
 }
 
 impl<'b> Reporter<'b> {
@@ -125,6 +127,7 @@ impl<'b> Reporter<'b> {
             next: FIRST_CLIENT,
             idle_since: clock::now(),
             leaving: None,
+            refusal: brief.refusal.clone(),
         })
     }
 
@@ -138,12 +141,14 @@ impl<'b> Reporter<'b> {
                 return Ok(());
             }
             let timeout = if again.is_empty() {
-                let left = self.deadline().since(now).as_micros().div_ceil(1000);
-                Duration::from_millis(u64::try_from(left).unwrap_or(u64::MAX))
+                self.deadline().map(|deadline| {
+                    let left = deadline.since(now).as_micros().div_ceil(1000);
+                    Duration::from_millis(u64::try_from(left).unwrap_or(u64::MAX))
+                })
             } else {
-                Duration::ZERO
+                Some(Duration::ZERO)
             };
-            match self.poll.poll(&mut events, Some(timeout)) {
+            match self.poll.poll(&mut events, timeout) {
                 Ok(()) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Error::from_io("epoll_wait", "", &error)),
@@ -167,33 +172,43 @@ impl<'b> Reporter<'b> {
         }
     }
 
-    /// Nothing but the end is ever to be heard.
+    /// A stand-in may be told of another failure; otherwise nothing but the end is ever to be heard.
     fn hear_master(&mut self) {
-        let mut buffer = [0; 16];
-        if !matches!(
-            socket::receive(self.channel.as_fd(), &mut buffer),
-            Ok(Progress::WouldBlock)
-        ) {
-            let raw = self.status.as_raw_fd();
-            // Whoever connects now waits for the next reporter.
-            let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
-            self.leaving.get_or_insert(clock::now() + LAST_PATIENCE);
-            self.clients.retain(|_, client| client.wait != Wait::Idle);
+        let mut buffer = vec![0; BRIEF_BYTES];
+        loop {
+            let told = match socket::receive(self.channel.as_fd(), &mut buffer) {
+                Ok(Progress::WouldBlock) => return,
+                Ok(Progress::Done(count)) if self.refusal.is_some() => {
+                    serde_json::from_slice(&buffer[..count]).ok()
+                }
+                Ok(Progress::Done(_)) | Err(_) => None,
+            };
+            if told.is_none() {
+                break;
+            }
+            self.refusal = told;
         }
+        let raw = self.status.as_raw_fd();
+        // Whoever connects now waits for the next one.
+        let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
+        self.leaving.get_or_insert(clock::now() + LAST_PATIENCE);
+        self.clients.retain(|_, client| client.wait != Wait::Idle);
     }
 
     fn is_over(&self, now: Tick) -> bool {
         match self.leaving {
             Some(end) => self.clients.is_empty() || end <= now,
+            // Whoever stands in is there until he is relieved.
+            None if self.refusal.is_some() => false,
             None => self.clients.is_empty() && now.since(self.idle_since) >= IDLE,
         }
     }
 
-    fn deadline(&self) -> Tick {
+    fn deadline(&self) -> Option<Tick> {
         let clients = self.clients.values().map(|client| self.deadline_of(client));
-        let idle = self.clients.is_empty().then(|| self.idle_since + IDLE);
-        let first = clients.chain(idle).chain(self.leaving).min();
-        first.unwrap_or(self.idle_since)
+        let may_idle = self.clients.is_empty() && self.refusal.is_none();
+        let idle = may_idle.then(|| self.idle_since + IDLE);
+        clients.chain(idle).chain(self.leaving).min()
     }
 
     fn deadline_of(&self, client: &Client) -> Tick {
@@ -307,7 +322,7 @@ impl<'b> Reporter<'b> {
     }
 
     fn exchange(&self, client: &mut Client) -> Outcome {
-        let pages = Pages::new(self.brief);
+        let pages = Pages::refusing(self.brief, self.refusal.as_ref());
         let mut snapshot = || self.snapshot();
         let mut buffer = [0; READ_BYTES];
         let mut outcome = Outcome::More;

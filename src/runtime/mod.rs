@@ -10,7 +10,7 @@ pub mod wrapped;
 
 use crate::config::{Application, Pool};
 use crate::sys::Error;
-use crate::worker::Runtime;
+use crate::worker::{ClientGone, Request, Runtime};
 use nix::errno::Errno;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -66,4 +66,17 @@ pub fn within_worker(pool: &Pool, share: Option<&http::Share>, slot: u32) -> Opt
         (Application::Program(_), None)
         | (Application::Php(_) | Application::Wrapped(_) | Application::Rust, _) => None,
     }
+}
+
+/// An answer in plain words: `why` for the web server's log, `body` for the client. Each of `fields` ends with a CRLF.
+fn refuse(
+    request: &mut Request<'_>,
+    status: &str,
+    fields: &str,
+    why: &str,
+    body: &str,
+) -> Result<(), ClientGone> {
+    request.write_error(why.as_bytes())?;
+    let text = format!("Status: {status}\r\n{fields}Content-Type: text/plain; charset=utf-8\r\n\r\n{body}\n");
+    request.write(text.as_bytes())
 }

@@ -16,20 +16,24 @@ pub(super) const END: u8 = 0;
 pub(super) const MOST_BYTES: usize = 512 * 1024;
 /// The most tasks that are written down.
 const MOST_TASKS: usize = 50;
-/// Files of the wrappers, which no application is interested in: Python's modules, and the script of either language.
+/// Files of the wrappers: Python's modules, and the script of either language;
 const WRAPPERS: [&[u8]; 2] = [b"forkyard/", b"/proc/self/fd/"];
+/// and what in them calls the application. What is called before that is of no interest to it.
+const CALLERS: [&[u8]; 5] = [b"_serve", b"serve", b"answer", b"Forkyard.answer", b"_run"];
 
 /// The calls of an answer, at most so many. `is_whole`: its end has come.
 pub(super) fn stack(answer: &[u8], is_whole: bool, depth: u32) -> Stack {
     let mut calls: Vec<Call> = answer.split(|byte| *byte == b'\n').filter_map(call).collect();
-    let is_wrapper = |call: &Call| WRAPPERS.iter().any(|name| call.file.starts_with(name));
     // The wrapper has called the application. Where it waits itself, for a client, say, that is of interest.
-    let own = calls.iter().position(|call| !is_wrapper(call));
-    let caller = own.and_then(|own| Some(own + calls[own..].iter().position(is_wrapper)?));
-    calls.truncate(caller.unwrap_or(calls.len()));
+    let caller = calls.iter().position(is_caller);
+    calls.truncate(caller.unwrap_or(calls.len()).max(1));
     let is_whole = is_whole && !calls.is_empty();
     calls.truncate(usize::try_from(depth).unwrap_or(usize::MAX));
     Stack { calls, is_whole }
+}
+
+fn is_caller(call: &Call) -> bool {
+    CALLERS.contains(&call.function.as_slice()) && WRAPPERS.iter().any(|name| call.file.starts_with(name))
 }
 
 /// The tasks of an answer, each with its name and its calls, at most so many of each.
@@ -99,14 +103,22 @@ mod tests {
     #[test]
     fn what_calls_the_wrapper_is_left_out_too() {
         let answer = [
-            "  File \"forkyard/body.py\", line 1 in read",
-            "  File \"/srv/a.py\", line 2 in f",
+            "  File \"/usr/lib/asyncio.py\", line 1 in wait",
+            "  File \"forkyard/asgi.py\", line 2 in receive",
+            "  File \"/srv/a.py\", line 3 in answer",
             "  File \"forkyard/asgi.py\", line 3 in serve",
             "  File \"/usr/lib/asyncio.py\", line 4 in run",
             "  File \"forkyard/asgi.py\", line 5 in answer",
         ];
         let stack = stack(answer.join("\n").as_bytes(), true, 20);
-        assert_eq!(shown(&stack), ["read forkyard/body.py:1", "f /srv/a.py:2"]);
+        assert_eq!(
+            shown(&stack),
+            [
+                "wait /usr/lib/asyncio.py:1",
+                "receive forkyard/asgi.py:2",
+                "answer /srv/a.py:3"
+            ]
+        );
     }
 
     #[test]
@@ -119,6 +131,12 @@ mod tests {
     fn a_wrapper_that_waits_itself_is_shown() {
         let stack = stack(b"  File \"forkyard/body.py\", line 7 in read\n", true, 20);
         assert_eq!(shown(&stack), ["read forkyard/body.py:7"]);
+        let stack = super::stack(b"  File \"forkyard/wsgi.py\", line 7 in _serve\n", true, 20);
+        assert_eq!(
+            shown(&stack),
+            ["_serve forkyard/wsgi.py:7"],
+            "between two parts of a body"
+        );
     }
 
     #[test]

@@ -94,6 +94,19 @@ impl<'w> Request<'w> {
         self.service.memory(bytes);
     }
 
+    /// Counts what a program has used for the request that was waited for (wait4(2)): CPU time, and the most memory that it has
+    /// had. The access log counts those by itself.
+    pub(crate) fn count_waited(&mut self, cpu_micros: u64, memory_bytes: u64) {
+        self.service.program_micros = self.service.program_micros.saturating_add(cpu_micros);
+        self.set_memory(memory_bytes);
+    }
+
+    /// Whether the access log shows how much processor time or memory a request takes.
+    pub(crate) fn logs_usage(&self) -> bool {
+        let recorder = self.service.recorder.as_ref();
+        recorder.is_some_and(|recorder| recorder.wants_usage())
+    }
+
     /// Counts what a program used on behalf of the request: CPU time, and the memory that it has now.
     pub(crate) fn count_program(&mut self, cpu_micros: u64, memory_bytes: u64) {
         self.service.program_micros = self.service.program_micros.saturating_add(cpu_micros);
@@ -201,6 +214,8 @@ impl<'w> Request<'w> {
     /// As [`Request::finish`], for a runtime that is about to return. The connection stays current: to look after it
     /// meanwhile would cost more than the moment until the worker does.
     pub fn end(&mut self) -> Result<(), ClientGone> {
+        // Whoever has the whole answer finds its line in the access log.
+        self.service.stage(Stage::End);
         self.service.finish()
     }
 

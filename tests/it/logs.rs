@@ -1,7 +1,7 @@
 //! Where log lines go, how they look, and what becomes of a full disk.
 
 use crate::support::daemon::{Daemon, directory, php_pool};
-use crate::support::{PATIENCE, until};
+use crate::support::{PATIENCE, hear, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -19,20 +19,6 @@ fn start_with_syslog(path: &std::path::Path, text: &str) -> (Daemon, UnixDatagra
     command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
     command.env("FORKYARD_SYSLOG_SOCKET", path.join("log"));
     (Daemon::launch(path, command), socket)
-}
-
-/// The next datagram with this text.
-fn hear(socket: &UnixDatagram, text: &str) -> String {
-    let mut buffer = [0; 4096];
-    loop {
-        let count = socket
-            .recv(&mut buffer)
-            .unwrap_or_else(|error| panic!("waited in vain for {text}: {error}"));
-        let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
-        if message.contains(text) {
-            return message;
-        }
-    }
 }
 
 #[test]

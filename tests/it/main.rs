@@ -27,6 +27,7 @@ mod signals;
 mod sites;
 mod slow;
 mod spawning;
+mod starts;
 mod storm;
 mod support;
 mod syscalls;

@@ -3,25 +3,12 @@
 use crate::support::daemon::{Daemon, directory, php_pool};
 use crate::support::fcgi::Client;
 use crate::support::fcgi::Params;
+use crate::support::hear;
 use nix::sys::signal::Signal;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
-
-/// Receives until a message has this text.
-fn hear(socket: &UnixDatagram, text: &str) -> String {
-    let mut buffer = [0; 4096];
-    loop {
-        let count = socket
-            .recv(&mut buffer)
-            .unwrap_or_else(|error| panic!("waited in vain for {text}: {error}"));
-        let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
-        if message.contains(text) {
-            return message;
-        }
-    }
-}
 
 #[test]
 fn the_service_manager_is_told() {

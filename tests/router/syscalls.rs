@@ -61,7 +61,10 @@ fn a_request_on_a_kept_connection_costs_few_calls() {
 
     let router = count(&stand, stand.router(), &mut ask);
     let of = |name: &str| router.get(name).copied().unwrap_or(0);
-    assert!((REQUESTS - 1..=REQUESTS + 1).contains(&of("sendmsg")), "{router:?}");
+    assert!(
+        (REQUESTS - 1..=REQUESTS + 1).contains(&of("sendmsg")),
+        "{router:?}"
+    );
     assert!(of("recvfrom") <= 2 * REQUESTS + 2, "{router:?}");
     assert!(of("epoll_wait") <= 2 * REQUESTS + 2, "{router:?}");
     // A request that is there before the word that the last one is over costs no more than a look.

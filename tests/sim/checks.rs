@@ -35,8 +35,20 @@ impl World {
         let ids: Vec<PoolId> = self.pools.keys().copied().collect();
         for id in ids {
             self.check_neglect(id)?;
+            self.check_stand_in(id)?;
         }
         self.check_timeouts()
+    }
+
+    /// Nobody stands in for a pool that can answer.
+    fn check_stand_in(&self, id: PoolId) -> Result<(), String> {
+        let serving = self.manager.serving(id);
+        let ready = serving.and_then(|serving| self.generations.get(&serving));
+        let is_ready = ready.is_some_and(|generation| matches!(generation.loader, Loader::Ready));
+        match self.pools[&id].stand_in && is_ready {
+            true => Err(format!("{id:?}: its preloader is ready, and somebody stands in")),
+            false => Ok(()),
+        }
     }
 
     /// Every request that can expire will be looked at in time.
@@ -327,6 +339,8 @@ impl World {
             | Action::TakeCensus(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
+            | Action::StandIn(..)
+            | Action::StandDown(_)
             | Action::Promote(..)
             | Action::Succeed(_)
             | Action::StopSecond(..)

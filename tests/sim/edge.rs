@@ -262,6 +262,12 @@ impl World {
                     self.die(id, exit);
                 }
             }
+            Action::StandIn(id, _, _) => self.stand_in(id),
+            Action::StandDown(id) => {
+                if let Some(pool) = self.pools.get_mut(&id) {
+                    pool.stand_in = false;
+                }
+            }
             Action::Trace(_) | Action::Publish(..) | Action::Fill(..) | Action::Fail(_) => {}
             Action::Renew => self.renew(),
             Action::DropGeneration(id) => {
@@ -275,6 +281,39 @@ impl World {
             }
             Action::Say(notice) => self.hear(&notice),
             Action::Exit(_) => self.exited = true,
+        }
+    }
+
+    fn stand_in(&mut self, id: PoolId) {
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return;
+        };
+        pool.stand_in = true;
+        let serving = self.manager.serving(id);
+        let mut workers = self.workers.values();
+        let is_staffed = workers.any(|worker| {
+            let is_there = worker.gone.is_none() && !worker.was_retired && !worker.was_termed;
+            Some(worker.generation) == serving && is_there
+        });
+        if is_staffed {
+            self.fail(format!("{id:?}: somebody stands in for workers that are there"));
+        }
+    }
+
+    /// Whoever stands in refuses a request, or dies of it.
+    pub(crate) fn step_stand_in(&mut self, id: PoolId) {
+        // The edge tells between two turns: by then it has done what it was asked for.
+        let is_quiet = self.actions.is_empty() && self.answers.is_empty() && self.reading.is_none();
+        let dies = self.random.percent(self.scenario.faults.preloader_dies / 5) && is_quiet;
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return;
+        };
+        pool.queue.pop_front();
+        self.tally.refused += 1;
+        if dies {
+            pool.stand_in = false;
+            self.fault();
+            self.tell(Event::StandInGone(id));
         }
     }
 

@@ -47,6 +47,10 @@
 //! | to look what runs already | 170 |
 //! | slots of workers that nobody knows | 584 |
 //!
+//! In a third, preloaders are made from workers (`refork`), with and without masters that die. While it was written it noticed
+//! that a preloader's end was told of the one whose place it had just given up, that a worker may be gone when it is to make a
+//! preloader, and that one was replaced while others were being ended for their requests.
+//!
 //! Not noticed, since it costs nothing lasting: counting upon an idle worker that was just told to go. Its end is an event.
 
 mod checks;

@@ -200,7 +200,9 @@ impl World {
             | Action::Trace(_)
             | Action::Promote(..)
             | Action::Succeed(_)
-            | Action::StopSecond(..) => {
+            | Action::StopSecond(..)
+            | Action::StandIn(..)
+            | Action::StandDown(_) => {
                 self.fail(format!("there is no reason for {action:?}"));
             }
             Action::TakeCensus(id) => {
@@ -382,7 +384,7 @@ impl World {
             preloader: has_loader.then_some(PreloaderPolicy {
                 start_timeout: Duration::from_secs(3),
                 idle_timeout: Duration::from_secs(2),
-                reforks: false,
+                reforks: true,
                 is_needed_by_workers: generation.0 % 3 == 0,
             }),
         };

@@ -49,6 +49,8 @@ impl World {
         });
         for pool in self.pools.values_mut() {
             (pool.watched, pool.told, pool.wanted) = (false, false, None);
+            // It leaves with the master that it had.
+            pool.stand_in = false;
         }
         self.tell(Event::Adopt(adopted));
         let pools: Vec<PoolId> = self

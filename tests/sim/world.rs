@@ -134,6 +134,8 @@ pub(crate) struct Pool {
     pub(crate) watched: bool,
     pub(crate) told: bool,
     pub(crate) closed: bool,
+    /// Somebody refuses its requests.
+    pub(crate) stand_in: bool,
     /// The generation that served last.
     pub(crate) served: Option<GenerationId>,
     /// The newest configuration does not name it.
@@ -162,6 +164,8 @@ pub(crate) struct Tally {
     pub(crate) steps: u64,
     pub(crate) exits: u32,
     pub(crate) faults: u32,
+    /// Requests that were refused because an application can't be started.
+    pub(crate) refused: u32,
     pub(crate) last_fault: Tick,
     pub(crate) last_deadline: Tick,
     /// When time passed though someone could have gone on.
@@ -325,6 +329,11 @@ impl World {
                 actors.push(Actor::Second(*id));
             }
         }
+        for (id, pool) in &self.pools {
+            if pool.stand_in && !pool.queue.is_empty() {
+                actors.push(Actor::StandIn(*id));
+            }
+        }
         let running: Vec<WorkerId> = self.runnable();
         if !running.is_empty() {
             let worker = self.random.pick(&running);
@@ -335,6 +344,7 @@ impl World {
         }
         match self.random.pick(&actors) {
             Actor::Master => self.step_master(),
+            Actor::StandIn(pool) => self.step_stand_in(pool),
             Actor::Loader(generation) => self.step_loader(generation),
             Actor::Second(generation) => self.step_second(generation),
             Actor::Worker(worker) => self.step_worker(worker),
@@ -538,6 +548,7 @@ impl World {
 enum Actor {
     Master,
     Loader(GenerationId),
+    StandIn(PoolId),
     Second(GenerationId),
     Worker(WorkerId),
 }

@@ -129,9 +129,6 @@ impl Error {
             ..Complaint::default()
         };
         notes.fail(step, category, &complaint);
-        if step == Step::SubprocessSetupperBeforeShell {
-            notes.describe();
-        }
     }
 }
 
@@ -150,9 +147,6 @@ impl From<worker::SettleError> for Error {
 /// Serves the master until it closes the socket.
 pub(crate) fn run() -> ExitCode {
     let notes = Notes::inherited();
-    if let Some(notes) = &notes {
-        notes.begin();
-    }
     // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
     let mut socket = match Socket::new(unsafe { sys::fd::adopt(SOCKET) }) {
         Ok(socket) => socket,
@@ -275,9 +269,8 @@ impl Preloader {
         if !is_jailed {
             worker::settle(&settings)?;
         }
-        if let Some(notes) = notes {
-            notes.advance(Step::SubprocessSetupperBeforeShell, Step::SubprocessAppLoadOrExec);
-            notes.describe();
+        if let (Some(notes), false) = (notes, is_jailed) {
+            notes.settled(Step::SubprocessAppLoadOrExec);
         }
         let paths = settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
         let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
@@ -287,6 +280,9 @@ impl Preloader {
         };
         if is_jailed {
             worker::settle(&settings)?;
+            if let Some(notes) = notes {
+                notes.settled(Step::SubprocessAppLoadOrExec);
+            }
         }
         worker::settle_environment(&settings);
         setupper::forget_mark();

@@ -152,6 +152,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
         decorate_workers_output: values.flag("decorate_workers_output"),
+        friendly_error_pages: false,
         // Whoever reloads php-fpm relies on a fresh OPcache.
         reload: ReloadWhen::Always,
         access: access(values),

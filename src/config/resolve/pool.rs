@@ -119,6 +119,7 @@ pub(super) fn resolve(
         ping_response: ping_response(draft, report),
         catch_workers_output: flag(&draft.catch_workers_output, false),
         decorate_workers_output: flag(&draft.decorate_workers_output, true),
+        friendly_error_pages: flag(&draft.friendly_error_pages, false),
         reload: (draft.reload.written()).map_or(ReloadWhen::Changed, |written| written.value.0),
         access: access(draft, world, report),
         application: application::resolve(text, world, report)?,

@@ -31,6 +31,10 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "decorate_workers_output", "flag", "`true`",
         "put pool, process id and stream before what workers write")
         .same(Flag, "yes"),
+    key(Pool, "friendly_error_pages", "flag", "`false`",
+        "when the application can't be started, show its report, with environment and output, to everybody who asks for a page; \
+         for development. See [How applications are started](spawning.md#what-clients-see)")
+        .unlike("not there"),
     key(Pool, "clear_env", "flag", "`true`",
         "start the workers' environment empty, so that it holds nothing of the master's")
         .same(Flag, "yes"),

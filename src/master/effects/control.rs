@@ -5,7 +5,7 @@ use super::pools::PoolEdge;
 use super::sources::Source;
 use super::{Edge, GenerationId};
 use crate::config::{Address, Listen};
-use crate::control::protocol::{self, Answer, Request, Status};
+use crate::control::protocol::{self, Answer, Format, LastError, Request, Status};
 use crate::control::{Heard, MOST_SESSIONS, Session};
 use crate::listen::{ListenError, Listener, bind};
 use crate::scoreboard::census;
@@ -216,6 +216,19 @@ impl Edge {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
                     queue: pool.queued(),
+                    last_error: self.errors.last(&pool.name).map(|kept| LastError {
+                        id: kept.report.id.to_string(),
+                        time: kept.epoch_s,
+                        summary: kept
+                            .report
+                            .failure
+                            .summary
+                            .lines()
+                            .next()
+                            .unwrap_or_default()
+                            .to_owned(),
+                        refusing: self.stand_ins.contains_key(id),
+                    }),
                     applications: self.applications_status(*id, views),
                     generations: own
                         .iter()
@@ -231,6 +244,20 @@ impl Edge {
             config: self.config.path.display().to_string(),
             pools,
         }
+    }
+
+    /// Why an application could not be started.
+    pub(in crate::master) fn error_report(&self, id: Option<&str>, format: Format) -> Answer {
+        let Some(kept) = self.errors.find(id) else {
+            let what = id.map_or_else(|| "of any error".to_owned(), |id| format!("of error {id}"));
+            return Answer::refusal(format!("there is no report {what}; only the last few are kept"));
+        };
+        let report = match format {
+            Format::Json => kept.report.json(kept.epoch_s),
+            Format::Text => kept.report.text().into(),
+            Format::Html => kept.report.html().into(),
+        };
+        Answer::Report { report }
     }
 
     fn generation_status(

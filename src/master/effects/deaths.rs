@@ -39,6 +39,7 @@ impl Edge {
                 Some(Who::Router(pool)) => self.companion_gone(pool, Which::Router, pid, ended),
                 Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
                 Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
+                Some(Who::StandIn(pool)) => self.stand_in_gone(pool, pid),
                 Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),

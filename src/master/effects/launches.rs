@@ -1,6 +1,7 @@
 //! Starts preloaders by the spawning kit, and takes up what comes of it.
 
 use super::deaths::exit_of;
+use super::errors::Kept;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
 use super::promotion::refork_at;
@@ -14,16 +15,18 @@ use crate::runtime::{self, Launch};
 use crate::spawn::event::Token;
 use crate::spawn::plan::{Account, Internal, Kind, Plan};
 use crate::spawn::report::Report;
-use crate::sys::Error;
 use crate::sys::fd::socket_pair;
 use crate::sys::identity::Identity;
+use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use crate::worker::{self, Settings};
 use mio::Interest;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, RawFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Exit code of a preloader that could not even be started (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
@@ -123,9 +126,8 @@ impl Edge {
         self.spawner.next_deadline()
     }
 
-    /// Time has passed for what is being started. After all else of a turn of the loop.
+    /// Time has passed for what is being started.
     pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
-        self.spawner.tidy();
         self.spawner.pass(now);
         self.drain_spawner();
     }
@@ -136,7 +138,7 @@ impl Edge {
             match tidings {
                 Tidings::Line(said) => self.take_line(&said),
                 Tidings::Say(line) => log::info!("{line}"),
-                Tidings::Report(report) => say_report(&report),
+                Tidings::Report(report) => self.take_report(report),
                 Tidings::Up(token, Purpose::Preloader(_), started) => self.preloader_up(token, *started),
                 Tidings::Failed(token, Purpose::Preloader(id), report) => {
                     self.preloader_failed(token, id, &report);
@@ -149,6 +151,27 @@ impl Edge {
                 }
             }
         }
+    }
+
+    /// A start failed: it is logged, and kept for whoever asks.
+    fn take_report(&mut self, report: Arc<Report>) {
+        say_report(&report);
+        let mut preloaders = self.preloaders.values();
+        let found = preloaders.find(|preloader| report.pid == Some(preloader.pid));
+        let pools: BTreeSet<String> = found
+            .into_iter()
+            .flat_map(|preloader| preloader.members.all())
+            .map(|id| self.generation_name(id).to_owned())
+            .collect();
+        let pools = match pools.is_empty() {
+            true => vec![report.plan.group.clone()],
+            false => pools.into_iter().collect(),
+        };
+        self.errors.keep(Kept {
+            report,
+            epoch_s: clock::epoch_seconds(),
+            pools,
+        });
     }
 
     fn take_line(&mut self, said: &Said) {

@@ -4,6 +4,7 @@ mod adoption;
 mod births;
 mod control;
 mod deaths;
+mod errors;
 mod estate;
 mod events;
 mod failure;
@@ -24,6 +25,7 @@ mod shared;
 mod slow;
 mod sources;
 mod spawner;
+mod stand_in;
 mod store;
 mod totals;
 mod upgrade;
@@ -73,6 +75,10 @@ pub(super) struct Edge {
     generations: HashMap<GenerationId, Generation>,
     workers: HashMap<WorkerId, WorkerEdge>,
     reporters: HashMap<PoolId, reporter::ReporterEdge>,
+    /// Who refuses requests.
+    stand_ins: HashMap<PoolId, stand_in::StandInEdge>,
+    /// Why starts failed.
+    errors: errors::Errors,
     /// Of application pools.
     routers: BTreeMap<PoolId, routers::RouterEdge>,
     /// For which instance of which pool each worker is that was ordered, and each order.
@@ -157,6 +163,8 @@ enum Who {
     /// The new program, trying.
     Rehearsal,
     Reporter(PoolId),
+    /// It refuses the pool's requests.
+    StandIn(PoolId),
     Router(PoolId),
     Scout(PoolId),
     /// A process that writes down what the worker with this pid is busy with.
@@ -191,6 +199,8 @@ impl Edge {
             generations: HashMap::new(),
             workers: HashMap::new(),
             reporters: HashMap::new(),
+            stand_ins: HashMap::new(),
+            errors: errors::Errors::default(),
             routers: BTreeMap::new(),
             instances: HashMap::new(),
             orders: HashMap::new(),
@@ -233,6 +243,8 @@ impl Edge {
             Action::TakeCensus(generation) => self.take_census(generation),
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
+            Action::StandIn(pool, generation, wait) => self.stand_in(pool, generation, wait),
+            Action::StandDown(pool) => self.stand_down(pool),
             Action::Promote(worker, generation) => self.promote(worker, generation),
             Action::Succeed(generation) => self.succeed(generation),
             Action::StopSecond(generation, force) => self.stop_second(generation, force),

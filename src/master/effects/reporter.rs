@@ -278,7 +278,7 @@ impl Edge {
 }
 
 /// The time zone in which the status page shows times, as workers have it.
-fn zone() -> Option<CString> {
+pub(super) fn zone() -> Option<CString> {
     let mut text = b"TZ=".to_vec();
     text.extend_from_slice(std::env::var_os("TZ")?.as_bytes());
     CString::new(text).ok()

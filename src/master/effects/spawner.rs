@@ -213,11 +213,6 @@ impl Spawner {
         self.tidings.pop_front()
     }
 
-    /// Does what can wait until requests have been seen to.
-    pub(super) fn tidy(&mut self) {
-        self.effects.tidy();
-    }
-
     /// This program is about to become another one: what is being started is killed, and nothing stays on disk.
     pub(super) fn abandon(&mut self) {
         self.effects.abandon();

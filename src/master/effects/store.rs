@@ -141,6 +141,8 @@ impl Edge {
             | Action::TakeCensus(_)
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
+            | Action::StandIn(..)
+            | Action::StandDown(_)
             | Action::Promote(..)
             | Action::Succeed(_)
             | Action::StopSecond(..)

@@ -5,14 +5,21 @@ use super::meta;
 use super::target::{self, Target};
 use crate::config;
 use crate::runtime::complaints::Complaints;
+use crate::runtime::refuse;
+use crate::scoreboard::Stage;
 use crate::sys::foreign::{self, Foreign};
-use crate::sys::process::{self, Ended};
+use crate::sys::process::{self, Ended, Usage};
 use crate::sys::{Error, fd};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::time::Duration;
+
+/// How long the end of an answer waits for that of its program if the access log has processor time or memory in it: a program
+/// ends right after its output, as a rule.
+const USAGE_PATIENCE: Duration = Duration::from_millis(20);
 
 /// Answers each request by a process of its own.
 #[derive(Debug)]
@@ -32,7 +39,8 @@ impl Cgi {
             Ok(target) => target,
             Err(none) => {
                 log::warn!("[pool {}] {none}", request.pool());
-                return refuse(request, none.status(), &none.to_string());
+                let status = none.status();
+                return refuse(request, status, "", &none.to_string(), &status[4..]);
             }
         };
         let program = match self.begin(request, &target) {
@@ -44,7 +52,7 @@ impl Cgi {
                     request.pool(),
                     hint(&error)
                 );
-                return refuse(request, INTERNAL_ERROR, "the program could not be started");
+                return internal_error(request, "the program could not be started");
             }
         };
         program.answer(request, &target)
@@ -89,8 +97,6 @@ impl Runtime for Cgi {
     }
 }
 
-const INTERNAL_ERROR: &str = "500 Internal Server Error";
-
 /// A program that has been started.
 struct Running {
     pid: i32,
@@ -117,11 +123,22 @@ impl Running {
             }
         };
         answer.complaints.let_go(request);
+        let mut reaped = None;
         // The answer is on its way; what the program still does concerns the worker only.
         if outcome.is_ok() {
+            if request.logs_usage() {
+                reaped = process::reap_within(pid, USAGE_PATIENCE);
+                account(request, reaped.as_ref());
+            }
+            // Whoever has the whole answer finds its line in the access log.
+            request.set_stage(Stage::End);
             let _ = request.finish();
         }
-        match process::reap_pid(pid) {
+        let reaped = match reaped {
+            Some(reaped) => Ok(reaped),
+            None => process::reap_used(pid).inspect(|reaped| account(request, Some(reaped))),
+        };
+        match reaped.map(|(ended, _)| ended) {
             Ok(Ended::Code(0)) => {}
             Ok(ended) if relayed.is_ok() => {
                 log::warn!(
@@ -135,6 +152,13 @@ impl Running {
             Err(error) => log::error!("[pool {}] {error}", request.pool()),
         }
         outcome
+    }
+}
+
+/// The request has used what its program has.
+fn account(request: &mut Request<'_>, reaped: Option<&(Ended, Usage)>) {
+    if let Some((_, usage)) = reaped {
+        request.count_waited(usage.cpu_micros, usage.peak_memory_bytes);
     }
 }
 
@@ -199,7 +223,7 @@ impl Answer<'_> {
             Stop::Failed(errno) => {
                 log::error!("[pool {}] poll: {errno}", request.pool());
                 if self.head.is_some() {
-                    return refuse(request, INTERNAL_ERROR, "the program could not be waited for");
+                    return internal_error(request, "the program could not be waited for");
                 }
                 Ok(())
             }
@@ -222,20 +246,13 @@ impl Answer<'_> {
             request.pool(),
             self.script.display()
         );
-        refuse(request, INTERNAL_ERROR, "the program's answer is malformed")
+        internal_error(request, "the program's answer is malformed")
     }
 }
 
-/// An answer in plain words. The log says more than the client is told.
-fn refuse(request: &mut Request<'_>, status: &str, why: &str) -> Result<(), ClientGone> {
-    let body = if status == INTERNAL_ERROR {
-        why
-    } else {
-        &status[4..]
-    };
-    request.write_error(why.as_bytes())?;
-    let text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n{body}\n");
-    request.write(text.as_bytes())
+/// The log says more than the client is told.
+fn internal_error(request: &mut Request<'_>, why: &str) -> Result<(), ClientGone> {
+    refuse(request, "500 Internal Server Error", "", why, why)
 }
 
 fn hint(error: &Error) -> &'static str {

@@ -7,6 +7,7 @@ use super::program::Recipe;
 use crate::config::{self, Pool, StartCommand};
 use crate::fastcgi::ProtocolStatus;
 use crate::runtime::complaints::Complaints;
+use crate::runtime::refuse;
 use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Kind, Plan};
 use crate::sys::process::Ended;
@@ -119,7 +120,10 @@ impl FastCgi {
         buffer.resize(PIECE_BYTES, 0);
         let outcome = match self.keeper() {
             Some(keeper) => Passing::new(request, keeper, &mut buffer, limit).pass(),
-            None => refuse(request, UNAVAILABLE, "", "there is no program"),
+            None => {
+                let why = "there is no program";
+                refuse(request, UNAVAILABLE, "", why, why)
+            }
         };
         self.buffer = buffer;
         outcome
@@ -278,12 +282,8 @@ impl<'p, 'w> Passing<'p, 'w> {
             }
             Outcome::Refused(_) => {
                 log::warn!("the program refuses requests: it is overloaded");
-                refuse(
-                    self.request,
-                    UNAVAILABLE,
-                    "Retry-After: 1\r\n",
-                    "the application is overloaded",
-                )
+                let why = "the application is overloaded";
+                refuse(self.request, UNAVAILABLE, "Retry-After: 1\r\n", why, why)
             }
             Outcome::Lost { .. } => {
                 self.keeper.look_for_end(END_PATIENCE);
@@ -310,17 +310,14 @@ impl<'p, 'w> Passing<'p, 'w> {
             return Err(ClientGone);
         }
         log::error!("the program gave no answer: {why}");
-        refuse(self.request, BAD_GATEWAY, "", "the application gave no answer")
+        let why = "the application gave no answer";
+        refuse(self.request, BAD_GATEWAY, "", why, why)
     }
 
     fn unreachable(&mut self, error: &Error) -> Result<(), ClientGone> {
         log::error!("the program can't be reached: {error}");
-        refuse(
-            self.request,
-            UNAVAILABLE,
-            "Retry-After: 1\r\n",
-            "the application can't be reached",
-        )
+        let why = "the application can't be reached";
+        refuse(self.request, UNAVAILABLE, "Retry-After: 1\r\n", why, why)
     }
 }
 
@@ -346,12 +343,11 @@ fn is_repeatable(request: &Request<'_>) -> bool {
 fn unavailable(request: &mut Request<'_>, refusal: Refusal) -> Result<(), ClientGone> {
     let seconds = refusal.pause.as_secs() + 1;
     let why = format!("the application could not be started (error {})", refusal.id);
-    refuse(request, UNAVAILABLE, &format!("Retry-After: {seconds}\r\n"), &why)
-}
-
-/// An answer in plain words. The log says more than the client is told.
-fn refuse(request: &mut Request<'_>, status: &str, more: &str, why: &str) -> Result<(), ClientGone> {
-    request.write_error(why.as_bytes())?;
-    let text = format!("Status: {status}\r\n{more}Content-Type: text/plain; charset=utf-8\r\n\r\n{why}\n");
-    request.write(text.as_bytes())
+    refuse(
+        request,
+        UNAVAILABLE,
+        &format!("Retry-After: {seconds}\r\n"),
+        &why,
+        &why,
+    )
 }

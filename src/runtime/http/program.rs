@@ -1,10 +1,11 @@
 //! Which process of a program is asked, and what is done when it does not answer.
 
 use super::head::{self, Framing};
-use super::run::{Outcome, ask, conclude, connect, is_quiet, is_repeatable, refuse};
+use super::run::{Outcome, ask, conclude, connect, is_quiet, is_repeatable};
 use super::share::Share;
 use super::table::{Place, Table};
 use crate::config::Address;
+use crate::runtime::refuse;
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
 use crate::worker::{ClientGone, Request};
@@ -76,7 +77,7 @@ impl Processes {
                     Waited::ClientGone => return Err(ClientGone),
                     Waited::Failed(id) => {
                         let text = format!("the application can't be started (error {id:08x})");
-                        return refuse(request, UNAVAILABLE, &text);
+                        return refuse(request, UNAVAILABLE, "", &text, &text);
                     }
                     Waited::TooLong => {
                         let why = why.unwrap_or_else(|| "it is not up".to_owned());
@@ -84,7 +85,8 @@ impl Processes {
                             "[pool {}] the application can't be reached: {why}",
                             request.pool()
                         );
-                        return refuse(request, UNAVAILABLE, "the application can't be reached");
+                        let why = "the application can't be reached";
+                        return refuse(request, UNAVAILABLE, "", why, why);
                     }
                 }
             };

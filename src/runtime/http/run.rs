@@ -5,6 +5,7 @@ use super::head::{self, Framing};
 use super::program::Processes;
 use super::share::Share;
 use crate::config::{self, Address};
+use crate::runtime::refuse;
 use crate::sys::{Error, fd, socket};
 use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -87,7 +88,7 @@ fn serve(request: &mut Request<'_>, address: &Address, kept: &mut Option<OwnedFd
                 "[pool {}] the application can't be reached: {error}",
                 request.pool()
             );
-            refuse(request, "502 Bad Gateway", "the application can't be reached")
+            bad_gateway(request, "the application can't be reached")
         }
     }
 }
@@ -176,7 +177,7 @@ pub(super) fn conclude(request: &mut Request<'_>, outcome: Outcome) -> Result<()
         Outcome::Failed(why) => why,
     };
     log::error!("[pool {}] the application gave no answer: {why}", request.pool());
-    refuse(request, "502 Bad Gateway", "the application gave no answer")
+    bad_gateway(request, "the application gave no answer")
 }
 
 /// What became of a request.
@@ -253,9 +254,7 @@ pub(super) fn is_repeatable(request: &Request<'_>) -> bool {
     )
 }
 
-/// An answer in plain words. The log says more than the client is told.
-pub(super) fn refuse(request: &mut Request<'_>, status: &str, why: &str) -> Result<(), ClientGone> {
-    request.write_error(why.as_bytes())?;
-    let text = format!("Status: {status}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n{why}\n");
-    request.write(text.as_bytes())
+/// The log says more than the client is told.
+pub(super) fn bad_gateway(request: &mut Request<'_>, why: &str) -> Result<(), ClientGone> {
+    refuse(request, "502 Bad Gateway", "", why, why)
 }

@@ -39,9 +39,6 @@ struct Failure {
 /// Settles, and becomes the interpreter; only returns the exit code of a failure, which the master has been told.
 pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
     let notes = Notes::inherited();
-    if let Some(notes) = &notes {
-        notes.begin();
-    }
     let failure = match become_it(interpreter, arguments, notes.as_ref()) {
         Ok(()) => return 0,
         Err(failure) => failure,
@@ -53,7 +50,6 @@ pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
             ..Complaint::default()
         };
         notes.fail(failure.step, failure.category, &complaint);
-        notes.describe();
     }
     let message = failure.summary;
     match fd::adopt_passed(SOCKET).and_then(Socket::new) {
@@ -89,9 +85,11 @@ fn become_it(interpreter: &OsString, arguments: &[OsString], notes: Option<&Note
         // Only now: it may say what the dynamic linker loads.
         program.envs(settings.pool.own_env.iter().map(|(name, value)| (name, value)));
         program.env(SETTLED, "1");
+        if let Some(notes) = notes {
+            notes.settled(Step::SubprocessExecWrapper);
+        }
     }
     if let Some(notes) = notes {
-        notes.advance(Step::SubprocessSetupperBeforeShell, Step::SubprocessExecWrapper);
         // Without it the wrapper has less to say, and says that over the socket.
         let _ = notes.pass_on();
     }

@@ -93,8 +93,6 @@ pub struct Effects {
     live: BTreeMap<JourneyId, Live>,
     ports: Ports,
     news: VecDeque<(JourneyId, News)>,
-    /// Work directories that are to be removed when there is time.
-    old: Vec<WorkDirectory>,
     sink: Sink,
 }
 
@@ -116,7 +114,6 @@ impl Effects {
             live: BTreeMap::new(),
             ports,
             news: VecDeque::new(),
-            old: Vec::new(),
             sink,
         }
     }
@@ -245,7 +242,6 @@ impl Effects {
     /// Kills every process that is not up yet and removes its work directory: this program is about to become another
     /// one. If nothing comes of that, the journeys fail as they do when a process is killed.
     pub fn abandon(&mut self) {
-        self.tidy();
         let ids: Vec<JourneyId> = self.live.keys().copied().collect();
         for id in ids {
             let directory = self.live.get_mut(&id).and_then(|live| live.directory.take());
@@ -475,20 +471,7 @@ impl Effects {
         }
         live.capture = Capture::default();
         live.settled_mark = live.mark().unwrap_or_default();
-        let Some(directory) = live.directory.take() else {
-            return;
-        };
-        if live.plan.internal.is_some() {
-            // Requests wait for it.
-            self.old.push(directory);
-        } else {
-            self.remove(directory);
-        }
-    }
-
-    /// Removes the work directories of internal programs that are up, for which there was something more urgent.
-    pub fn tidy(&mut self) {
-        for directory in std::mem::take(&mut self.old) {
+        if let Some(directory) = live.directory.take() {
             self.remove(directory);
         }
     }

@@ -57,15 +57,16 @@ impl Notes {
         fd::set_close_on_exec(self.top.as_fd(), false)
     }
 
-    /// The first of its steps is under way.
-    pub fn begin(&self) {
+    /// The process has become what it is to be, and the next step begins: its environment, user and limits are written
+    /// down. Nothing before: what root writes the application's user can't write again.
+    pub fn settled(&self, next: Step) {
         let _ = self.step(Step::SubprocessBeforeFirstExec, State::Performed);
-        self.enter(Step::SubprocessSetupperBeforeShell);
+        self.advance(Step::SubprocessSetupperBeforeShell, next);
+        self.describe();
     }
 
-    /// What this process is: environment, user and limits as they are now. Without names, which may have to be asked for
-    /// over a network.
-    pub fn describe(&self) {
+    /// What this process is now. Without names, which may have to be asked for over a network.
+    fn describe(&self) {
         let _ = dump::quickly(self);
     }
 
@@ -91,6 +92,9 @@ impl Notes {
         ];
         let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
         let _ = self.complain(category, &texts.collect::<Vec<_>>());
+        if step == Step::SubprocessSetupperBeforeShell {
+            self.describe();
+        }
     }
 
     /// The process is up.

@@ -45,6 +45,7 @@ pub(super) struct Recorder {
 #[derive(Debug, Clone, Copy)]
 struct Needs {
     cpu: bool,
+    memory: bool,
     peer: bool,
 }
 
@@ -82,6 +83,7 @@ impl Recorder {
         let wants = |test: fn(&Token) -> bool| settings.format.iter().any(test);
         let needs = Needs {
             cpu: wants(|token| matches!(token, Token::Cpu(_))),
+            memory: wants(|token| matches!(token, Token::Memory(_))),
             peer: wants(|token| matches!(token, Token::Peer)),
         };
         let taken = header::logs_opened(board);
@@ -130,6 +132,11 @@ impl Recorder {
     /// Whether lines hold the client's address.
     pub(super) fn wants_peer(&self) -> bool {
         self.needs.peer
+    }
+
+    /// Whether lines hold processor time or memory.
+    pub(super) fn wants_usage(&self) -> bool {
+        self.needs.cpu || self.needs.memory
     }
 
     /// The request is known. `peer`: the FastCGI client, if it is wanted and has an address.

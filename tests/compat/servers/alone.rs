@@ -251,6 +251,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         ping_response: "pong".into(),
         catch_workers_output: false,
         decorate_workers_output: true,
+        friendly_error_pages: false,
         reload: ReloadWhen::Changed,
         access: None,
         application: Application::Php(php),

@@ -146,8 +146,12 @@ fn a_pool_that_could_not_start_is_tried_again() {
         )
         .expect("send");
     daemon.wait_for("the preloader exited");
+    let refused = client.answer().expect("answer").text();
+    assert!(refused.starts_with("Status: 503 "), "{refused}");
     daemon.write("preload.php", "<?php const GREETING = 'hello';");
     daemon.write("hello.php", "<?php echo 'hello';");
     daemon.signal(Signal::SIGUSR2);
-    assert_eq!(client.answer().expect("answer").body(), "hello");
+    until("the new workers", || {
+        (daemon.get("www", "hello.php").body() == "hello").then_some(())
+    });
 }

@@ -1,6 +1,7 @@
 //! Every runtime, with applications that were written without forkyard in mind.
 
 mod cgi;
+mod equal;
 mod fastcgi;
 mod fastcgi_faults;
 mod fastcgi_programs;

@@ -134,6 +134,11 @@ impl Daemon {
         }
     }
 
+    /// Removes its directory when it is dropped.
+    pub fn keep(&mut self, directory: tempfile::TempDir) {
+        self._dir = Some(directory);
+    }
+
     /// The master's pid.
     pub fn pid(&self) -> u32 {
         self.child.id()

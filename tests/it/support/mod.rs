@@ -28,6 +28,20 @@ pub fn pause() {
     let _ = nix::poll::poll(&mut nothing, 10_u8);
 }
 
+/// Receives until a message has this text; says it.
+pub fn hear(socket: &std::os::unix::net::UnixDatagram, text: &str) -> String {
+    let mut buffer = [0; 4096];
+    loop {
+        let count = socket
+            .recv(&mut buffer)
+            .unwrap_or_else(|error| panic!("waited in vain for {text}: {error}"));
+        let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
+        if message.contains(text) {
+            return message;
+        }
+    }
+}
+
 /// Whether the tests run as root, in which case pools need a user.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()

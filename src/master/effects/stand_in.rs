@@ -1,0 +1,154 @@
+//! Starts and ends the processes that refuse requests where an application can't be started.
+
+use super::{Edge, Who};
+use crate::master::event::{Event, GenerationId, PoolId};
+use crate::reporter::{Brief, CHANNEL, Refusal};
+use crate::sys::Error;
+use crate::sys::fd::{send_with, set_nonblocking, socket_pair};
+use crate::sys::process::{self, Program};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::socket::SockType;
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+/// A page that is longer is not sent: a message between processes has a limit.
+const LONGEST_PAGE: usize = 96 * 1024;
+
+/// A process that stands in.
+#[derive(Debug)]
+pub(super) struct StandInEdge {
+    pid: i32,
+    /// Brings it what to answer; its end tells it to leave.
+    channel: OwnedFd,
+    generation: GenerationId,
+}
+
+impl Edge {
+    /// Has a pool's requests refused because of its generation's last failure.
+    pub(super) fn stand_in(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
+        // An application of an application pool has no address of its own: its router tells those who ask.
+        if self.pools.get(&pool).is_some_and(|pool| pool.listener.is_none()) {
+            return;
+        }
+        let refusal = self.refusal(id, wait);
+        if let Some(standing) = self.stand_ins.get(&pool).filter(|s| s.generation == id) {
+            // Plain values to memory: it can't fail.
+            let message = serde_json::to_vec(&refusal).unwrap_or_default();
+            if send_with(standing.channel.as_fd(), &message, &[]).is_ok() {
+                return;
+            }
+        }
+        self.stand_down(pool);
+        match self.start_stand_in(pool, id, refusal) {
+            Ok(standing) => {
+                self.pids.insert(standing.pid, Who::StandIn(pool));
+                self.stand_ins.insert(pool, standing);
+            }
+            Err(error) => {
+                log::error!(
+                    "[pool {}] requests wait, since nobody can be started who refuses them: {error}",
+                    self.pool_name(pool)
+                );
+                self.happened.push_back(Event::StandInGone(pool));
+            }
+        }
+    }
+
+    /// Lets it go: it ends what it has begun to say.
+    pub(super) fn stand_down(&mut self, pool: PoolId) {
+        self.stand_ins.remove(&pool);
+    }
+
+    /// A process that stood in was reaped.
+    pub(super) fn stand_in_gone(&mut self, pool: PoolId, pid: i32) {
+        if self
+            .stand_ins
+            .get(&pool)
+            .is_some_and(|standing| standing.pid == pid)
+        {
+            log::warn!(
+                "[pool {}] process {pid}, which refused requests, has ended",
+                self.pool_name(pool)
+            );
+            self.stand_ins.remove(&pool);
+            self.happened.push_back(Event::StandInGone(pool));
+        }
+    }
+
+    /// Ends all of them; before the daemon does.
+    pub(in crate::master) fn end_stand_ins(&mut self) {
+        self.stand_ins.clear();
+        let stands_in = |(pid, who): (&i32, &Who)| matches!(who, Who::StandIn(_)).then_some(*pid);
+        for pid in self.pids.iter().filter_map(stands_in) {
+            let _ = process::send_signal(pid, Signal::SIGKILL);
+            let _ = process::reap_pid(pid);
+        }
+    }
+
+    fn refusal(&self, id: GenerationId, wait: Duration) -> Refusal {
+        let settings = self
+            .generations
+            .get(&id)
+            .map(|generation| &generation.settings.pool);
+        let kept = self.errors.last(self.generation_name(id));
+        let is_shown = settings.is_some_and(|pool| pool.friendly_error_pages);
+        let page = kept.filter(|_| is_shown).map(|kept| {
+            let page = kept.report.html();
+            match page.len() <= LONGEST_PAGE {
+                true => page,
+                false => kept.report.brief_html(),
+            }
+        });
+        Refusal {
+            id: kept.map_or_else(|| "unknown".to_owned(), |kept| kept.report.id.to_string()),
+            retry_after_s: wait.as_secs() + 1,
+            page,
+        }
+    }
+
+    fn start_stand_in(&self, pool: PoolId, id: GenerationId, refusal: Refusal) -> Result<StandInEdge, Error> {
+        let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
+        let generation = self.generations.get(&id).ok_or_else(nothing)?;
+        let resources = generation.resources.as_ref().ok_or_else(nothing)?;
+        let listener = self.pools.get(&pool).and_then(|pool| pool.listener.as_ref());
+        let listener = &listener.ok_or_else(nothing)?.socket;
+        let settings = &generation.settings;
+        let brief = Brief::new(
+            &settings.pool,
+            settings.identity.clone(),
+            settings.started,
+            settings.descriptor_limit,
+        )
+        .standing_in(&settings.pool, refusal);
+        let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
+        set_nonblocking(theirs.as_fd(), true)?;
+        let message = serde_json::to_vec(&brief).unwrap_or_default();
+        let memory = resources.board.memory();
+        let descriptors = [listener, listener, &memory.readable, &resources.messages_in];
+        send_with(
+            channel.as_fd(),
+            &message,
+            &descriptors.map(|descriptor| descriptor.as_raw_fd()),
+        )?;
+        let path = self.libexec.join(super::reporter::PROGRAM);
+        let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
+        let program = Program {
+            path: c_string(path.as_os_str().as_bytes()),
+            // Room for the process title.
+            arguments: vec![c_string(brief.title.as_bytes()), c_string(&[b' '; 96])],
+            environment: super::reporter::zone().into_iter().collect(),
+            descriptors: vec![(theirs, CHANNEL)],
+            descriptor_limit: None,
+        };
+        let pid = process::start(&program)?;
+        log::debug!("[pool {}] process {pid} refuses requests", settings.pool.name);
+        Ok(StandInEdge {
+            pid,
+            channel,
+            generation: id,
+        })
+    }
+}

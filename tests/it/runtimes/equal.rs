@@ -1,0 +1,496 @@
+//! What holds for every runtime: one table, and the same requests for each of its rows.
+
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::fcgi::{Answer, Client, Params};
+use crate::support::nginx::free_port;
+use crate::support::{is_root, place_library, until};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The name that the example with a Rust handler serves.
+const POOL: &str = "hello";
+
+/// Every application reads the body to its end and says how long it was.
+struct Runtime {
+    name: &'static str,
+    /// The request's path.
+    script: &'static str,
+    file: &'static str,
+    text: &'static str,
+    /// Lines of the application's table.
+    application: &'static str,
+    /// In the answer to a body of four bytes.
+    answer: &'static str,
+    /// What the slow log has behind the header, of a worker that waits for the body.
+    slow: &'static str,
+    /// Somebody counts the memory of a request.
+    counts_memory: bool,
+}
+
+const RUNTIMES: [Runtime; 7] = [
+    Runtime {
+        name: "php",
+        script: "app.php",
+        file: "app.php",
+        text: "<?php $n = strlen(file_get_contents('php://input')); header('X-Own: yes'); echo \"got $n\";",
+        application: "version = \"8.2\"\n",
+        answer: "got 4",
+        slow: "] file_get_contents() ROOT/app.php:1\n",
+        counts_memory: true,
+    },
+    Runtime {
+        name: "cgi",
+        script: "app.cgi",
+        file: "app.cgi",
+        text: "#!/bin/sh\nn=$(wc -c)\nprintf 'Content-Type: text/plain\\r\\nX-Own: yes\\r\\n\\r\\ngot %s' $n\n",
+        application: "root = \"ROOT\"\n",
+        answer: "got 4",
+        slow: ": wc -c\n",
+        counts_memory: true,
+    },
+    Runtime {
+        name: "http",
+        script: "app",
+        file: "app.py",
+        text: r#"
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *_):
+        pass
+    def do_PUT(self):
+        body = b"got %d" % len(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.send_header("X-Own", "yes")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"#,
+        application: "address = \"127.0.0.1:PORT\"\n",
+        answer: "got 4",
+        slow: "",
+        counts_memory: false,
+    },
+    Runtime {
+        name: "wsgi",
+        script: "app",
+        file: "wsgi.py",
+        text: "def application(environ, start):\n    n = len(environ['wsgi.input'].read())\n    \
+               start('200 OK', [('X-Own', 'yes')])\n    return [b'got %d' % n]\n",
+        application: "root = \"ROOT\"\n",
+        answer: "got 4",
+        slow: "] application() ROOT/wsgi.py:2\n",
+        counts_memory: true,
+    },
+    Runtime {
+        name: "asgi",
+        script: "app",
+        file: "asgi.py",
+        text: r#"
+async def application(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    n, more = 0, True
+    while more:
+        message = await receive()
+        n, more = n + len(message["body"]), message["more_body"]
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"X-Own", b"yes")]})
+    await send({"type": "http.response.body", "body": b"got %d" % n})
+"#,
+        application: "root = \"ROOT\"\n",
+        answer: "got 4",
+        slow: "] application() ROOT/asgi.py:7\n",
+        counts_memory: true,
+    },
+    Runtime {
+        name: "rack",
+        script: "app",
+        file: "config.ru",
+        text: "run ->(env) { [200, { 'X-Own' => 'yes' }, [\"got #{env['rack.input'].read.bytesize}\"]] }\n",
+        application: "root = \"ROOT\"\n",
+        answer: "got 4",
+        slow: "() ROOT/config.ru:1\n",
+        counts_memory: true,
+    },
+    Runtime {
+        name: "rust",
+        script: "app",
+        file: "unused",
+        text: "",
+        application: "",
+        answer: "read 4 bytes",
+        slow: "",
+        counts_memory: false,
+    },
+];
+
+struct Site {
+    runtime: &'static Runtime,
+    daemon: Daemon,
+    root: tempfile::TempDir,
+    program: Option<Child>,
+}
+
+impl Site {
+    fn start(runtime: &'static Runtime, settings: &str) -> Site {
+        place_library();
+        let root = directory();
+        let path = root.path();
+        make_writable(path);
+        let file = path.join(runtime.file);
+        fs::write(&file, runtime.text).expect("write");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("chmod");
+        let port = free_port();
+        let program = (runtime.name == "http").then(|| serve_http(&file, port));
+        let application = runtime
+            .application
+            .replace("ROOT", &path.display().to_string())
+            .replace("PORT", &port.to_string());
+        let application = format!("runtime = \"{}\"\n{application}", runtime.name);
+        let user = if is_root() { "user = \"www-data\"\n" } else { "" };
+        let settings = format!("{user}{}", settings.replace("ROOT", &path.display().to_string()));
+        let text = pool(path, POOL, &settings, &application);
+        fs::write(path.join("forkyard.toml"), text).expect("write");
+        let mut command = if runtime.name == "rust" {
+            Command::new(Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("examples/responder"))
+        } else {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+            command.args(["run", "-c"]);
+            command
+        };
+        command.arg(path.join("forkyard.toml"));
+        let daemon = Daemon::launch(path, command);
+        daemon.wait_for("ready to handle connections");
+        Site {
+            runtime,
+            daemon,
+            root,
+            program,
+        }
+    }
+
+    fn params(&self) -> Params {
+        Params::get(self.root.path(), self.runtime.script, "a=b")
+            .with("REQUEST_METHOD", "PUT")
+            .with("CONTENT_LENGTH", "4")
+            // PHP goes by what the client sent, others by what the web server says.
+            .with("REMOTE_USER", "alice")
+            .with("HTTP_AUTHORIZATION", "Basic YWxpY2U6c2VjcmV0")
+    }
+
+    fn put(&self) -> Answer {
+        let answer = self.daemon.client(POOL).request(&self.params(), b"body");
+        answer.expect("an answer")
+    }
+
+    /// A request whose body has yet to come, and what is missing.
+    fn hold(&self) -> (Client, Vec<u8>) {
+        let params = self.params();
+        let pairs: Vec<(&[u8], &[u8])> = params
+            .0
+            .iter()
+            .map(|(name, value)| (name.as_bytes(), value.as_bytes()))
+            .collect();
+        let encoded = |body: &[u8]| {
+            let mut wire = Vec::new();
+            let request = forkyard::fastcgi::Request {
+                params: &pairs,
+                body,
+                ..forkyard::fastcgi::Request::default()
+            };
+            request.encode(&mut wire);
+            wire
+        };
+        // Without a body there is the record that ends it: a header of eight bytes.
+        let before = encoded(b"").len() - 8;
+        let whole = encoded(b"body");
+        let mut client = self.daemon.client(POOL);
+        client.send_raw(&whole[..before]).expect("send");
+        (client, whole[before..].to_vec())
+    }
+
+    fn page(&self, path: &str, query: &str) -> String {
+        let params = Params::get(self.root.path(), path, query);
+        let answer = self.daemon.client(POOL).request(&params, b"");
+        answer.expect("an answer").body()
+    }
+
+    fn status(&self) -> Value {
+        let text = self.page("status", "full&json");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Waits until the status page has a worker like that; says its row.
+    fn wait_for_row(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        until(&format!("{}: {what}", self.runtime.name), || {
+            let status = self.status();
+            status["processes"]
+                .as_array()?
+                .iter()
+                .find(|row| is(row))
+                .cloned()
+        })
+    }
+
+    fn script(&self) -> String {
+        self.root.path().join(self.runtime.script).display().to_string()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(program) = &mut self.program {
+            let _ = program.kill();
+            let _ = program.wait();
+        }
+    }
+}
+
+fn serve_http(file: &Path, port: u16) -> Child {
+    let program = Command::new("python3")
+        .arg(file)
+        .arg(port.to_string())
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("python3");
+    until("the program to listen", || {
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    program
+}
+
+/// The row of a request: what it is, and numbers that can be.
+fn assert_describes(site: &Site, row: &Value) {
+    let name = site.runtime.name;
+    for (field, expected) in [
+        ("request method", Value::from("PUT")),
+        ("request uri", format!("/{}?a=b", site.runtime.script).into()),
+        ("content length", 4.into()),
+        ("user", "alice".into()),
+        ("script", site.script().into()),
+    ] {
+        assert_eq!(row[field], expected, "{name}, {field}: {row}");
+    }
+    let micros = row["request duration"].as_u64().expect("a number");
+    assert!((1..60_000_000).contains(&micros), "{name}: {row}");
+}
+
+const FORMAT: &str = "%n %m %r %q %Q %s %l %u %f %d %{milli}d %{micro}d %M %{kilo}M %C %{user}C %{system}C %p %P %R \
+                      %{X-Own}o %{REQUEST_URI}e %{%Y}t %{%Y}T %%";
+
+/// Every token of [`FORMAT`], as far as a test can know it.
+fn assert_logged(site: &Site, line: &str, worker: u64) {
+    let name = site.runtime.name;
+    let fields: Vec<&str> = line.split(' ').collect();
+    assert_eq!(fields.len(), 25, "{name}: {line}");
+    let path = format!("/{}", site.runtime.script);
+    let (script, pid, master) = (site.script(), worker.to_string(), site.daemon.pid().to_string());
+    let uri = format!("{path}?a=b");
+    for (at, expected) in [
+        (0, POOL),
+        (1, "PUT"),
+        (2, &path),
+        (3, "a=b"),
+        (4, "?"),
+        (5, "200"),
+        (6, "4"),
+        (7, "alice"),
+        (8, &script),
+        (17, &pid),
+        (18, &master),
+        // A unix socket has no address.
+        (19, "-"),
+        // The example with a handler in Rust has no header of its own.
+        (20, if name == "rust" { "-" } else { "yes" }),
+        (21, &uri),
+        (24, "%"),
+    ] {
+        assert_eq!(fields[at], expected, "{name}, {at}: {line}");
+    }
+    let number = |at: usize| -> f64 {
+        let number = fields[at].parse();
+        number.unwrap_or_else(|error| panic!("{name}, {at}: {error}: {line}"))
+    };
+    // The body came when the slow log had been written.
+    assert!((0.3..60.0).contains(&number(9)), "{name}: {line}");
+    assert!((number(9) * 1e3 - number(10)).abs() < 1.0, "{name}: {line}");
+    assert!((number(10) * 1e3 - number(11)).abs() < 1.0, "{name}: {line}");
+    assert_eq!(number(12) > 0.0, site.runtime.counts_memory, "{name}: {line}");
+    assert!(
+        number(12) < 1e9 && (number(12) / 1024.0 - number(13)).abs() <= 1.0,
+        "{name}: {line}"
+    );
+    assert!((0.0..200.0).contains(&number(14)), "{name}: {line}");
+    assert!(
+        (number(14) - number(15) - number(16)).abs() < 0.02,
+        "{name}: {line}"
+    );
+    assert!(number(22) >= 2024.0 && number(23) >= number(22), "{name}: {line}");
+}
+
+fn assert_slow(site: &Site, worker: u64) {
+    let name = site.runtime.name;
+    let expected = format!(
+        "WARNING: [pool {POOL}] child {worker}, script '{}' (request: \"PUT /{}?a=b\") executing too slow (",
+        site.script(),
+        site.runtime.script
+    );
+    let line = site.daemon.wait_for("executing too slow");
+    assert!(
+        line.contains(&expected) && line.ends_with(" sec), logging"),
+        "{line}"
+    );
+    let log = site.root.path().join("slow.log");
+    let entry = until(&format!("{name}: an entry"), || {
+        fs::read_to_string(&log).ok().filter(|text| !text.is_empty())
+    });
+    let header = format!(
+        "]  [pool {POOL}] pid {worker}\nscript_filename = {}\n{}",
+        site.script(),
+        if name == "php" {
+            String::new()
+        } else {
+            format!("request = PUT /{}?a=b\n", site.runtime.script)
+        }
+    );
+    assert!(entry.contains(&header), "{name}: {entry}");
+    let (_, calls) = entry.split_once(&header).expect("a header");
+    let calls = calls.replace(&site.root.path().display().to_string(), "ROOT");
+    assert!(calls.contains(site.runtime.slow), "{name}: {entry}");
+    assert_eq!(calls.is_empty(), site.runtime.slow.is_empty(), "{name}: {entry}");
+    assert!(!calls.contains("+++"), "{name}: {entry}");
+}
+
+/// One request is held in the middle, looked at from everywhere, sees a reload, and ends.
+fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
+    let settings = format!(
+        "pm = \"static\"\nmax_children = 2\nreload = \"always\"\nping.path = \"/ping\"\nping.response = \"here\"\n\
+         status_path = \"/status\"\nslowlog = \"ROOT/slow.log\"\nrequest_slowlog_timeout = \"300ms\"\n\
+         access = {{ log = \"ROOT/access.log\", format = '{FORMAT}', suppress_path = [\"/status\", \"/ping\"] }}\n"
+    );
+    let site = Site::start(runtime, &settings);
+    let name = runtime.name;
+    let old = site.daemon.wait_for_workers(POOL, 2);
+    assert_eq!(site.page("ping", ""), "here", "{name}");
+    let is_of_us = |row: &Value| row["request method"] == "PUT";
+
+    let (mut client, rest) = site.hold();
+    let row = site.wait_for_row("a request that runs", |row| {
+        is_of_us(row) && row["state"] == "Running"
+    });
+    assert_describes(&site, &row);
+    assert_eq!(
+        (
+            row["last request cpu"].as_f64(),
+            row["last request memory"].as_u64()
+        ),
+        (Some(0.0), Some(0)),
+        "{name}: php-fpm says nothing of a request that runs"
+    );
+    let worker = row["pid"].as_u64().expect("a number");
+    assert!(old.contains(&(worker as u32)), "{name}");
+    assert_slow(&site, worker);
+    assert_eq!(site.status()["slow requests"], 1, "{name}");
+
+    site.daemon.signal(Signal::SIGUSR2);
+    until(
+        &format!("{name}: two new workers beside the one that is busy"),
+        || {
+            let now = site.daemon.workers(POOL);
+            let new = now.iter().filter(|pid| !old.contains(pid)).count();
+            (new == 2 && now.contains(&(worker as u32))).then_some(())
+        },
+    );
+    assert!(
+        site.put().body().contains(runtime.answer),
+        "{name}: the new ones serve"
+    );
+    client.send_raw(&rest).expect("send");
+    let answer = client.answer().expect("an answer");
+    assert!(
+        answer.body().contains(runtime.answer) && answer.ended,
+        "{name}: {}",
+        answer.text()
+    );
+    let log = fs::read_to_string(site.root.path().join("access.log")).expect("the access log");
+    let line = log.lines().find(|line| line.contains(&format!(" {worker} ")));
+    assert_logged(&site, line.unwrap_or_else(|| panic!("{name}: {log}")), worker);
+    until(&format!("{name}: the old workers' end"), || {
+        let now = site.daemon.workers(POOL);
+        (!now.iter().any(|pid| old.contains(pid))).then_some(())
+    });
+
+    // The one that is idle for the shorter time answers for the status, and is seen as doing that.
+    let row = until(&format!("{name}: a request that has ended"), || {
+        let (mut other, rest) = site.hold();
+        assert!(site.put().body().contains(runtime.answer), "{name}");
+        other.send_raw(&rest).expect("send");
+        other.answer().expect("an answer");
+        let status = site.status();
+        let mut rows = status["processes"].as_array()?.iter();
+        rows.find(|row| is_of_us(row) && row["state"] == "Idle").cloned()
+    });
+    assert_describes(&site, &row);
+    assert!(
+        !old.contains(&(row["pid"].as_u64().expect("a number") as u32)),
+        "{name}"
+    );
+    let cpu = row["last request cpu"].as_f64().expect("a number");
+    assert!((0.0..400.0).contains(&cpu), "{name}: {row}");
+    let memory = row["last request memory"].as_u64().expect("a number");
+    assert_eq!(memory > 0, runtime.counts_memory, "{name}: {row}");
+    assert!(memory < 1 << 30, "{name}: {row}");
+    assert!(row["requests"].as_u64().is_some_and(|count| count >= 1), "{name}");
+}
+
+/// Workers are replaced after so many requests, and a request has so much time.
+fn is_limited(runtime: &'static Runtime) {
+    let settings =
+        "pm = \"static\"\nmax_children = 1\nmax_requests = 2\nrequest_terminate_timeout = \"1s\"\n";
+    let site = Site::start(runtime, settings);
+    let name = runtime.name;
+    let first = site.daemon.wait_for_workers(POOL, 1);
+    for _ in 0..2 {
+        assert!(site.put().body().contains(runtime.answer), "{name}");
+    }
+    until(&format!("{name}: another worker"), || {
+        let now = site.daemon.workers(POOL);
+        (now.len() == 1 && now != first).then_some(())
+    });
+    assert!(!site.daemon.log().contains("exited on signal"), "{name}");
+    let (mut client, _rest) = site.hold();
+    let answer = client.answer().expect("an answer");
+    assert!(
+        answer.text().starts_with("Status: 504 Gateway Timeout\r\n") && answer.ended,
+        "{name}: {}",
+        answer.text()
+    );
+    let line = site.daemon.wait_for("execution timed out");
+    assert!(
+        line.contains(&format!("(request: \"PUT /{}?a=b\")", runtime.script)),
+        "{line}"
+    );
+    site.daemon.wait_for("exited on signal 15 (SIGTERM)");
+    assert!(
+        site.put().body().contains(runtime.answer),
+        "{name}: another has its place"
+    );
+}
+
+#[test]
+fn every_runtime_is_seen_logged_and_reloaded() {
+    RUNTIMES.iter().for_each(is_seen_logged_and_reloaded);
+}
+
+#[test]
+fn every_runtime_is_limited() {
+    RUNTIMES.iter().for_each(is_limited);
+}

@@ -1,0 +1,113 @@
+//! What clients see, through a real nginx, while an application can't be started.
+
+use super::{Broken, WELL_WSGI};
+use crate::support::fcgi::Params;
+use crate::support::nginx::{Nginx, curl};
+use crate::support::process;
+use nix::sys::signal::Signal;
+
+fn front(broken: &Broken) -> Nginx {
+    let socket = broken.daemon.socket("www");
+    let server = format!(
+        "location / {{ include /etc/nginx/fastcgi_params; fastcgi_pass unix:{}; }}",
+        socket.display()
+    );
+    Nginx::start(&server, "")
+}
+
+#[test]
+fn visitors_are_refused_at_once_and_see_nothing_but_the_id() {
+    let broken = Broken::start("wsgi", "wsgi.py", "import a_secret_module\n", "", "");
+    let nginx = front(&broken);
+    let answer = curl(&["-i", &nginx.url("/")]);
+    assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable"), "{answer}");
+    assert!(answer.contains("Retry-After: ") && answer.contains("Content-Type: text/plain"));
+    assert!(
+        answer.contains("(error ") && !answer.contains("a_secret_module"),
+        "{answer}"
+    );
+    let body = vec![b'x'; 300_000];
+    let file = broken.root.path().join("body");
+    std::fs::write(&file, body).expect("write");
+    let upload = format!("@{}", file.display());
+    let answer = curl(&["-i", "--data-binary", &upload, &nginx.url("/form")]);
+    assert!(answer.contains(" 503 Service Unavailable"), "{answer}");
+    broken.heals("wsgi.py", WELL_WSGI);
+    assert_eq!(curl(&[&nginx.url("/")]), "well");
+}
+
+#[test]
+fn a_developer_sees_the_report() {
+    let settings = "friendly_error_pages = true\n";
+    let broken = Broken::start("wsgi", "wsgi.py", "import my_module\n", settings, "");
+    let nginx = front(&broken);
+    let page = curl(&["-i", &nginx.url("/")]);
+    assert!(page.contains(" 503 Service Unavailable") && page.contains("Content-Type: text/html"));
+    assert!(
+        page.contains("my_module") && page.contains("line 1, in"),
+        "{page}"
+    );
+    broken.heals("wsgi.py", WELL_WSGI);
+}
+
+#[test]
+fn status_and_ping_are_answered_meanwhile() {
+    let settings = "status_path = \"/status\"\nping.path = \"/ping\"\n";
+    let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", settings, "");
+    broken.refused();
+    let ask = |path: &str| {
+        let params = Params::get(&broken.daemon.dir, "x", "").with("SCRIPT_NAME", path);
+        let mut client = broken.daemon.client("www");
+        client.request(&params, b"").expect("an answer").body()
+    };
+    assert_eq!(ask("/ping"), "pong");
+    assert!(ask("/status").contains("pool:"), "{}", ask("/status"));
+}
+
+#[test]
+fn a_pool_that_is_to_have_workers_heals_without_a_request() {
+    let settings = "pm = \"dynamic\"\nmax_children = 2\nmin_spare_servers = 1\nmax_spare_servers = 1\nstart_servers = 1\n";
+    let broken = Broken::start("wsgi", "wsgi.py", WELL_WSGI, settings, "");
+    broken.daemon.wait_for_workers("www", 1);
+    std::fs::write(broken.root.path().join("wsgi.py"), "import broken\n").expect("write");
+    // The preloader crashes, which is no failed start, and its only worker as well.
+    for pid in broken
+        .daemon
+        .preloaders("www")
+        .into_iter()
+        .chain(broken.daemon.workers("www"))
+    {
+        process::signal(pid, Signal::SIGKILL);
+    }
+    broken.daemon.wait_for("No module named 'broken'");
+    crate::support::until("a refusal", || {
+        broken.ask().text().contains(" 503 ").then_some(())
+    });
+    std::fs::write(broken.root.path().join("wsgi.py"), WELL_WSGI).expect("write");
+    // No request is needed.
+    broken.daemon.wait_for_workers("www", 1);
+    assert_eq!(broken.ask().body(), "well");
+    broken.is_clean();
+}
+
+#[test]
+fn the_operator_is_told_by_the_status() {
+    let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", "", "");
+    let id = broken.refused();
+    let show = || {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"))
+            .args(["status", "-c"])
+            .arg(broken.daemon.dir.join("forkyard.toml"))
+            .output()
+            .expect("forkyard");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let line = format!("last error {id}, requests are refused: can't load the application");
+    assert!(show().contains(&line), "{}", show());
+    broken.heals("wsgi.py", WELL_WSGI);
+    assert!(
+        show().contains("last error ") && !show().contains("requests are refused"),
+        "{}",
+        show()
+    );
+}

@@ -1,0 +1,54 @@
+//! The daemon's end and its renewal while something is being started.
+
+use super::{Broken, WELL_WSGI};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+
+const HANGS: &str = "import time\nwhile True: time.sleep(1)\n";
+
+fn starts(broken: &Broken) -> u32 {
+    let params = crate::support::fcgi::Params::get(&broken.daemon.dir, "x", "");
+    let mut client = broken.daemon.client("www");
+    client.send(&params, b"").expect("send");
+    until("a preloader that loads", || {
+        broken.daemon.preloaders("www").first().copied().filter(|_| {
+            let found = fs::read_dir(&broken.temporary).ok();
+            found.is_some_and(|mut found| found.next().is_some())
+        })
+    })
+}
+
+#[test]
+fn a_daemon_that_ends_leaves_nothing_of_a_start() {
+    for signal in [Signal::SIGTERM, Signal::SIGQUIT] {
+        let mut broken = Broken::start("wsgi", "wsgi.py", HANGS, "", "");
+        let pid = starts(&broken);
+        broken.daemon.signal(signal);
+        assert!(broken.daemon.wait().success());
+        assert!(!process::runs(pid), "{signal}");
+        let left = fs::read_dir(&broken.temporary).expect("the directory").count();
+        assert_eq!(left, 0, "{signal}");
+    }
+}
+
+#[test]
+fn a_reload_calls_a_start_off() {
+    let broken = Broken::start("wsgi", "wsgi.py", HANGS, "", "");
+    let pid = starts(&broken);
+    fs::write(broken.root.path().join("wsgi.py"), WELL_WSGI).expect("write");
+    let config = broken.daemon.dir.join("forkyard.toml");
+    let text = fs::read_to_string(&config).expect("read");
+    fs::write(&config, text.replace("max_children = 2", "max_children = 3")).expect("write");
+    broken.daemon.signal(Signal::SIGUSR2);
+    until("the old preloader to be gone", || {
+        (!process::runs(pid)).then_some(())
+    });
+    until("an answer", || (broken.ask().body() == "well").then_some(()));
+    assert!(
+        !broken.daemon.log().contains("can't start"),
+        "{}",
+        broken.daemon.log()
+    );
+    broken.is_clean();
+}

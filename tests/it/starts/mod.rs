@@ -1,0 +1,139 @@
+//! Applications that can't be started in a pool: what the log, the clients and the operator are told, what is left, and how the
+//! pool heals.
+
+mod clients;
+mod failing;
+mod limits;
+
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::fcgi::{Answer, Params};
+use crate::support::{place_library, process, until};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// An application that answers.
+const WELL_WSGI: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
+const WELL_RACK: &str = "run ->(env) { [200, {}, ['well']] }\n";
+
+/// A pool whose application can't be started, with temporary files in a directory of its own.
+struct Broken {
+    daemon: Daemon,
+    root: tempfile::TempDir,
+    temporary: PathBuf,
+    descriptors: usize,
+}
+
+impl Broken {
+    fn start(runtime: &str, file: &str, source: &str, settings: &str, application: &str) -> Broken {
+        place_library();
+        let root = directory();
+        make_writable(root.path());
+        fs::write(root.path().join(file), source).expect("the application");
+        let dir = directory();
+        let temporary = dir.path().join("tmp");
+        fs::create_dir(&temporary).expect("mkdir");
+        make_writable(&temporary);
+        let place = root.path().display();
+        let application = application.replace("ROOT", &place.to_string());
+        let application = format!("runtime = \"{runtime}\"\nroot = \"{place}\"\n{application}");
+        let settings = match settings.contains("pm =") {
+            true => settings.to_owned(),
+            false => format!("pm = \"ondemand\"\nmax_children = 2\n{settings}"),
+        };
+        let text = format!(
+            "[global]\ncontrol = \"{}/control.sock\"\n{}",
+            dir.path().display(),
+            pool(dir.path(), "www", &settings, &application)
+        );
+        fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        command.args(["run", "-c"]).arg(dir.path().join("forkyard.toml"));
+        command.env("TMPDIR", &temporary);
+        let mut daemon = Daemon::launch(dir.path(), command);
+        daemon.keep(dir);
+        daemon.wait_for("ready to handle connections");
+        let descriptors = descriptors(daemon.pid());
+        Broken {
+            daemon,
+            root,
+            temporary,
+            descriptors,
+        }
+    }
+
+    fn ask(&self) -> Answer {
+        let params = Params::get(&self.daemon.dir, "x", "");
+        let mut client = self.daemon.client("www");
+        client.request(&params, b"").expect("an answer")
+    }
+
+    /// The first request is refused; says the error's id.
+    fn refused(&self) -> String {
+        id_of(&self.ask())
+    }
+
+    /// The operator's view of an error.
+    fn report(&self, id: &str) -> serde_json::Value {
+        let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+            .args(["error", id, "--json", "--socket"])
+            .arg(self.daemon.dir.join("control.sock"))
+            .output()
+            .expect("forkyard");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {output:?}"))
+    }
+
+    /// The application is mended: without a reload requests are answered again, and nothing is left of the failures.
+    fn heals(&self, file: &str, source: &str) {
+        fs::write(self.root.path().join(file), source).expect("the application");
+        until("the pool to heal", || {
+            let answer = self.ask();
+            match answer.text().contains("503 Service Unavailable") {
+                true => None,
+                false => (answer.body() == "well").then_some(()),
+            }
+        });
+        self.is_clean();
+    }
+
+    /// No work directory, no process but those of the pool, no descriptor of the master's.
+    fn is_clean(&self) {
+        until("no work directory", || {
+            fs::read_dir(&self.temporary).ok()?.next().is_none().then_some(())
+        });
+        until("no other process", || {
+            let children = process::children(self.daemon.pid());
+            let is_known = |pid: &u32| {
+                let title = process::title(*pid);
+                title.contains("preloader www") || title.contains("pool www")
+            };
+            children.iter().all(is_known).then_some(())
+        });
+        // Channel and output of the preloader; the pool's scoreboard, pipes and queue; a retire channel for each worker.
+        const OF_A_POOL_THAT_RUNS: usize = 20;
+        let now = descriptors(self.daemon.pid());
+        assert!(
+            now <= self.descriptors + OF_A_POOL_THAT_RUNS,
+            "{} descriptors became {now}",
+            self.descriptors
+        );
+    }
+}
+
+fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("/proc").count()
+}
+
+/// The id of the error that a refusal names.
+fn id_of(answer: &Answer) -> String {
+    let text = answer.text();
+    assert!(
+        text.starts_with("Status: 503 Service Unavailable\r\n") && text.contains("\r\nRetry-After: "),
+        "{text}"
+    );
+    let id = text
+        .split_once("(error ")
+        .and_then(|(_, rest)| rest.split_once(')'));
+    id.unwrap_or_else(|| panic!("no id in {text}")).0.to_owned()
+}
