@@ -22,14 +22,14 @@ const MAX: u32 = 5;
 /// What holds workers back is over after this long.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// How a world is built wrong, to see whether that is noticed.
+/// What an edge that is built wrong loses now and then, to see whether that is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mutant {
-    ForkFailedLost,
-    ExitLost,
-    PreloaderGoneLost,
-    CancelLost,
-    FailLost,
+enum Loses {
+    ForkFailed,
+    Exit,
+    PreloaderGone,
+    Cancel,
+    Fail,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ struct World {
     random: Random,
     manager: Manager,
     now: Tick,
-    mutant: Option<Mutant>,
+    mutant: Option<Loses>,
     process_max: Option<u32>,
     orders: BTreeMap<OrderId, (usize, Fate)>,
     canceled: BTreeSet<OrderId>,
@@ -83,7 +83,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, mutant: Option<Mutant>) -> World {
+    fn new(seed: u64, mutant: Option<Loses>) -> World {
         let mut random = Random::new(seed);
         let process_max = random.percent(40).then(|| random.between(2, 6));
         let mut world = World {
@@ -119,10 +119,10 @@ impl World {
 
     fn tell(&mut self, event: Event) {
         let lost = match (&event, self.mutant) {
-            (Event::ForkFailed(_), Some(Mutant::ForkFailedLost))
-            | (Event::WorkerExited(..), Some(Mutant::ExitLost))
-            | (Event::PreloaderGone(..), Some(Mutant::PreloaderGoneLost))
-            | (Event::Cancel(..), Some(Mutant::CancelLost)) => self.random.percent(20),
+            (Event::ForkFailed(_), Some(Loses::ForkFailed))
+            | (Event::WorkerExited(..), Some(Loses::Exit))
+            | (Event::PreloaderGone(..), Some(Loses::PreloaderGone))
+            | (Event::Cancel(..), Some(Loses::Cancel)) => self.random.percent(20),
             _ => false,
         };
         if lost {
@@ -140,7 +140,7 @@ impl World {
             Action::Fill(order, worker) => self.fill(order, worker),
             Action::Fork(worker, id, slot) => self.fork(worker, id, slot),
             Action::Fail(order) => {
-                if self.mutant == Some(Mutant::FailLost) && self.random.percent(20) {
+                if self.mutant == Some(Loses::Fail) && self.random.percent(20) {
                     return;
                 }
                 self.end(order, "fails");
@@ -574,7 +574,7 @@ impl World {
 }
 
 /// What is wrong in the world of this seed.
-fn run(seed: u64, mutant: Option<Mutant>) -> Option<String> {
+fn run(seed: u64, mutant: Option<Loses>) -> Option<String> {
     let result = std::panic::catch_unwind(|| {
         let mut world = World::new(seed, mutant);
         for _ in 0..STEPS {
@@ -617,11 +617,11 @@ fn what_is_ordered_comes_to_be_and_stays_until_it_is_dismissed() {
 #[test]
 fn an_edge_that_loses_something_is_noticed() {
     for mutant in [
-        Mutant::ForkFailedLost,
-        Mutant::ExitLost,
-        Mutant::PreloaderGoneLost,
-        Mutant::CancelLost,
-        Mutant::FailLost,
+        Loses::ForkFailed,
+        Loses::Exit,
+        Loses::PreloaderGone,
+        Loses::Cancel,
+        Loses::Fail,
     ] {
         let noticed = (0..300).find(|seed| run(*seed, Some(mutant)).is_some());
         assert!(noticed.is_some(), "{mutant:?} is not noticed");

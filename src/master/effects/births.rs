@@ -20,6 +20,26 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 /// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: i32 = 70;
 
+/// Forks a process that keeps these descriptors and none else, and ends with the code that `be` says. Says its pid.
+pub(super) fn fork_apart(mut keep: Vec<RawFd>, be: impl FnOnce() -> i32) -> Result<i32, Error> {
+    keep.sort_unstable();
+    // SAFETY: the master has one thread; the child leaves this stack frame only by _exit.
+    #[expect(unsafe_code, reason = "forks a router or a scout")]
+    match unsafe { process::fork() }? {
+        Side::Parent(pid) => Ok(pid),
+        Side::Child => {
+            signal::reset_in_child();
+            // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
+            // leaves by _exit.
+            #[expect(unsafe_code, reason = "closes what it must not have")]
+            unsafe {
+                close_all_but(&keep);
+            }
+            exit_now(be())
+        }
+    }
+}
+
 impl Edge {
     /// Makes a worker, or asks its preloader for one.
     pub(super) fn fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) {

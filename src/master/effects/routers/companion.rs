@@ -1,5 +1,6 @@
 //! Router and scout as processes: forked from the master, and what is said to them over sockets of datagrams.
 
+use super::super::births::fork_apart;
 use super::super::output::{Lines, Look};
 use super::super::sources::Source;
 use super::super::{Edge, Who};
@@ -11,10 +12,10 @@ use crate::master::event::PoolId;
 use crate::router::Start;
 use crate::router::orders::{Instance, ToMaster, ToRouter};
 use crate::scout::look;
-use crate::sys::fd::{close_all_but, null, receive_with, replace_standard_streams, send_with, socket_pair};
+use crate::sys::fd::{null, receive_with, replace_standard_streams, send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
-use crate::sys::process::{self, Side, exit_now};
-use crate::sys::{Error, signal, title};
+use crate::sys::process;
+use crate::sys::{Error, title};
 use crate::tick::Tick;
 use mio::Interest;
 use nix::errno::Errno;
@@ -194,7 +195,7 @@ impl Edge {
     pub(super) fn start_companion(&mut self, id: PoolId, which: Which) -> Result<(), Error> {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let edge = self.routers.get(&id).ok_or_else(nothing)?;
-        let template = edge.template.clone();
+        let (template, name) = (edge.template.clone(), edge.template.name.clone());
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let identity = run_as(&template)?;
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
@@ -208,23 +209,16 @@ impl Edge {
                 (None, vec![copy(router)?, copy(master)?])
             }
         };
-        // SAFETY: the master has one thread; the child leaves this stack frame only by _exit.
-        #[expect(unsafe_code, reason = "forks a router or a scout")]
-        let pid = match unsafe { process::fork() }? {
-            Side::Parent(pid) => pid,
-            Side::Child => {
-                signal::reset_in_child();
-                theirs.push(messages_in);
-                exit_now(be_companion(which, theirs, &template, identity))
-            }
-        };
-        drop((theirs, messages_in));
+        theirs.push(messages_in);
+        let keep: Vec<RawFd> = theirs.iter().map(AsRawFd::as_raw_fd).collect();
+        // The child's part takes what is its own; here that is dropped with the call.
+        let pid = fork_apart(keep, move || be_companion(which, theirs, &template, identity))?;
         let who = match which {
             Which::Router => Who::Router(id),
             Which::Scout => Who::Scout(id),
         };
         self.pids.insert(pid, who);
-        log::debug!("[pool {}] {which} {pid} started", template.name);
+        log::debug!("[pool {name}] {which} {pid} started");
         self.sources
             .watch(&self.registry, &messages, Source::CompanionMessages(id, which))?;
         match &channel {
@@ -435,14 +429,6 @@ fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
 
 /// In the child: becomes a router or a scout. Says the exit code.
 fn be_companion(which: Which, mut own: Vec<OwnedFd>, template: &Pool, identity: Option<Identity>) -> i32 {
-    let mut keep: Vec<RawFd> = own.iter().map(AsRawFd::as_raw_fd).collect();
-    keep.sort_unstable();
-    // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
-    // leaves by _exit.
-    #[expect(unsafe_code, reason = "closes what it must not have")]
-    unsafe {
-        close_all_but(&keep);
-    }
     let title = format!("{}: {which} {}", template.title, template.name);
     let Some(messages) = own.pop() else {
         return EXIT_SOFTWARE;
