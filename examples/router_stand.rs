@@ -78,7 +78,6 @@ fn handler(root: &Path) -> impl FnMut(&mut Request<'_>) + use<> {
         let length = std::io::copy(request, &mut body).unwrap_or(0);
         if let Some(millis) = query.strip_prefix("sleep=").and_then(|text| text.parse().ok()) {
             // The answer is to take so long.
-            #[expect(clippy::disallowed_methods, reason = "an application that is slow")]
             std::thread::sleep(Duration::from_millis(millis));
         }
         if query == "die" {
@@ -91,10 +90,6 @@ fn handler(root: &Path) -> impl FnMut(&mut Request<'_>) + use<> {
         let _ = request.write_all(text.as_bytes());
         if query == "finish" {
             let _ = request.finish();
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "an application that goes on after its answer"
-            )]
             std::thread::sleep(Duration::from_millis(300));
         }
         if query == "retire" {

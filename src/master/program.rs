@@ -404,11 +404,11 @@ mod tests {
                     program.stop(Force::Kill, &mut out);
                 }
             }
-            for place in 0..count {
-                if world[place] == 1 {
-                    program.failed(place, at(now), &mut out);
-                } else if world[place] == 2 {
-                    program.gone(place, at(now), &mut out);
+            for (place, stage) in world.iter().enumerate().take(count) {
+                match stage {
+                    1 => program.failed(place, at(now), &mut out),
+                    2 => program.gone(place, at(now), &mut out),
+                    _ => {}
                 }
             }
             gone += out

@@ -166,7 +166,7 @@ fn gather(wire: &[u8], id: u16) -> (Cow<'_, [u8]>, End) {
         let to = from + usize::from(header.content_length);
         let piece = &wire[from.min(wire.len())..to.min(wire.len())];
         match &mut content {
-            Cow::Borrowed(none) if none.is_empty() => content = Cow::Borrowed(piece),
+            Cow::Borrowed([]) => content = Cow::Borrowed(piece),
             more => more.to_mut().extend_from_slice(piece),
         }
         if to > wire.len() {

@@ -70,10 +70,7 @@ impl Router {
     fn examine(&mut self, id: u64) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut size = FIRST_LOOK;
-        loop {
-            let Some(client) = self.clients.get(id) else {
-                break;
-            };
+        while let Some(client) = self.clients.get(id) {
             let count = match peek(client.socket(), &mut buffer[..size]) {
                 Ok(Progress::Done(count)) if count > 0 => count,
                 Ok(Progress::WouldBlock) => {

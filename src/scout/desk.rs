@@ -41,6 +41,7 @@ impl Asker {
 pub type LookerId = u64;
 
 /// What is to be done.
+#[allow(clippy::large_enum_variant, reason = "a few are there for a moment")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Start a looker. If that fails, [`Desk::gone`].

@@ -4,6 +4,7 @@ use crate::world::{At, Loader, World};
 use forkyard::config::ProcessManager;
 use forkyard::master::action::{Action, Force};
 use forkyard::master::event::{Event, GenerationId, PoolId, WorkerId};
+use forkyard::tick::Tick;
 use std::time::Duration;
 
 /// With faults, work may wait this long though someone could take it: an idle worker that does not must be found out
@@ -149,8 +150,10 @@ impl World {
             .scenario
             .process_max
             .is_some_and(|max| self.manager.workers() >= max as usize);
-        let loads = generation.policy.preloader.is_some() && generation.loader != Loader::Ready;
-        let held_back = self.tally.faults > 0 && self.now.since(self.tally.last_fault) < BACKOFF;
+        let loads = generation.policy.preloader.is_some()
+            && (generation.loader != Loader::Ready || generation.stopped);
+        // A preloader that was killed for being late counts, too, though another has taken its place.
+        let held_back = self.tally.last_fault > Tick::ZERO && self.now.since(self.tally.last_fault) < BACKOFF;
         !(full || capped || loads || held_back)
     }
 

@@ -430,13 +430,15 @@ impl World {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.loader = Loader::Loading((!hangs).then_some(until));
             generation.stubborn = stubborn;
+            generation.stopped = false;
         }
     }
 
     fn stop_preloader(&mut self, id: GenerationId, force: Force) {
-        let Some(generation) = self.generations.get(&id) else {
+        let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
+        generation.stopped = true;
         let mute = generation.stubborn || generation.loader == Loader::Mute;
         if generation.loader != Loader::Absent && (force == Force::Kill || !mute) {
             if force == Force::Kill {

@@ -202,9 +202,7 @@ impl World {
             | Action::StandDown(_)
             | Action::Promote(..)
             | Action::Succeed(_)
-            | Action::StopSecond(..)
-            | Action::StandIn(..)
-            | Action::StandDown(_) => {
+            | Action::StopSecond(..) => {
                 self.fail(format!("there is no reason for {action:?}"));
             }
             Action::TakeCensus(id) => {

@@ -123,6 +123,7 @@ impl World {
 
     pub(crate) fn step_second(&mut self, id: GenerationId) {
         self.tally.happenings += 1;
+        let now = self.now;
         if self.random.percent(self.scenario.faults.preloader_dies) {
             self.fault();
             return self.second_dies(id, CRASH);
@@ -131,6 +132,7 @@ impl World {
             return;
         };
         generation.second = Loader::Ready;
+        generation.second_ready = now;
         if self.scenario.mutant != Some(Mutant::SecondLost) {
             self.answers.push_back(Event::SecondReady(id));
         }
@@ -157,6 +159,7 @@ impl World {
             std::mem::swap(&mut generation.loader, &mut generation.second);
             std::mem::swap(&mut generation.stubborn, &mut generation.second_stubborn);
             generation.line += 1;
+            generation.stopped = false;
             let answers = std::mem::take(&mut self.answers);
             self.answers = answers
                 .into_iter()
@@ -177,7 +180,10 @@ impl World {
         if let Some(worker) = generation.promoting {
             return self.no_second_of(worker, id);
         }
-        let was_ready = generation.second == Loader::Ready && force == Force::Kill;
+        let was_ready = generation.second == Loader::Ready
+            && force == Force::Kill
+            && self.now.since(generation.second_ready) > MOMENT
+            && self.tally.last_stall <= generation.second_ready;
         if was_ready && self.scenario.faults.none() && self.scenario.mutant != Some(Mutant::SecondStays) {
             return self.fail(format!("{id:?}: a second preloader is killed that does its part"));
         }

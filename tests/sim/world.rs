@@ -112,9 +112,13 @@ pub(crate) struct Generation {
     pub(crate) pipe: bool,
     pub(crate) loader: Loader,
     pub(crate) stubborn: bool,
+    /// The preloader was told to go.
+    pub(crate) stopped: bool,
     /// The preloader that was made from a worker, or the one whose place that took.
     pub(crate) second: Loader,
     pub(crate) second_stubborn: bool,
+    /// When it became ready.
+    pub(crate) second_ready: Tick,
     /// The worker that is to make one.
     pub(crate) promoting: Option<WorkerId>,
     /// How often a second preloader took the first one's place.
@@ -511,8 +515,10 @@ impl World {
                     pipe: false,
                     loader: Loader::Absent,
                     stubborn: false,
+                    stopped: false,
                     second: Loader::Absent,
                     second_stubborn: false,
+                    second_ready: Tick::ZERO,
                     promoting: None,
                     line: 0,
                     seasoned: VecDeque::new(),

@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "default_user", "string", "none",
         "whom applications run as whose owner may have none; without it they are refused")
         .sample(Off(r#""www-data""#)),
-    key(Applications, "router_user", "string", "`user`, or else `nobody`",
+    key(Applications, "router_user", "string", "the pool's `user`, or else `nobody`",
         "whom the router runs as; ignored without root, which the log says")
         .sample(Off(r#""www-data""#)),
 ];

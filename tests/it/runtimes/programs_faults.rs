@@ -91,9 +91,17 @@ fn never_up(program: &str, application: &str, summary: &str) {
         .expect("send");
     let line = site.daemon.wait_for("the application can't start: ");
     assert!(line.contains(summary), "{line}");
-    site.daemon.wait_for_count("the application can't start: ", 2);
+    let refused = client.answer().expect("answer").text();
+    assert!(
+        refused.starts_with("Status: 503 Service Unavailable\r\n"),
+        "{refused}"
+    );
+    until("another try", || {
+        site.get("pid");
+        let tries = site.daemon.log().matches("the application can't start: ").count();
+        (tries > 1).then_some(())
+    });
     std::fs::write(site.root.join("broken.js"), SERVER).expect("write");
-    site.daemon.wait_for("of the application is up");
     until("the application to serve", || site.get("pid").parse::<u32>().ok());
     site.wait_until_tidy();
     assert_eq!(site.processes().len(), 1, "nothing of the failed starts is left");
