@@ -127,7 +127,7 @@ fn rules_of_applications() {
     one(
         &routed("application.runtime = \"wsgi\"", DIRECTORIES),
         &ROOT,
-        "4:1: error: [pool www] application.runtime: with routing = \"application\" each application says itself what \
+        "4:13: error: [pool www] application.runtime: with routing = \"application\" each application says itself what \
          it is; leave it out, or write \"php\" for what holds for PHP applications",
     );
     one(

@@ -30,7 +30,8 @@ fn no_request_is_lost(applications: &str) {
     assert_eq!(sites.body("/app/"), "one");
     let load = Load::start(sites.nginx.port, &["/app/"], 6);
     load.wait_for(40);
-    for body in ["two", "three"] {
+    // Python takes what it has compiled for the code if that has the same length and was written in the same second.
+    for body in ["second", "the third"] {
         deploy(&root, "passenger_wsgi.py", &wsgi(body));
         load.wait_for_body(body);
         load.wait_for(40);
@@ -38,7 +39,7 @@ fn no_request_is_lost(applications: &str) {
     let answers = load.end();
     let bad = answers.iter().find(|(status, _)| *status != 200);
     assert_eq!(bad, None, "{}", sites.daemon.log());
-    assert_eq!(sites.body("/app/"), "three");
+    assert_eq!(sites.body("/app/"), "the third");
     sites.end();
 }
 
@@ -66,7 +67,9 @@ fn broken_code_does_not_end_the_old_in_a_rolling_restart() {
     let bad = answers.iter().find(|answer| **answer != (200, "old".to_owned()));
     assert_eq!(bad, None, "{}", sites.daemon.log());
     // What heals it is the next restart.
-    deploy(&root, "passenger_wsgi.py", &wsgi("new"));
-    crate::support::until("the new code", || (sites.body("/app/") == "new").then_some(()));
+    deploy(&root, "passenger_wsgi.py", &wsgi("new code"));
+    crate::support::until("the new code", || {
+        (sites.body("/app/") == "new code").then_some(())
+    });
     sites.end();
 }

@@ -40,7 +40,9 @@ fn code(sites: &Sites, name: &str, kind: u32, version: u32, is_new: bool) {
             "passenger_wsgi.py",
             format!(
                 "def application(environ, start_response):\n    start_response('200 OK', [('Content-Type', \
-                 'text/plain')])\n    return [b'{said}']\n"
+                 'text/plain')])\n    return [b'{said}']\n# {}\n",
+                // Python takes what it has compiled for code of the same length and second.
+                "x".repeat(version as usize)
             ),
         ),
         _ => (
