@@ -12,6 +12,7 @@ use super::preloader::{self, Preloader};
 use super::refork::{Cause, Order, Refork};
 use super::source::{Block, Source};
 use super::spare::Spare;
+use super::standing::Start;
 use super::timers::Timer;
 use crate::config::ProcessManager;
 use std::time::Duration;
@@ -133,6 +134,8 @@ impl Manager {
         };
         std::mem::swap(&mut generation.preloader, &mut generation.second);
         generation.line += 1;
+        // It is up, whatever became of the one before: nobody has to stand in.
+        (generation.came_up, generation.start) = (true, Start::Well);
         for timer in [Timer::Preloader(id), Timer::Answer(id), Timer::Second(id)] {
             self.timers.clear(timer);
         }
