@@ -54,7 +54,7 @@ pub enum Refusal {
     TimedOut,
     /// None is free, and the request does not wait.
     NoneFree,
-    /// None can be started: 500.
+    /// None can be started: 503.
     Trouble(Trouble),
     /// There is no such application or group.
     Unknown,

@@ -30,9 +30,10 @@ impl Problem {
         match self {
             Problem::NoRoot => "403 Forbidden",
             Problem::NotFound => "404 Not Found",
-            Problem::QueueFull(_) | Problem::Unavailable => "503 Service Unavailable",
+            Problem::QueueFull(_) | Problem::Failed { .. } | Problem::Unavailable => {
+                "503 Service Unavailable"
+            }
             Problem::TimedOut => "504 Gateway Timeout",
-            Problem::Failed { .. } => "500 Internal Server Error",
         }
     }
 
@@ -143,7 +144,7 @@ mod tests {
         );
         let plain = text(&failed(None));
         assert!(
-            plain.starts_with("Status: 500 ") && plain.contains("Error ID: 4f2a"),
+            plain.starts_with("Status: 503 ") && plain.contains("Error ID: 4f2a"),
             "{plain}"
         );
         let page = "<p>".repeat(50_000);

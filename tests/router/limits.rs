@@ -50,12 +50,12 @@ fn who_goes_while_it_waits_is_forgotten() {
 }
 
 #[test]
-fn an_application_that_can_t_be_started_is_answered_500_with_the_report_s_id() {
+fn an_application_that_can_t_be_started_is_answered_503_with_the_report_s_id() {
     let stand = Stand::start(&["shop", "blog"], &["max=2"]);
     stand.say(&format!("break {}", stand.root("shop").display()));
     let answer = stand.get("shop", "x").text();
     assert!(
-        answer.starts_with("Status: 500 Internal Server Error\r\n"),
+        answer.starts_with("Status: 503 Service Unavailable\r\n"),
         "{answer}"
     );
     assert!(answer.contains("Error ID: error-"), "{answer}");

@@ -91,13 +91,9 @@ impl Edge {
             .map(|generation| &generation.settings.pool);
         let kept = self.errors.last(self.generation_name(id));
         let is_shown = settings.is_some_and(|pool| pool.friendly_error_pages);
-        let page = kept.filter(|_| is_shown).map(|kept| {
-            let page = kept.report.html();
-            match page.len() <= LONGEST_PAGE {
-                true => page,
-                false => kept.report.brief_html(),
-            }
-        });
+        let page = kept
+            .filter(|_| is_shown)
+            .map(|kept| kept.report.html_within(LONGEST_PAGE));
         Refusal {
             id: kept.map_or_else(|| "unknown".to_owned(), |kept| kept.report.id.to_string()),
             retry_after_s: wait.as_secs() + 1,

@@ -18,6 +18,7 @@ use crate::worker::{Companion, Standing};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,13 +44,17 @@ pub(super) struct Means {
     pub(super) catches_output: bool,
     /// Others serve the pool: a worker whose program never came up ends instead of refusing.
     pub(super) has_elder: bool,
+    /// Whether visitors see the report of a failed start.
+    pub(super) shows_report: bool,
 }
 
 /// The program can't be started.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Refusal {
     /// Of the report.
     pub(super) id: ErrorId,
+    /// The report, where visitors may see it.
+    pub(super) page: Option<Rc<str>>,
     /// Until the next try.
     pub(super) pause: Duration,
 }
@@ -68,7 +73,8 @@ pub(super) struct Keeper {
     /// A connection on which the program can be asked.
     kept: Option<OwnedFd>,
     backoff: Backoff,
-    last: Option<ErrorId>,
+    /// The last failure: the report's id, and its page.
+    last: Option<(ErrorId, Option<Rc<str>>)>,
     up_since: Tick,
     was_up: bool,
     /// It ended before it had done anything, the last time.
@@ -165,8 +171,10 @@ impl Keeper {
 
     fn refusal(&self) -> Refusal {
         let now = clock::now();
+        let (id, page) = self.last.clone().unwrap_or((ErrorId(0), None));
         Refusal {
-            id: self.last.unwrap_or(ErrorId(0)),
+            id,
+            page,
             pause: self
                 .backoff
                 .until()
@@ -332,7 +340,8 @@ impl Keeper {
         let seed = now.as_nanos() ^ (u64::from(std::process::id()) << 40);
         let report = attempt.fail(fall, Some(self.means.recipe.variables()), seed, now);
         let pause = self.backoff.fail(now);
-        self.last = Some(report.id);
+        let page = self.means.shows_report.then(|| Rc::from(report.html()));
+        self.last = Some((report.id, page));
         self.say(&report);
         if self.standing() != Standing::Lost {
             log::error!(

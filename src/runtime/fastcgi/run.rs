@@ -36,6 +36,7 @@ const UNAVAILABLE: &str = "503 Service Unavailable";
 pub struct FastCgi {
     pool: String,
     catches_output: bool,
+    shows_report: bool,
     settings: config::FastCgi,
     has_elder: bool,
     door: Option<Door>,
@@ -49,6 +50,7 @@ impl FastCgi {
         FastCgi {
             pool: pool.name.clone(),
             catches_output: pool.catch_workers_output,
+            shows_report: pool.friendly_error_pages,
             settings,
             has_elder: false,
             door: None,
@@ -94,6 +96,7 @@ impl FastCgi {
             StartCommand::Program { path, .. } => path.as_os_str().as_bytes().to_vec(),
         };
         Means {
+            shows_report: self.shows_report,
             path: path.map_or(String::new(), |(_, value)| value.to_string_lossy().into_owned()),
             recipe: Recipe {
                 path: text(executable),
@@ -341,13 +344,13 @@ fn is_repeatable(request: &Request<'_>) -> bool {
 }
 
 fn unavailable(request: &mut Request<'_>, refusal: Refusal) -> Result<(), ClientGone> {
-    let seconds = refusal.pause.as_secs() + 1;
+    let fields = format!("Retry-After: {}\r\n", refusal.pause.as_secs() + 1);
     let why = format!("the application could not be started (error {})", refusal.id);
-    refuse(
-        request,
-        UNAVAILABLE,
-        &format!("Retry-After: {seconds}\r\n"),
-        &why,
-        &why,
-    )
+    let Some(page) = refusal.page else {
+        return refuse(request, UNAVAILABLE, &fields, &why, &why);
+    };
+    request.write_error(why.as_bytes())?;
+    let kind = "Content-Type: text/html; charset=utf-8";
+    request.write(format!("Status: {UNAVAILABLE}\r\n{fields}{kind}\r\n\r\n").as_bytes())?;
+    request.write(page.as_bytes())
 }

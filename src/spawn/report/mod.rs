@@ -73,6 +73,14 @@ impl Report {
         html::render(self, true)
     }
 
+    /// An HTML page that is not longer than this as JSON text, in bytes; if the whole one is, what strangers get.
+    pub fn html_within(&self, most: usize) -> String {
+        let page = self.html();
+        // Text can always be written as JSON.
+        let is_short = serde_json::to_string(&page).is_ok_and(|text| text.len() <= most);
+        if is_short { page } else { self.brief_html() }
+    }
+
     /// An HTML page for strangers: nothing but the id.
     pub fn brief_html(&self) -> String {
         html::render(self, false)

@@ -100,6 +100,21 @@ fn a_program_that_can_not_be_started_is_reported() {
 }
 
 #[test]
+fn where_visitors_may_see_it_the_report_is_what_they_get() {
+    let daemon = start("friendly_error_pages = true\n", |_| {
+        "program = \"/no/such/program\"".to_owned()
+    });
+    daemon.wait_for("trying again in ");
+    let answer = ask(&daemon, "");
+    assert_eq!(status(&answer), UNAVAILABLE, "{}", answer.text());
+    let page = answer.body();
+    assert!(
+        page.contains("<html") && page.contains("/no/such/program"),
+        "{page}"
+    );
+}
+
+#[test]
 fn a_program_that_is_mended_is_started_without_a_reload() {
     let daemon = odd("late", "start_timeout = \"1s\"");
     let first = pid_in(&daemon, "starting");

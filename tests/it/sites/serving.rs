@@ -83,7 +83,7 @@ fn what_cannot_be_started_is_said_with_a_name_for_the_error() {
         &[("passenger_wsgi.py", "import nothing_of_that_name\n")],
     );
     let (status, body) = sites.get("/broken/");
-    assert_eq!(status, 500, "{body}");
+    assert_eq!(status, 503, "{body}");
     let id = body.trim().rsplit(' ').next().expect("an id").to_owned();
     let line = sites.daemon.wait_for(&id);
     assert!(line.contains("sites"), "{line}");
@@ -91,5 +91,22 @@ fn what_cannot_be_started_is_said_with_a_name_for_the_error() {
     let errors = status["errors"].as_array().expect("errors");
     assert!(errors.iter().any(|error| error["id"] == id.as_str()), "{status}");
     assert!(sites.instances().is_empty());
+    sites.end();
+}
+
+#[test]
+fn where_visitors_may_see_it_the_report_is_what_they_get() {
+    let sites = Sites::start_with("max = 4", "friendly_error_pages = true\n");
+    sites.add(
+        "broken",
+        0,
+        &[("passenger_wsgi.py", "import nothing_of_that_name\n")],
+    );
+    let (status, page) = sites.get("/broken/");
+    assert_eq!(status, 503, "{page}");
+    assert!(
+        page.contains("<html") && page.contains("nothing_of_that_name"),
+        "{page}"
+    );
     sites.end();
 }

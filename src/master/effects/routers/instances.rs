@@ -2,7 +2,7 @@
 
 use super::super::pools::policy;
 use super::super::{Edge, WorkerEdge};
-use super::ApplicationEdge;
+use super::{ApplicationEdge, Failure};
 use crate::config::{Pool, ProcessManager};
 use crate::confine;
 use crate::control::protocol::StartError;
@@ -16,6 +16,9 @@ use crate::sys::identity;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
+
+/// Longest page for a router, as JSON text; bytes. What else is in its message fits beside it.
+const LONGEST_PAGE: usize = crate::router::orders::MOST_BYTES - 4096;
 
 /// Why a worker that was ordered did not come to be: what there is to say is in the log already.
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
@@ -285,7 +288,11 @@ impl Edge {
         } else {
             let known = edge.applications.get(&instance.application);
             let failure = known.and_then(|application| application.failure.clone());
-            let (error, why) = failure.unwrap_or_else(|| (error_id(), why.to_owned()));
+            let Failure { error, why, page } = failure.unwrap_or_else(|| Failure {
+                error: error_id(),
+                why: why.to_owned(),
+                page: None,
+            });
             log::error!(
                 "[pool {}] an instance of {} can't be started (error {error}): {why}",
                 edge.template.name,
@@ -295,7 +302,7 @@ impl Edge {
             ToRouter::Failed {
                 instance: number,
                 error,
-                page: None,
+                page,
             }
         };
         if instance.is_known {
@@ -305,11 +312,15 @@ impl Edge {
 
     /// The preloader of generations could not be started.
     pub(in crate::master::effects) fn note_failure(&mut self, ids: &[GenerationId], report: &Report) {
-        let failure = (report.id.to_string(), report.line());
         for edge in self.routers.values_mut() {
             let applications = edge.applications.values_mut();
             for application in applications.filter(|application| ids.contains(&application.generation)) {
-                application.failure = Some(failure.clone());
+                let is_shown = application.settings.friendly_error_pages;
+                application.failure = Some(Failure {
+                    error: report.id.to_string(),
+                    why: report.line(),
+                    page: is_shown.then(|| report.html_within(LONGEST_PAGE)),
+                });
             }
         }
     }

@@ -75,8 +75,19 @@ pub(super) struct ApplicationEdge {
     /// What it was made from.
     settings: Pool,
     found: Found,
-    /// Why its preloader could not be started: the report's id, and a line.
-    failure: Option<(String, String)>,
+    /// Why its preloader could not be started.
+    failure: Option<Failure>,
+}
+
+/// Why an application's preloader could not be started.
+#[derive(Debug, Clone)]
+struct Failure {
+    /// The report's id.
+    error: String,
+    /// The report in a line.
+    why: String,
+    /// The report as a page, where visitors may see it.
+    page: Option<String>,
 }
 
 impl ApplicationEdge {
