@@ -116,6 +116,7 @@ impl Manager {
             Some((Told::Kill, _)) => (Going::Killed(Why::Stayed), None),
         };
         let worker = Worker {
+            early: false,
             generation,
             slot: adopted.slot,
             life: if adopted.up { Life::Up } else { Life::Born },

@@ -13,6 +13,8 @@ pub(super) struct Worker {
     pub generation: GenerationId,
     pub slot: SlotIndex,
     pub life: Life,
+    /// It has called accept before its preloader had said that it made it.
+    pub early: bool,
     pub going: Going,
     /// When it was asked for, then when it existed.
     pub forked: Tick,
@@ -147,6 +149,7 @@ impl Children {
             generation,
             slot,
             life: Life::Asked,
+            early: false,
             going: Going::Staying,
             forked: now,
             seen: None,

@@ -225,7 +225,7 @@ impl Manager {
     fn forked(&mut self, id: WorkerId, step: &mut Step<'_>) {
         let Some((generation, order, going)) = self.children.change(id, |worker| {
             if worker.life == Life::Asked {
-                worker.life = Life::Born;
+                worker.life = if worker.early { Life::Up } else { Life::Born };
             }
             worker.forked = step.now;
             (worker.generation, worker.going.at_birth(), worker.going)
@@ -241,7 +241,11 @@ impl Manager {
 
     fn up(&mut self, id: WorkerId) {
         let Some(generation) = self.children.change(id, |worker| {
-            worker.life = Life::Up;
+            // As long as its preloader owes the answer, it is asked for.
+            match worker.life {
+                Life::Asked => worker.early = true,
+                Life::Born | Life::Up => worker.life = Life::Up,
+            }
             worker.generation
         }) else {
             return;

@@ -351,10 +351,10 @@ fn a_worker_that_was_up_may_still_turn_out_not_to_be_known() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
     let worker = forks(&actions)[0];
     world.tell(Event::WorkerUp(worker));
+    let actions = world.tell(Event::Terminate);
     assert!(
-        world
-            .tell(Event::Terminate)
-            .contains(&Action::Kill(worker, Force::Terminate))
+        !actions.contains(&Action::Kill(worker, Force::Terminate)),
+        "nobody knows its process yet: {actions:?}"
     );
     let actions = world.tell(Event::ForkFailed(worker));
     assert_eq!(actions.last(), Some(&Action::Exit(Outcome::Stopped)));
@@ -422,4 +422,33 @@ fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() 
     assert_eq!(world.tell(Event::Deadline), [Action::StartPreloader(SECOND)]);
     let actions = world.tell(Event::PreloaderReady(SECOND));
     assert_eq!(actions[0], Action::Say(Notice::GenerationServes(SECOND)));
+}
+
+#[test]
+fn a_worker_that_is_up_before_its_preloader_has_answered_is_still_waited_for() {
+    let pm = ProcessManager::Static { max_children: 1 };
+    let (mut world, actions) = World::with(pm);
+    world.bring_up(&actions);
+    let preloader = PreloaderPolicy {
+        start_timeout: Duration::from_secs(5),
+        reforks: false,
+        idle_timeout: Duration::from_secs(60),
+        is_needed_by_workers: false,
+    };
+    world.tell(Event::Apply(wanted(
+        SECOND,
+        Policy {
+            preloader: Some(preloader),
+            ..policy(pm)
+        },
+        None,
+    )));
+    let worker = forks(&world.tell(Event::PreloaderReady(SECOND)))[0];
+    world.tell(Event::WorkerUp(worker));
+    world.pass(Duration::from_secs(60));
+    let late = world.tell(Event::Deadline);
+    assert!(
+        late.contains(&Action::StopPreloader(SECOND, Force::Kill)),
+        "it owes an answer: {late:?}"
+    );
 }

@@ -190,8 +190,8 @@ impl World {
             .collect();
         for id in up {
             if let Some(worker) = self.workers.get_mut(&id) {
-                // One whose birth is still to be told is looked at again then.
-                if worker.told_forked && !std::mem::replace(&mut worker.told_up, true) {
+                // Also of one whose birth is still to be told.
+                if !std::mem::replace(&mut worker.told_up, true) {
                     self.tell(Event::WorkerUp(id));
                 }
             }

@@ -207,6 +207,15 @@ fn the_last_number_is_for_all_further_times() {
     assert!(!site.daemon.log().contains("ERROR"), "{}", site.daemon.log());
 }
 
+/// Tells clients to end, also when the test has failed: else it would wait for them for ever.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn no_request_is_lost_and_most_workers_serve_all_the_time() {
     let settings = "pm = \"static\"\nmax_children = 4\n";
@@ -235,12 +244,13 @@ fn no_request_is_lost_and_most_workers_serve_all_the_time() {
                 })
                 .collect();
             let mut fewest = 4;
+            let end = End(&ends);
             until("three preloaders", || {
                 fewest = fewest.min(daemon.workers("www").len());
                 let log = daemon.log();
                 (log.matches("made from a worker").count() >= 3).then_some(())
             });
-            ends.store(true, Ordering::SeqCst);
+            drop(end);
             // One is on its way out or not there yet; one more may be a process whose title is not set yet.
             assert!(fewest >= 2, "{fewest} workers of 4 were there");
             clients
