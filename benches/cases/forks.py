@@ -7,7 +7,7 @@ import time
 
 from cases import rack, wsgi
 from harness import processes
-from harness.servers import PHP_VERSION, Forkyard, Pool
+from harness.servers import PHP_VERSION, PROGRAMS, Forkyard, Pool
 from harness.table import Row, no_more
 
 WORKERS = 16
@@ -42,9 +42,9 @@ class Puma(rack.Puma):
 
 
 def run(bench):
-    library = wsgi.PROGRAMS / "libforkyard.so"
+    library = PROGRAMS / "libforkyard.so"
     if not library.exists():
-        shutil.copy(wsgi.PROGRAMS / "deps/libforkyard.so", library)
+        shutil.copy(PROGRAMS / "deps/libforkyard.so", library)
     django = bench.directory("django")
     shutil.copytree(wsgi.SITE, django)
     wsgi.Gunicorn.root = django
