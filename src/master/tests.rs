@@ -395,8 +395,8 @@ fn finishing_waits_terminates_and_kills() {
     );
 }
 
-#[test]
-fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() {
+/// A second generation is coming, and its preloader has been asked for this worker.
+fn asked_of_a_preloader() -> (World, WorkerId) {
     let pm = ProcessManager::Static { max_children: 1 };
     let (mut world, actions) = World::with(pm);
     world.bring_up(&actions);
@@ -415,6 +415,12 @@ fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() 
         None,
     )));
     let worker = forks(&world.tell(Event::PreloaderReady(SECOND)))[0];
+    (world, worker)
+}
+
+#[test]
+fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() {
+    let (mut world, worker) = asked_of_a_preloader();
     world.tell(Event::Forked(worker));
     world.tell(Event::PreloaderGone(SECOND, Exit::Code(1)));
     assert_eq!(world.tell(Event::WorkerUp(worker)), []);
@@ -426,24 +432,7 @@ fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() 
 
 #[test]
 fn a_worker_that_is_up_before_its_preloader_has_answered_is_still_waited_for() {
-    let pm = ProcessManager::Static { max_children: 1 };
-    let (mut world, actions) = World::with(pm);
-    world.bring_up(&actions);
-    let preloader = PreloaderPolicy {
-        start_timeout: Duration::from_secs(5),
-        reforks: false,
-        idle_timeout: Duration::from_secs(60),
-        is_needed_by_workers: false,
-    };
-    world.tell(Event::Apply(wanted(
-        SECOND,
-        Policy {
-            preloader: Some(preloader),
-            ..policy(pm)
-        },
-        None,
-    )));
-    let worker = forks(&world.tell(Event::PreloaderReady(SECOND)))[0];
+    let (mut world, worker) = asked_of_a_preloader();
     world.tell(Event::WorkerUp(worker));
     world.pass(Duration::from_secs(60));
     let late = world.tell(Event::Deadline);

@@ -1,5 +1,6 @@
 //! CGI programs: their environment, bodies both ways, and what goes wrong with them.
 
+use super::assert_echoes;
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::nginx::{Nginx, curl};
@@ -82,24 +83,7 @@ fn bodies_stream_both_ways() {
         "cat.cgi",
         "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\n'\nexec cat\n",
     );
-    let body: Vec<u8> = (0..20_000_000u32).map(|n| (n / 7) as u8).collect();
-    let params = Params::get(&daemon.dir, "cat.cgi", "")
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", &body.len().to_string());
-    let (mut reader, mut writer) = daemon.client("www").split();
-    let sent = std::thread::spawn({
-        let body = body.clone();
-        move || writer.send(&params, &body)
-    });
-    let answer = reader.answer().expect("answer");
-    sent.join().expect("the sender").expect("send");
-    let head = b"Content-Type: text/plain\r\n\r\n".len();
-    assert!(
-        answer.stdout[head..] == body,
-        "{} bytes came back",
-        answer.stdout.len() - head
-    );
-    assert!(answer.ended);
+    assert_echoes(&daemon, "cat.cgi", "");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! FastCGI programs that were written without forkyard in mind: on libfcgi, php-cgi, Perl's FCGI and Plack.
 
+use super::assert_echoes;
 use super::fastcgi_programs::*;
 use crate::documents::blocks;
 use crate::documents::served::{settle_nginx, settle_toml};
@@ -51,24 +52,7 @@ fn one_program_answers_all_requests_of_a_worker() {
 #[test]
 fn bodies_stream_both_ways() {
     let daemon = libfcgi("");
-    let body: Vec<u8> = (0..20_000_000u32).map(|n| (n / 7) as u8).collect();
-    let params = Params::get(&daemon.dir, "x", "echo")
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", &body.len().to_string());
-    let (mut reader, mut writer) = daemon.client("www").split();
-    let sent = std::thread::spawn({
-        let body = body.clone();
-        move || writer.send(&params, &body)
-    });
-    let answer = reader.answer().expect("answer");
-    sent.join().expect("the sender").expect("send");
-    let head = b"Content-Type: text/plain\r\n\r\n".len();
-    assert!(
-        answer.stdout[head..] == body,
-        "{} bytes",
-        answer.stdout.len() - head
-    );
-    assert!(answer.ended);
+    assert_echoes(&daemon, "x", "echo");
 }
 
 #[test]

@@ -18,3 +18,28 @@ mod rack_sites;
 mod refork;
 mod slow;
 mod wsgi;
+
+use crate::support::daemon::Daemon;
+use crate::support::fcgi::Params;
+
+/// Sends more than any buffer on the way holds to what answers a body with the same, and expects it back.
+fn assert_echoes(daemon: &Daemon, script: &str, query: &str) {
+    let body: Vec<u8> = (0..20_000_000u32).map(|n| (n / 7) as u8).collect();
+    let params = Params::get(&daemon.dir, script, query)
+        .with("REQUEST_METHOD", "POST")
+        .with("CONTENT_LENGTH", &body.len().to_string());
+    let (mut reader, mut writer) = daemon.client("www").split();
+    let sent = std::thread::spawn({
+        let body = body.clone();
+        move || writer.send(&params, &body)
+    });
+    let answer = reader.answer().expect("answer");
+    sent.join().expect("the sender").expect("send");
+    let head = b"Content-Type: text/plain\r\n\r\n".len();
+    assert!(
+        answer.stdout[head..] == body,
+        "{} bytes came back",
+        answer.stdout.len() - head
+    );
+    assert!(answer.ended);
+}

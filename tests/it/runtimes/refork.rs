@@ -162,9 +162,8 @@ fn assert_renewed(site: &Site) -> Told {
     told
 }
 
-#[test]
-fn workers_in_python_are_forked_from_one_that_has_served() {
-    let site = Site::start("wsgi", PYTHON, STATIC, "refork_after = [5, 0]\n");
+fn assert_forked_from_one_that_has_served(runtime: &str, source: &str) {
+    let site = Site::start(runtime, source, STATIC, "refork_after = [5, 0]\n");
     let told = assert_renewed(&site);
     // What the preloader does before it forks more workers is seen by those that come later only.
     let mut hooks = told.hooks.clone();
@@ -176,15 +175,13 @@ fn workers_in_python_are_forked_from_one_that_has_served() {
 }
 
 #[test]
+fn workers_in_python_are_forked_from_one_that_has_served() {
+    assert_forked_from_one_that_has_served("wsgi", PYTHON);
+}
+
+#[test]
 fn workers_in_ruby_are_forked_from_one_that_has_served() {
-    let site = Site::start("rack", RUBY, STATIC, "refork_after = [5, 0]\n");
-    let told = assert_renewed(&site);
-    let mut hooks = told.hooks.clone();
-    hooks.dedup();
-    assert_eq!(
-        hooks,
-        ["before", "after", "before", "promoted", "before", "after"]
-    );
+    assert_forked_from_one_that_has_served("rack", RUBY);
 }
 
 #[test]
