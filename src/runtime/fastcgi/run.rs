@@ -212,14 +212,16 @@ impl<'p, 'w> Passing<'p, 'w> {
             };
             let may_repeat = tries < TRIES
                 && match outcome {
-                    // One that crashed after it had read the request has most likely done so on it.
-                    Outcome::Lost { is_unread } if is_kept && self.exchange.is_unheard() => {
-                        is_unread
-                            || matches!(
-                                self.keeper.look_for_end(END_PATIENCE),
-                                None | Some(Ended::Code(0))
-                            )
+                    // It can't have ended on what it had not read: it was killed when it had just accepted.
+                    Outcome::Lost { is_unread: true } if self.exchange.is_unheard() => {
+                        self.keeper.look_for_end(END_PATIENCE);
+                        is_repeatable(self.request)
                     }
+                    // One that crashed after it had read the request has most likely done so on it.
+                    Outcome::Lost { is_unread: false } if is_kept && self.exchange.is_unheard() => matches!(
+                        self.keeper.look_for_end(END_PATIENCE),
+                        None | Some(Ended::Code(0))
+                    ),
                     Outcome::Refused(status) => status != ProtocolStatus::UnknownRole,
                     _ => false,
                 };
