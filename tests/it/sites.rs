@@ -7,6 +7,7 @@ mod restarts;
 mod serving;
 mod storm;
 mod trust;
+mod work;
 
 use crate::support::daemon::Daemon;
 use crate::support::nginx::Nginx;

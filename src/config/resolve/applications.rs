@@ -143,6 +143,7 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
         start_timeout: super::pool::positive(&draft.start_timeout, defaults.start_timeout, report),
         stop_timeout: super::pool::positive(&draft.stop_timeout, defaults.stop_timeout, report),
         drain_timeout: some(&draft.drain_timeout),
+        work_timeout: super::pool::positive(&draft.work_timeout, defaults.work_timeout, report),
         max_request_time: some(&draft.max_request_time),
         memory_limit: (draft.memory_limit.written())
             .map(|written| written.value.0)

@@ -39,6 +39,8 @@ pub(super) const ROWS: &[Setting] = &[
         "from telling an instance to stop until it is killed"),
     key(Applications, "drain_timeout", "duration", "`0`",
         "how long requests of an instance that leaves may take; 0: no limit"),
+    key(Applications, "work_timeout", "duration, not 0", r#"`"60s"`"#,
+        "how long an instance's out-of-band work may take until it is killed"),
     key(Applications, "rolling_restarts", "flag", "`false`",
         "restart an application one instance after the other; otherwise all at once"),
     key(Applications, "restart_dir", "path", r#"`"tmp"`"#,

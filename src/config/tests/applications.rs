@@ -35,7 +35,7 @@ fn keys_become_options_and_zero_is_no_limit() {
     let keys = "directories = [\"/srv/www\"]\nmax = 9\nmax_per_app = 3\nmin_instances = 2\nmax_requests = 5\n\
                 max_idle_time = 0\nmax_request_queue_size = 0\nmax_request_queue_time = 7\nmemory_limit = \"64M\"\n\
                 rolling_restarts = true\nstat_throttle_rate = 0\nrestart_dir = \"var/restart\"\n\
-                default_user = \"www-data\"\nuse_global_queue = false\ndrain_timeout = \"0\"";
+                default_user = \"www-data\"\nuse_global_queue = false\ndrain_timeout = \"0\"\nwork_timeout = \"5s\"";
     let pool = valid(&routed("", keys)).pools.remove(0);
     let applications = pool.applications.expect("it has applications");
     let wanted = Options {
@@ -47,6 +47,7 @@ fn keys_become_options_and_zero_is_no_limit() {
         memory_limit: Some(64 << 20),
         restart_method: RestartMethod::Rolling,
         use_global_queue: false,
+        work_timeout: Duration::from_secs(5),
         ..Options::default()
     };
     assert_eq!(applications.options, wanted);
