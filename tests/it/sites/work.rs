@@ -129,9 +129,9 @@ fn one_instance_at_a_time_works_and_requests_go_to_the_others() {
     }
     assert_ne!(all[0], all[2], "each of the two has worked");
     // Both are served again.
-    until("the first one's answer", || {
-        (sites.body("/app/") == pid.to_string()).then_some(())
-    });
+    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    load.wait_for_body(&pid.to_string());
+    load.end();
     sites.end();
 }
 
