@@ -197,3 +197,28 @@ fn an_instance_whose_work_does_not_end_is_replaced() {
     });
     sites.end();
 }
+
+#[test]
+fn the_next_router_hears_who_has_asked() {
+    let sites = Sites::start("max = 2\nmin_instances = 2");
+    let root = sites.add("app", 0, &[("passenger_wsgi.py", &python(HELD))]);
+    let first = sites.body("/app/");
+    wait_for_lines(&root, 1);
+    let second = sites.body("/app/");
+    assert_ne!(second, first, "it has asked and has to wait");
+    let router = sites.companion("router");
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(router as i32),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .expect("kill");
+    until("the next router", || {
+        (sites.companion("router") != router).then_some(())
+    });
+    fs::write(root.join("go"), "").expect("go");
+    until("the second one's work", || {
+        lines(&root).contains(&format!("end {second}")).then_some(())
+    });
+    assert!(lines(&root).contains(&format!("end {first}")));
+    sites.end();
+}
