@@ -7,6 +7,7 @@ mod restarts;
 mod serving;
 mod storm;
 mod trust;
+mod under_way;
 mod work;
 
 use crate::support::daemon::Daemon;

@@ -8,6 +8,7 @@ mod memory;
 mod ports;
 mod preloader;
 mod remains;
+mod told;
 
 use super::action::Order;
 use super::capture::Capture;
