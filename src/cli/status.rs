@@ -124,6 +124,9 @@ fn one(application: &Value, uses: &dyn Fn(i32) -> Use, text: &mut String) {
             let _ = write!(remarks, ", {remark}");
         }
     }
+    if let Some(group) = application["group"].as_str() {
+        let _ = write!(remarks, ", group {}", printable(group));
+    }
     let waiting = number(&application["waiting"]) + number(&application["queued"]);
     if waiting > 0 {
         let _ = write!(remarks, ", {waiting} requests wait");

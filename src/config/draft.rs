@@ -251,7 +251,9 @@ draft! {
             default_user: Text = "applications.default_user",
             router_user: Text = "applications.router_user",
         }
-        tables {}
+        tables {
+            groups: Texts = "applications.groups",
+        }
     }
 }
 

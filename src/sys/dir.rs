@@ -296,6 +296,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_beneath_is_in_the_directory_and_on_its_file_system() {
+        let (directory, fd) = scratch();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("inner")).unwrap();
+        std::fs::write(at("inner/file"), "abcdef").unwrap();
+        std::os::unix::fs::symlink("inner", at("link")).unwrap();
+        std::os::unix::fs::symlink("file", at("inner/link")).unwrap();
+        drop(make_fifo(directory.path(), "fifo", false).unwrap());
+        let read = |path: &str| read_beneath(fd.as_fd(), path, 3).map(|content| content.bytes);
+        assert_eq!(read("inner/file"), Some(b"abc".to_vec()));
+        for path in ["link/file", "inner/link", "fifo", "missing", "../x", "/etc/passwd", "inner"] {
+            assert_eq!(read(path), None, "{path}");
+        }
+        let root = open(Path::new("/")).unwrap();
+        assert!(std::fs::read("/proc/version").is_ok(), "another file system");
+        assert_eq!(read_beneath(root.as_fd(), "proc/version", 3), None);
+    }
+
+    #[test]
     fn everything_below_is_removed_and_nothing_else() {
         let (directory, fd) = scratch();
         let (outside, _) = scratch();

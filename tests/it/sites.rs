@@ -3,6 +3,7 @@
 mod changes;
 mod commands;
 mod deaths;
+mod groups;
 mod restarts;
 mod serving;
 mod storm;

@@ -49,6 +49,9 @@ pub(super) const ROWS: &[Setting] = &[
         "how long a look at an application's files is good; 0: they are looked at with every request"),
     key(Applications, "forget_after", "duration", r#"`"1h"`"#,
         "an application without a request and an instance for so long is forgotten"),
+    key(Applications, "groups", "table", "`{}`",
+        "names of groups, each with a list of applications' roots: [Groups](application-pool.md#groups)")
+        .sample(Off(r#"{ images = ["/srv/www/thumbnails", "/srv/www/posters"] }"#)),
     key(Applications, "min_uid", "number", "`1000`",
         "owners of applications have at least this user id"),
     key(Applications, "default_user", "string", "none",

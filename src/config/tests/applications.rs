@@ -58,6 +58,48 @@ fn keys_become_options_and_zero_is_no_limit() {
 }
 
 #[test]
+fn groups_are_tables_of_roots() {
+    let keys = "directories = [\"/srv/www\"]\n[pool.www.applications.groups]\nimages = [\"/srv/www/a\", \"/srv/www/b\"]\n\
+                'v1.2' = [\"/srv/www/c\"]";
+    let pool = valid(&routed("", keys)).pools.remove(0);
+    let groups = pool.applications.expect("it has applications").groups;
+    let roots = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+    assert_eq!(groups["images"], roots(&["/srv/www/a", "/srv/www/b"]));
+    assert_eq!(groups["v1.2"], roots(&["/srv/www/c"]));
+    for (group, expected) in [
+        (
+            "'a b' = [\"/srv/www/a\"]",
+            "\"a b\" can't be the name of a group; use letters, digits, -, _ and .",
+        ),
+        (
+            "g = []",
+            "it is empty; give the root of at least one application, or leave it out",
+        ),
+        (
+            "g = [\"/srv/www/../a\"]",
+            "\"/srv/www/../a\" is no application's root; give an absolute path without ..",
+        ),
+        (
+            "g = [\"/srv/a\", \"/srv/a\"]",
+            "\"/srv/a\" is there twice; give each application once",
+        ),
+        (
+            "f = [\"/srv/a\"]\ng = [\"/srv/a\"]",
+            "\"/srv/a\" is in another group; give each application in one group",
+        ),
+    ] {
+        let line = 7 + group.matches('\n').count();
+        let keys = format!("directories = [\"/srv/www\"]\n[pool.www.applications.groups]\n{group}");
+        let text = routed("", &keys);
+        let expected = format!(
+            "{}:1: error: [pool www] applications.groups: {expected}",
+            line + 1
+        );
+        one(&text, &ROOT, &expected);
+    }
+}
+
+#[test]
 fn rules_of_applications() {
     for (more, keys, expected) in [
         (

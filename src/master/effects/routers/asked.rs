@@ -227,8 +227,23 @@ impl Edge {
             .map(|(id, _)| *id)
     }
 
-    /// The pool whose directories an application is below, or the only one there is: a directory may be named by a link, and
-    /// a group is no path.
+    /// The pool that has a group of this name.
+    pub(in crate::master) fn router_of_group(&self, group: &str) -> Result<Option<PoolId>, String> {
+        let has = |edge: &RouterEdge| {
+            let applications = edge.template.applications.as_ref();
+            applications.is_some_and(|applications| applications.groups.contains_key(group))
+        };
+        let mut found = self.routers.iter().filter(|(_, edge)| has(edge));
+        match (found.next(), found.next()) {
+            (Some((_, one)), Some((_, other))) => Err(format!(
+                "there is a group {group} in pool {} and in pool {}; give one of them another name",
+                one.template.name, other.template.name
+            )),
+            (found, _) => Ok(found.map(|(id, _)| *id)),
+        }
+    }
+
+    /// The pool whose directories an application is below, or the only one there is: a directory may be named by a link.
     pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, String> {
         let is_below = |edge: &RouterEdge| {
             let directories = edge.template.applications.iter().flat_map(|it| &it.directories);

@@ -368,6 +368,10 @@ pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, 
     pool.pm = ProcessManager::Ordered {
         max_children: max.saturating_add(1),
     };
+    // Which group it is in is nothing to its processes.
+    if let Some(applications) = &mut pool.applications {
+        applications.groups.clear();
+    }
     Ok(pool)
 }
 
