@@ -306,7 +306,15 @@ mod tests {
         drop(make_fifo(directory.path(), "fifo", false).unwrap());
         let read = |path: &str| read_beneath(fd.as_fd(), path, 3).map(|content| content.bytes);
         assert_eq!(read("inner/file"), Some(b"abc".to_vec()));
-        for path in ["link/file", "inner/link", "fifo", "missing", "../x", "/etc/passwd", "inner"] {
+        for path in [
+            "link/file",
+            "inner/link",
+            "fifo",
+            "missing",
+            "../x",
+            "/etc/passwd",
+            "inner",
+        ] {
             assert_eq!(read(path), None, "{path}");
         }
         let root = open(Path::new("/")).unwrap();

@@ -4,6 +4,7 @@ mod changes;
 mod commands;
 mod deaths;
 mod groups;
+mod many;
 mod restarts;
 mod serving;
 mod storm;
