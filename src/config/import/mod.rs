@@ -7,8 +7,9 @@ mod convert;
 mod machine;
 mod write;
 
+use super::application::{Application, Preloading};
 use super::fpm::{self, Journal, Machine, Options, Sight, Survey, is_ours};
-use super::model::{Address, Application, Config, Pool, Preloading};
+use super::model::{Address, Config, Pool};
 use convert::Outcome;
 use machine::Elsewhere;
 use std::collections::HashMap;
