@@ -1,11 +1,10 @@
-//! What this machine knows of users, files and deployed code.
+//! What this machine knows of users and of deployed code.
 
 use crate::spawn::handshake::response::clean;
 use crate::spawn::plan::{Account, Plan};
 use crate::sys::{self, dir, identity};
 use identity::Identity;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 /// A plan's user, looked up.
 ///
@@ -34,16 +33,6 @@ fn account_of(identity: Identity, user: &str) -> Account {
         home: identity.home,
         shell,
     }
-}
-
-/// The owner of a path, links not followed: user and group.
-///
-/// # Errors
-/// `lstat`.
-pub fn file_owner(path: &Path) -> sys::Result<(u32, u32)> {
-    let found = nix::sys::stat::lstat(path);
-    let found = found.map_err(|errno| sys::Error::new("lstat", path.display().to_string(), errno))?;
-    Ok((found.st_uid, found.st_gid))
 }
 
 /// What an application that is deployed says is its version: the file REVISION, or, where the directory is a symbolic

@@ -20,7 +20,7 @@ use super::handshake::response::{Complaint, Properties, Response};
 use super::journey::Journey;
 use crate::sys::{self, clock, dir, process};
 use live::Live;
-pub use lookup::{account, code_revision, file_owner, own_account};
+pub use lookup::{account, code_revision, own_account};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
