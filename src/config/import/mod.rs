@@ -1,6 +1,6 @@
 //! A php-fpm configuration as one of forkyard's: the TOML, and what it could not take over.
 //!
-//! [`convert`] knows what each directive becomes, [`write`] makes the text, with the comments that stood beside the
+//! `convert` knows what each directive becomes, `write` makes the text, with the comments that stood beside the
 //! directives. Names come from the table of [`settings`](super::settings) alone.
 
 mod convert;
