@@ -49,6 +49,8 @@ pub(super) const ROWS: &[Setting] = &[
         "an application without a request and an instance for so long is forgotten"),
     key(Applications, "min_uid", "number", "`1000`",
         "owners of applications have at least this user id"),
+    key(Applications, "user_switching", "flag", "`true`",
+        "run each application as its owner; otherwise all as `default_user`"),
     key(Applications, "default_user", "string", "none",
         "whom applications run as whose owner may have none; without it they are refused")
         .sample(Off(r#""www-data""#)),
