@@ -54,6 +54,7 @@ fn template() -> Pool {
             ..Options::default()
         },
         restart_dir: None,
+        groups: std::collections::BTreeMap::new(),
         stat_throttle_rate: Duration::from_secs(10),
         max_request_queue_time: None,
         forget_after: Duration::from_secs(600),

@@ -7,6 +7,7 @@ mod fastcgi_faults;
 mod fastcgi_programs;
 mod git;
 mod http;
+mod out_of_band;
 mod programs;
 mod programs_faults;
 mod python;
