@@ -285,6 +285,18 @@ pub(super) fn metrics(status: &Status) -> String {
             );
         }
     }
+    let _ = writeln!(
+        text,
+        "# TYPE forkyard_pool_failed_starts counter\n# HELP forkyard_pool_failed_starts How often the pool's application \
+         could not be started."
+    );
+    for pool in &status.pools {
+        let (name, count) = (label(&pool.name), pool.failed_starts);
+        let _ = writeln!(
+            text,
+            "forkyard_pool_failed_starts_total{{pool=\"{name}\"}} {count}"
+        );
+    }
     text + "# EOF\n"
 }
 
@@ -335,6 +347,7 @@ mod tests {
             config: "f".into(),
             pools: vec![Pool {
                 last_error: None,
+                failed_starts: 3,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),
                 queue: Some(0),
@@ -365,6 +378,10 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
         let wanted = "forkyard_applications_requests_total{pool=\"s\\\"x\",application=\"/srv/\u{1b}a\"} 9\n";
         assert!(text.contains(wanted), "{text}");
+        assert!(
+            text.contains("forkyard_pool_failed_starts_total{pool=\"s\\\"x\"} 3\n"),
+            "{text}"
+        );
         let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
         let names: std::collections::BTreeSet<&str> =
             text.lines().filter(|line| line.starts_with("# TYPE")).collect();

@@ -254,6 +254,9 @@ pub struct Pool {
     /// Why its application could not be started, the last time that it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// How often its application could not be started, since this daemon's program was started.
+    #[serde(default)]
+    pub failed_starts: u64,
     /// What it has of applications, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applications: Option<Applications>,

@@ -50,6 +50,11 @@ pub trait Runtime {
         Ok(())
     }
 
+    /// The descriptors that it has from the master, beside those that every worker has.
+    fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
+        Vec::new()
+    }
+
     /// What has to be looked after between requests.
     fn companion(&mut self) -> Option<&mut dyn Companion> {
         None

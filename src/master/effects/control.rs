@@ -216,6 +216,7 @@ impl Edge {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
                     queue: pool.queued(),
+                    failed_starts: self.errors.count(&pool.name),
                     last_error: self.errors.last(&pool.name).map(|kept| LastError {
                         id: kept.report.id.to_string(),
                         time: kept.epoch_s,

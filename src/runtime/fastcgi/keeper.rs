@@ -7,7 +7,7 @@ use super::program::{Program, Recipe};
 use super::recorded;
 use super::start::{Progress, Start, told};
 use crate::runtime::complaints::Complaints;
-use crate::spawn::alone::{Attempt, Fall};
+use crate::spawn::alone::{Attempt, Fall, error_id};
 use crate::spawn::handshake::response::CommandCheck;
 use crate::spawn::plan::Plan;
 use crate::spawn::report::{ErrorId, Report};
@@ -46,6 +46,8 @@ pub(super) struct Means {
     pub(super) has_elder: bool,
     /// Whether visitors see the report of a failed start.
     pub(super) shows_report: bool,
+    /// Where the master hears of failed starts.
+    pub(super) reports: Option<OwnedFd>,
 }
 
 /// The program can't be started.
@@ -338,7 +340,13 @@ impl Keeper {
         self.complaints.log_rest(NAME);
         let now = clock::now();
         let seed = now.as_nanos() ^ (u64::from(std::process::id()) << 40);
-        let report = attempt.fail(fall, Some(self.means.recipe.variables()), seed, now);
+        let (id, variables) = (error_id(seed), Some(self.means.recipe.variables()));
+        if let Some(reports) = &self.means.reports {
+            let letter = attempt.letter(fall, variables.clone(), id, now).encode();
+            // If the master has no time for it, the log has to do.
+            let _ = socket::send(reports.as_fd(), &letter);
+        }
+        let report = attempt.fail(fall, variables, id, now);
         let pause = self.backoff.fail(now);
         let page = self.means.shows_report.then(|| Rc::from(report.html()));
         self.last = Some((report.id, page));

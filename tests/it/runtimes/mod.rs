@@ -5,6 +5,7 @@ mod equal;
 mod fastcgi;
 mod fastcgi_faults;
 mod fastcgi_programs;
+mod fastcgi_reports;
 mod git;
 mod http;
 mod programs;
