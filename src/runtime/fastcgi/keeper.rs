@@ -361,7 +361,7 @@ impl Keeper {
     }
 
     fn say(&self, report: &Report) {
-        log::error!("{}", report.line());
+        log::error!("{}", report.sentence());
         let output: Vec<&str> = report.output.lines().collect();
         let last = output[output.len().saturating_sub(MOST_LINES)..].join("\n");
         for (title, text) in [

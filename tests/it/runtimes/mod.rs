@@ -8,6 +8,7 @@ mod fastcgi_programs;
 mod fastcgi_reports;
 mod git;
 mod http;
+mod log_lines;
 mod programs;
 mod programs_faults;
 mod python;
