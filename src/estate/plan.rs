@@ -342,6 +342,7 @@ mod tests {
             pid: 300,
             start_time: 5,
             mark: "X=y".into(),
+            sockets: Vec::new(),
         };
         generation.places = 2;
         generation.programs = vec![program(1), program(1), program(2), program(0)];

@@ -86,6 +86,7 @@ impl Edge {
                 Err(error) => log::error!("[pool {name}] the old workers finish by themselves: {error}"),
             }
         }
+        self.remove_sockets_of_others(&document);
         choose_serving(&mut adopted, &plan.pools);
         for generation in adopted.generations.iter().filter(|generation| generation.serves) {
             self.serves(generation.pool, generation.generation);

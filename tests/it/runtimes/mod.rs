@@ -11,6 +11,7 @@ mod http;
 mod log_lines;
 mod programs;
 mod programs_faults;
+mod programs_sockets;
 mod python;
 mod python_applications;
 mod rack;
