@@ -47,6 +47,7 @@ pub(super) fn table(status: &Status, uses: &dyn Fn(i32) -> Use) -> String {
                 generation.pm,
                 generation.workers.len()
             );
+            super::programs::table(&generation.programs, &mut text);
             for worker in &generation.workers {
                 let pid = worker.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
                 let _ = writeln!(
@@ -285,18 +286,7 @@ pub(super) fn metrics(status: &Status) -> String {
             );
         }
     }
-    let _ = writeln!(
-        text,
-        "# TYPE forkyard_pool_failed_starts counter\n# HELP forkyard_pool_failed_starts How often the pool's application \
-         could not be started."
-    );
-    for pool in &status.pools {
-        let (name, count) = (label(&pool.name), pool.failed_starts);
-        let _ = writeln!(
-            text,
-            "forkyard_pool_failed_starts_total{{pool=\"{name}\"}} {count}"
-        );
-    }
+    super::programs::metrics(status, &mut text);
     text + "# EOF\n"
 }
 
@@ -306,7 +296,7 @@ fn head(name: &str, kind: &str, help: &str, text: &mut String) {
 }
 
 /// A label's value.
-fn label(text: &str) -> String {
+pub(super) fn label(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")

@@ -86,6 +86,10 @@ pub struct Generation {
     pub places: u32,
 }
 
+fn is_none_yet(count: &u64) -> bool {
+    *count == 0
+}
+
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -102,6 +106,9 @@ pub struct Program {
     pub start_time: u64,
     /// What it has in its environment and no other has; its descendants inherit it.
     pub mark: String,
+    /// How often its place has had another process before.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub restarts: u64,
     /// Its sockets in the file system.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sockets: Vec<SocketFile>,

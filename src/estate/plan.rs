@@ -342,6 +342,7 @@ mod tests {
             pid: 300,
             start_time: 5,
             mark: "X=y".into(),
+            restarts: 0,
             sockets: Vec::new(),
         };
         generation.places = 2;

@@ -478,6 +478,13 @@ pub fn start_time(pid: i32) -> Option<u64> {
     stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
 }
 
+/// The parent of a process; `None`: there is no such process.
+pub fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // proc(5): field 4.
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// Replaces the program of this process (execve(2)). Every signal is blocked from here on, and stays so in the new
 /// program until it unblocks them: none gets lost, or meets a program without handlers. Returns only on failure, with
 /// signals as they were.

@@ -25,7 +25,7 @@ pub mod snapshot;
 mod time_up;
 mod transfer;
 
-pub use companion::{Companion, Standing};
+pub use companion::{Companion, Doing, Sight, Standing};
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use lobby::{IS_SEASONED, IS_UP};
 pub use promotion::{PROMOTE, Promotion};

@@ -14,7 +14,7 @@ use crate::spawn::report::{ErrorId, Report};
 use crate::sys::process::Ended;
 use crate::sys::{Error, clock, pidfd, socket};
 use crate::tick::Tick;
-use crate::worker::{Companion, Standing};
+use crate::worker::{Companion, Doing, Sight, Standing};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -78,6 +78,7 @@ pub(super) struct Keeper {
     /// The last failure: the report's id, and its page.
     last: Option<(ErrorId, Option<Rc<str>>)>,
     up_since: Tick,
+    ups: u64,
     was_up: bool,
     /// It ended before it had done anything, the last time.
     has_fallen: bool,
@@ -103,6 +104,7 @@ impl Keeper {
             backoff: Backoff::default(),
             last: None,
             up_since: Tick::ZERO,
+            ups: 0,
             was_up: false,
             has_fallen: false,
             complaints: Complaints::default(),
@@ -288,6 +290,7 @@ impl Keeper {
                 self.phase = self.phase.after(Cause::CameUp);
                 (self.program, self.attempt, self.kept) = (Some(program), Some(attempt), connection);
                 (self.up_since, self.was_up) = (clock::now(), true);
+                self.ups += 1;
             }
             Progress::Failed(attempt, fall) => {
                 self.phase = self.phase.after(Cause::Failed);
@@ -417,6 +420,22 @@ impl Companion for Keeper {
             Phase::Up => Standing::Ready,
             Phase::Refusing | Phase::Trying if self.means.has_elder && !self.was_up => Standing::Lost,
             Phase::Refusing | Phase::Trying => Standing::Ready,
+        }
+    }
+
+    fn sight(&self) -> Sight {
+        let starting = self.start.as_ref().map(Start::pid);
+        let program = self.program.as_ref();
+        Sight {
+            pid: program.map(Program::pid).or(starting).unwrap_or(0),
+            doing: match self.phase {
+                Phase::Absent | Phase::Starting | Phase::Trying => Doing::Starting,
+                Phase::Up => Doing::Up,
+                Phase::Refusing => Doing::Waiting,
+            },
+            since: self.up_since,
+            served: program.map_or(0, |program| program.served),
+            ups: self.ups,
         }
     }
 

@@ -12,6 +12,7 @@ mod log_lines;
 mod programs;
 mod programs_faults;
 mod programs_sockets;
+mod programs_status;
 mod python;
 mod python_applications;
 mod rack;

@@ -10,23 +10,29 @@ use crate::runtime::http::Share;
 use crate::spawn::effects::{Remains, SocketFile};
 use crate::sys::dir::Mark;
 use crate::sys::{Error, clock, process};
+use crate::tick::Tick;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+
+/// Of start times in /proc (proc(5)): a hundredth of a second.
+const CLOCK_TICK_NANOS: u64 = 10_000_000;
 
 impl Edge {
     /// What a next master is told of a generation's program: those of its processes that are to go on.
     pub(in crate::master::effects) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
         let places = self.programs.get(&id).map(|edge| edge.places.as_slice());
+        let places = places.unwrap_or_default();
         let entry = |(place, running): (usize, &Running)| {
             Some(document::Program {
                 place: u32::try_from(place).ok()?,
                 pid: running.pid,
                 start_time: process::start_time(running.pid)?,
                 mark: running.remains.mark(),
+                restarts: places[place].ups.saturating_sub(1),
                 sockets: running.remains.sockets().iter().map(left_socket).collect(),
             })
         };
-        running(places.unwrap_or_default()).filter_map(entry).collect()
+        running(places).filter_map(entry).collect()
     }
 
     /// Their ends that are the master's, by name.
@@ -98,7 +104,9 @@ impl Edge {
                 output: output.map(Lines::new),
                 remains,
                 is_ending: false,
+                since: Tick::from_nanos(process.start_time.saturating_mul(CLOCK_TICK_NANOS)),
             });
+            place.ups = process.restarts.saturating_add(1);
         }
         let up: Vec<bool> = places.iter().map(|place| place.running.is_some()).collect();
         for (index, _) in up.iter().enumerate().filter(|(_, is_up)| !**is_up) {

@@ -10,6 +10,7 @@ use super::sources::Source;
 use super::spawner::{Purpose, Started};
 use super::{Edge, Who};
 use crate::config::Application;
+use crate::control::protocol;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId};
 use crate::master::program::{Order, Program};
@@ -48,6 +49,8 @@ struct Place {
     running: Option<Running>,
     /// What one that has ended left behind.
     left: Option<Left>,
+    /// How many of its processes have come up.
+    ups: u64,
 }
 
 /// A process that is up.
@@ -59,6 +62,8 @@ struct Running {
     output: Option<Lines>,
     remains: Remains,
     is_ending: bool,
+    /// Since when.
+    since: Tick,
 }
 
 #[derive(Debug)]
@@ -186,12 +191,14 @@ impl Edge {
             return;
         };
         place.token = None;
+        place.ups += 1;
         let running = place.running.insert(Running {
             pid,
             input,
             output,
             remains,
             is_ending: false,
+            since: clock::now(),
         });
         if let Some(output) = &running.output {
             let watched = self
@@ -322,6 +329,29 @@ impl Edge {
         for (id, index) in gone {
             self.change_program(id, |program, orders| program.gone(index, now, orders));
         }
+    }
+
+    /// The processes of a generation's program, for whoever asks.
+    pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::Process> {
+        let Some(edge) = self.programs.get(&id) else {
+            return Vec::new();
+        };
+        let (now, table) = (clock::now(), edge.share.table());
+        let one = |(index, place): (usize, &Place)| {
+            let running = place.running.as_ref();
+            protocol::Process {
+                place: u32::try_from(index).unwrap_or(u32::MAX),
+                pid: running.map(|running| running.pid),
+                state: edge.program.state(index).to_owned(),
+                uptime_ms: running.map(|running| protocol::millis(now.since(running.since))),
+                requests: running.map_or(0, |_| table.served(index)),
+                sessions: running.map_or(0, |_| u64::from(table.sessions(index))),
+                restarts: place.ups.saturating_sub(1),
+                memory: None,
+                cpu_ms: None,
+            }
+        };
+        edge.places.iter().enumerate().map(one).collect()
     }
 
     /// When [`Edge::tend_programs`] is to be called next.
