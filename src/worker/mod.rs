@@ -25,11 +25,13 @@ pub mod snapshot;
 mod time_up;
 mod transfer;
 
+pub(crate) use access::Recorder;
 pub use companion::{Companion, Doing, Sight, Standing};
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use lobby::{IS_SEASONED, IS_UP};
 pub use promotion::{PROMOTE, Promotion};
 pub use relay::{Peer, Sink, Stop, relay};
+pub(crate) use request::description;
 pub use request::{ClientGone, Request};
 pub use run::{Worker, run};
 pub use settle::{SettleError, environment, settle, settle_environment, settle_output, settle_own};

@@ -26,9 +26,7 @@ fn start() -> Daemon {
             ),
             static_pool(
                 "fcgi",
-                &format!(
-                    "runtime = \"fastcgi\"\nroot = \"{root}\"\nstart_command = \"python3 odd.py well\""
-                ),
+                &format!("runtime = \"fastcgi\"\nroot = \"{root}\"\nstart_command = \"python3 odd.py well\""),
             ),
             static_pool(
                 "lost",
