@@ -20,6 +20,7 @@ mod rack_faults;
 mod rack_forks;
 mod rack_sites;
 mod refork;
+mod refork_changes;
 mod slow;
 mod wsgi;
 
