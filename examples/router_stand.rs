@@ -1,5 +1,11 @@
 //! An application pool's router with as little around it as it can run with: a stand-in for the master that forks the router and
-//! workers with a Rust handler, and looks at directories itself. For the tests of the router, and to measure what it costs.
+//! workers with a Rust handler, and looks at directories itself. For the tests of the router (`tests/router`).
+//!
+//! They are here, and not with those of the whole daemon (`tests/it/sites`), since this master does what a real one would
+//! not be made to do: it starts a router anew and hands it what runs, fails starts on demand, counts every start, keeps no
+//! scout that would have to be told of a change, and has instances that say how many bytes they were sent, end an answer
+//! before they are done, die in the middle of one or retire after it. So a test knows which instance had which request, and
+//! what router and instance each pay for it in system calls.
 //!
 //! `router_stand FILE.toml DIRECTORY [KEY=VALUE ...]`: the file has one pool, of the runtime `rust`; each directory below the
 //! given one is an application. Orders come on standard input, one a line; what happens is told on standard output, a JSON

@@ -1,7 +1,8 @@
 //! forkyard: a FastCGI process manager.
 //!
-//! The map of the crate. A part is a folder; in it only `run.rs` (world to events) and `effects.rs` (actions to
-//! system calls) touch the world, the rest is plain values and can be simulated.
+//! The map of the crate. A part is a folder. Of the parts that decide, only `run.rs` (world to events) and `effects`
+//! (actions to system calls) touch the world; the rest is plain values and can be simulated. `tests/tidy.rs` says
+//! which these are, and which part may know which.
 //!
 //! * [`applications`]: the application pool's book; which instance of which application answers which request.
 //! * [`router`]: which application a request is for, and which instance gets its connection.

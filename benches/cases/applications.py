@@ -9,10 +9,11 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from cases.rack import Nginx, Rival
 from harness import processes
 from harness.servers import PHP_VERSION, PROGRAMS, Forkyard, Pool, place_library
 from harness.table import Row, at_least, latencies, no_more
+
+from . import rack
 
 WORKERS = 8
 KNOWN = 10_000
@@ -72,34 +73,15 @@ class Known(Sites):
     settings = 'max_idle_time = "1s"\n'
 
 
-class Passenger(Rival):
-    """Its own HTTP server, which nginx's module passes requests to as well; nothing runs before the first request."""
+class Passenger(rack.Passenger):
+    """Nothing of it runs before the first request."""
 
-    name = "passenger"
-
-    def command(self):
-        place = self.directory / "app"
-        (place / "public").mkdir(parents=True)
+    def place(self, directory):
         file, text = self.application
-        (place / file).write_text(text)
-        count = str(self.pools[0].max_children)
-        user = []
-        if os.geteuid() == 0:
-            user = ["setpriv", "--reuid=www-data", "--regid=www-data", "--clear-groups"]
-            for path in (self.directory, place, place / "public", place / file):
-                shutil.chown(path, "www-data")
-        return user + [
-            "env", f"HOME={self.directory}", "passenger", "start", place, "--engine", "builtin",
-            "--environment", "production", "--socket", self.socket(), "--max-pool-size", count, "--min-instances", "0",
-            "--no-install-runtime", "--no-compile-runtime", "--log-file", self.directory / "log",
-            "--pid-file", self.directory / "pid",
-        ]
+        (directory / file).write_text(text)
 
-    def processes(self):
-        # Its core leaves the process that was started.
-        path = self.directory / "pid"
-        core = processes.descendants(int(path.read_text())) if path.exists() else []
-        return super().processes() + core
+    def least(self):
+        return 0
 
     def workers(self):
         """With its core, which does for requests what forkyard's router does."""
@@ -226,16 +208,17 @@ def _rates(bench, servers, nginx, language, seconds):
     yield no_more(f"{language}, {WORKERS} instances at most: memory (beside: passenger)", *memory, "MiB")
 
 
-class Routed(Nginx):
+class Routed(rack.Site):
     """nginx before both, which names forkyard's application; how long the first answer of each took, in ms."""
 
     def __init__(self, bench, forkyard, rival, root):
         self._root = root
         self.first = {}
-        super().__init__(bench, forkyard, rival)
+        super().__init__(bench, [forkyard, rival])
 
-    def parameters(self):
-        return f"fastcgi_param FORKYARD_APP_ROOT {self._root};"
+    def location(self, server):
+        return f"fastcgi_param FORKYARD_APP_ROOT {self._root}; {super().location(server)}"
 
-    def fetched(self, server, seconds):
+    def fetched(self, server, page, seconds):
+        super().fetched(server, page, seconds)
         self.first[server.name] = seconds * 1000

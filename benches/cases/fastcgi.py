@@ -9,7 +9,7 @@ from harness import processes
 from harness.servers import Forkyard, Pool, Server
 from harness.table import Row
 
-from .nginx import CLIENTS, Nginx
+from .nginx import CLIENTS, Scripts
 
 WORKERS = 8
 SOURCE = r"""
@@ -39,15 +39,15 @@ def run(bench):
         with bench.start(Forkyard, pool) as forkyard, spawn_fcgi(command)(bench.directory("spawn-fcgi"), [pool]) as rival:
             for server in (forkyard, rival):
                 server.wait_for_workers(WORKERS)
-            with Nginx(bench, [forkyard, rival]) as nginx:
+            with Scripts(bench, [forkyard, rival]) as nginx:
                 yield _rate(bench, nginx, forkyard, rival, f"hello by {name}", rounds, seconds)
             yield _memory(forkyard, name)
 
 
 def _rate(bench, nginx, forkyard, rival, work, rounds, seconds):
     for server in (forkyard, rival):
-        nginx.rate(server, 1)
-    comparison = bench.compare([forkyard, rival], lambda server: nginx.rate(server, seconds), rounds)
+        nginx.rate(server, CLIENTS, 1)
+    comparison = bench.compare([forkyard, rival], lambda server: nginx.rate(server, CLIENTS, seconds), rounds)
     ours, theirs, _ = comparison.number(1)
     return Row(
         work=f"{work} through nginx, {CLIENTS} clients (beside: spawn-fcgi)",

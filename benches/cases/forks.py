@@ -5,10 +5,11 @@ import statistics
 import subprocess
 import time
 
-from cases import rack, wsgi
 from harness import processes
-from harness.servers import PHP_VERSION, PROGRAMS, Forkyard, Pool
+from harness.servers import PHP_VERSION, Forkyard, Pool, place_library
 from harness.table import Row, no_more
+
+from . import rack, wsgi
 
 WORKERS = 16
 CLIENTS = 32
@@ -42,9 +43,7 @@ class Puma(rack.Puma):
 
 
 def run(bench):
-    library = PROGRAMS / "libforkyard.so"
-    if not library.exists():
-        shutil.copy(PROGRAMS / "deps/libforkyard.so", library)
+    place_library()
     django = bench.directory("django")
     shutil.copytree(wsgi.SITE, django)
     wsgi.Gunicorn.root = django
@@ -55,12 +54,12 @@ def run(bench):
     ):
         yield _start(bench, name, application, path, command, root)
     yield from _memory(
-        bench, "Django", ("wsgi", django, "page"), "gunicorn", lambda pool: bench.start(Gunicorn, pool), wsgi.Nginx
+        bench, "Django", ("wsgi", django, "page"), "gunicorn", lambda pool: bench.start(Gunicorn, pool), wsgi.Site
     )
     yield from _memory(
         bench, "Sinatra", ("rack", bench.scripts, "site.ru"), "puma",
         lambda pool: Puma(bench.directory("puma"), [pool], bench.scripts / "site.ru"),
-        lambda bench, servers: rack.Nginx(bench, *servers),
+        rack.Site,
     )
 
 
@@ -106,10 +105,6 @@ def _weigh(bench, server, nginx_of, seconds):
     with server:
         server.wait_for_workers(WORKERS)
         with nginx_of(bench, [server]) as nginx:
-            url = nginx.url(server)
-            command = ["wrk", "-t1", "--timeout", "30s", f"-c{CLIENTS}", f"-d{seconds}s", url]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            if "Non-2xx" in output or "Socket errors" in output:
-                raise RuntimeError(f"{server.name}:\n{output}")
+            nginx.load(server, CLIENTS, seconds, "--timeout", "30s")
         server.wait_for_workers(WORKERS)
         return processes.pss_mib(server.processes())

@@ -1,13 +1,11 @@
 """A small Sinatra application behind nginx, beside Puma and Passenger."""
 
 import os
-import re
 import shutil
-import socket
-import subprocess
 import time
 
 from harness import processes
+from harness.nginx import Nginx
 from harness.servers import Forkyard, Pool, Server
 from harness.table import at_least, latencies, no_more
 
@@ -58,21 +56,29 @@ class Passenger(Rival):
     name = "passenger"
 
     def command(self):
-        count = str(self.pools[0].max_children)
-        place = self.directory / "app"
-        (place / "public").mkdir(parents=True)
-        shutil.copy(self.application, place / "config.ru")
+        directory = self.directory / "app"
+        (directory / "public").mkdir(parents=True)
+        self.place(directory)
         user = []
         if os.geteuid() == 0:
             user = ["setpriv", "--reuid=www-data", "--regid=www-data", "--clear-groups"]
-            for path in (self.directory, place, place / "public"):
+            for path in (self.directory, directory, *directory.iterdir()):
                 shutil.chown(path, "www-data")
         return user + [
-            "env", f"HOME={self.directory}", "passenger", "start", place, "--engine", "builtin",
-            "--environment", "production", "--socket", self.socket(), "--max-pool-size", count, "--min-instances", count,
+            "env", f"HOME={self.directory}", "passenger", "start", directory, "--engine", "builtin",
+            "--environment", "production", "--socket", self.socket(),
+            "--max-pool-size", str(self.pools[0].max_children), "--min-instances", str(self.least()),
             "--no-install-runtime", "--no-compile-runtime", "--log-file", self.directory / "log",
             "--pid-file", self.directory / "pid",
         ]
+
+    def place(self, directory):
+        """Puts the application there."""
+        shutil.copy(self.application, directory / "config.ru")
+
+    def least(self):
+        """So many processes are there without requests."""
+        return self.pools[0].max_children
 
     def processes(self):
         # Its core leaves the process that was started.
@@ -103,7 +109,7 @@ def _application(bench):
 
 def _rates(bench, servers, rounds, seconds):
     beside = servers[1].name
-    with Nginx(bench, *servers) as nginx:
+    with Site(bench, servers) as nginx:
         for clients in CLIENTS:
             for server in servers:
                 nginx.rate(server, clients, 1)
@@ -113,90 +119,16 @@ def _rates(bench, servers, rounds, seconds):
             yield from latencies(comparison, work)
 
 
-class Nginx:
-    """An nginx with a port for each server."""
+class Site(Nginx):
+    """In front of forkyard and of a server that speaks HTTP."""
 
-    def __init__(self, bench, *servers):
-        directory = bench.directory("nginx")
-        directory.mkdir()
-        directory.chmod(0o755)
-        self._ports = {server.name: _free_port() for server in servers}
-        passes = {
-            server.name: f"include /etc/nginx/fastcgi_params; {self.parameters()} fastcgi_pass unix:{server.socket()};"
-            if isinstance(server, Forkyard)
-            else f"proxy_set_header Host $host; proxy_pass http://unix:{server.socket()};"
-            for server in servers
-        }
-        sites = "".join(
-            f"server {{ listen 127.0.0.1:{port}; location / {{ {passes[name]} }} }}\n"
-            for name, port in self._ports.items()
-        )
-        kinds = ("client_body", "fastcgi", "proxy", "uwsgi", "scgi")
-        temporary = "".join(f"{kind}_temp_path {directory}/{kind};\n" for kind in kinds)
-        path = directory / "nginx.conf"
-        path.write_text(
-            f"daemon off;\npid {directory}/pid;\nevents {{}}\nhttp {{\naccess_log off;\n{temporary}{sites}}}\n"
-        )
-        self._process = subprocess.Popen(["/usr/sbin/nginx", "-e", directory / "error.log", "-c", path])
-        for port in self._ports.values():
-            _wait_for(port)
-        for server in servers:
-            retry = ["--retry", "20", "--retry-connrefused", "--retry-delay", "1"]
-            fetch = ["curl", "-sS", *retry, self.url(server)]
-            begun = time.monotonic()
-            page = subprocess.run(fetch, check=True, capture_output=True, text=True).stdout
-            self.fetched(server, time.monotonic() - begun)
-            if "Hello, world" not in page:
-                raise RuntimeError(f"{server.name}: {page}")
+    path = PATH
 
-    def parameters(self):
-        """What nginx says to forkyard beside the usual."""
-        return ""
+    def location(self, server):
+        if isinstance(server, Forkyard):
+            return super().location(server)
+        return f"proxy_set_header Host $host; proxy_pass http://unix:{server.socket()};"
 
-    def fetched(self, server, seconds):
-        """The first page of a server took so long."""
-
-    def url(self, server):
-        return f"http://127.0.0.1:{self._ports[server.name]}{PATH}"
-
-    def rate(self, server, clients, seconds):
-        """Requests a second; the workers' processor time for each and the latencies, in µs."""
-        workers = server.workers()
-        before = processes.cpu_seconds(workers)
-        command = ["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--latency", self.url(server)]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        if "Non-2xx" in output or "Socket errors" in output:
-            raise RuntimeError(f"{server.name}:\n{output}")
-        requests = int(re.search(r"(\d+) requests in", output).group(1))
-        cpu = (processes.cpu_seconds(workers) - before) / requests * 1e6
-        rate = float(re.search(r"Requests/sec:\s+([\d.]+)", output).group(1))
-        return rate, cpu, _microseconds(output, "50%"), _microseconds(output, "99%")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._process.terminate()
-        self._process.wait(10)
-
-
-def _wait_for(port):
-    end = time.monotonic() + 20
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.01)
-
-
-def _microseconds(output, row):
-    number, unit = re.search(rf"^\s+{row}\s+([\d.]+)(us|ms|s)$", output, re.M).groups()
-    return float(number) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    def fetched(self, server, page, seconds):
+        if "Hello, world" not in page:
+            raise RuntimeError(f"{server.name}: {page}")

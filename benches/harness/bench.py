@@ -52,12 +52,12 @@ class Bench:
     def rate(self, servers, script, seconds, rounds, **options):
         """Compares requests a second; with them, the workers' processor time for each and the latencies, in µs."""
         def measure(server):
-            workers = server.workers()
-            before = processes.cpu_seconds(workers)
+            busy = server.busy()
+            before = processes.cpu_seconds(busy)
             result = self.load(server, script, seconds=seconds, **options)
             if result["errors"]:
                 raise RuntimeError(f"{server.name}: {script}: {result['errors_by_kind']}")
-            cpu = processes.cpu_seconds(workers) - before
+            cpu = processes.cpu_seconds(busy) - before
             latency = result["latency_us"]
             return result["requests_per_second"], cpu / result["requests"] * 1e6, latency["p50"], latency["p99"]
 

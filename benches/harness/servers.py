@@ -100,6 +100,10 @@ class Server:
     def workers(self):
         return [pid for pid in self.processes() if ": pool " in processes.title(pid)]
 
+    def busy(self):
+        """Whose processor time is spent on requests."""
+        return self.workers()
+
     def wait_for_workers(self, count):
         end = time.monotonic() + PATIENCE_SECONDS
         while len(self.workers()) < count:

@@ -1,8 +1,8 @@
 //! What was written, key by key. A test holds the keys below to the table of all settings.
 
+use super::application::Interface;
 use super::error::Place;
 use super::leaves::{Entries, Field, Leaves};
-use super::model::Interface;
 use super::report::Report;
 use super::units::{
     Bounds, Core, Counts, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload,

@@ -8,6 +8,7 @@
 //! application says of itself ([`site`]).
 
 pub mod access;
+mod application;
 mod applications;
 mod check;
 mod draft;
@@ -32,6 +33,7 @@ mod value;
 mod world;
 
 pub use access::AccessLog;
+pub use application::*;
 pub use applications::Applications;
 pub use check::{EXIT_INVALID, check};
 pub use effects::{Host, load};

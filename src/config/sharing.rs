@@ -1,9 +1,8 @@
 //! Pools that share a preloader: what its process is made from, which they have to agree on, and what stays each pool's
 //! own. What is a pool's own is applied in its workers, after the fork.
 
-use super::model::{
-    Address, Application, Confine, Limits, Listen, Php, Pool, Preloading, ProcessManager, RequestSettings,
-};
+use super::application::{Application, Php, Preloading, RequestSettings};
+use super::model::{Address, Confine, Limits, Listen, Pool, ProcessManager};
 use std::path::PathBuf;
 use std::time::Duration;
 

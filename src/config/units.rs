@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
-use super::model::{CoreLimit, LogFormat, LogLevel, Preloading, ReloadWhen, RequestSettings};
+use super::application::{Preloading, RequestSettings};
+use super::model::{CoreLimit, LogFormat, LogLevel, ReloadWhen};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);

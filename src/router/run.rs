@@ -28,6 +28,8 @@ const EVENTS: usize = 256;
 const ACCEPTS: usize = 64;
 /// Descriptors that are left for everything but connections and instances.
 const SPARE_DESCRIPTORS: u64 = 64;
+/// Times that a connection is gone on with before others have their turn.
+const ROUNDS: usize = 4;
 /// Bytes that are looked at, or read, at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 /// How long requests may take that were there when the master was gone.
@@ -277,9 +279,7 @@ impl Router {
 
     /// Does what the last turn has left.
     fn settle_turn(&mut self) -> Result<(), Error> {
-        while let Some(id) = self.ready.pop() {
-            self.attend(id);
-        }
+        self.attend_ready();
         for id in std::mem::take(&mut self.asked) {
             if self.clients.get(id).is_some_and(|client| client.state().waits()) {
                 self.apps.queued(
@@ -294,6 +294,18 @@ impl Router {
         self.flush_outbox()
     }
 
+    /// Goes on with connections that may have more than was read. What still may then waits until others have had their turn.
+    fn attend_ready(&mut self) {
+        for _ in 0..ROUNDS {
+            for id in std::mem::take(&mut self.ready) {
+                self.attend(id);
+            }
+            if self.ready.is_empty() {
+                return;
+            }
+        }
+    }
+
     fn is_over(&self) -> bool {
         match self.finishing {
             None => false,
@@ -302,6 +314,9 @@ impl Router {
     }
 
     fn timeout(&self) -> EpollTimeout {
+        if !self.ready.is_empty() {
+            return EpollTimeout::ZERO;
+        }
         let first = [
             self.book.next_deadline(),
             self.timers.first().map(|(due, _)| *due),

@@ -1,7 +1,7 @@
 //! The log of slow requests: what a worker is busy with, written down without disturbing it.
 //!
 //! A worker that is slow runs, sleeps, or waits in a system call; a debugger would stop it. The master starts a **tracer**,
-//! a process that becomes the pool's user before it looks at anything ([`write`]), so that nothing a hostile worker has put
+//! a process that becomes the pool's user before it looks at anything ([`write()`]), so that nothing a hostile worker has put
 //! there is looked at with any right that it has not itself. How the tracer finds out depends on the runtime ([`Means`]):
 //!
 //! * PHP: the worker's memory is read from outside while it goes on. Where in it PHP keeps its calls PHP itself says, as a

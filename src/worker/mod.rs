@@ -1,7 +1,7 @@
 //! A child that serves: accept, stages, runtime, finish, account, again or retire.
 //!
 //! Every worker, whoever forked it, is given a [`Kit`] (what its generation shares) and a [`Seat`] (what is its own)
-//! and runs the same loop, [`run`]. A [`Runtime`] only turns a [`Request`] into a response. Knows no master.
+//! and runs the same loop, [`run()`]. A [`Runtime`] only turns a [`Request`] into a response. Knows no master.
 //!
 //! How kept connections are dealt with so that none pins a worker is told in `held` and `minder`.
 

@@ -45,10 +45,7 @@ fn ask(daemon: &Daemon, request: &str) -> serde_json::Value {
 }
 
 fn forkyard(daemon: &Daemon, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(arguments).arg("-c");
-    command
-        .arg(daemon.dir.join("forkyard.toml"))
+    crate::support::daemon::forkyard(arguments, &daemon.dir)
         .output()
         .expect("forkyard")
 }

@@ -1,12 +1,11 @@
 //! The keeper: a master that is killed is missed by nobody.
 
-use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 
@@ -21,10 +20,7 @@ impl Kept {
         let dir = directory();
         let path = dir.path().to_owned();
         fs::write(path.join("forkyard.toml"), php_pool(&path, settings, "")).expect("configuration");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-        command
-            .args(["run", "--keeper", "-c"])
-            .arg(path.join("forkyard.toml"));
+        let command = forkyard(&["run", "--keeper"], &path);
         let daemon = Daemon::launch(&path, command);
         daemon.wait_for("ready to handle connections");
         daemon.write("pid.php", "<?php echo getmypid();");
@@ -175,10 +171,7 @@ fn the_end_is_the_end() {
 fn a_wrong_configuration_at_the_start_is_an_error() {
     let dir = directory();
     fs::write(dir.path().join("forkyard.toml"), "[pool.www]\n").expect("configuration");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command
-        .args(["run", "--keeper", "-c"])
-        .arg(dir.path().join("forkyard.toml"));
+    let command = forkyard(&["run", "--keeper"], dir.path());
     let mut daemon = Daemon::launch(dir.path(), command);
     assert_eq!(daemon.wait().code(), Some(78));
 }

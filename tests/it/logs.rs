@@ -1,22 +1,19 @@
 //! Where log lines go, how they look, and what becomes of a full disk.
 
-use crate::support::daemon::{Daemon, directory, php_pool};
-use crate::support::{PATIENCE, hear, until};
+use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
+use crate::support::{PATIENCE, ear, hear, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::process::Command;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 /// Starts the daemon with a system log of its own.
 fn start_with_syslog(path: &std::path::Path, text: &str) -> (Daemon, UnixDatagram) {
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let socket = UnixDatagram::bind(path.join("log")).expect("bind");
-    socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    let socket = ear(&path.join("log"));
+    let mut command = forkyard(&["run"], path);
     command.env("FORKYARD_SYSLOG_SOCKET", path.join("log"));
     (Daemon::launch(path, command), socket)
 }
@@ -209,13 +206,7 @@ fn the_service_manager_is_told_what_the_pools_do() {
         "[global]\nsystemd_interval = \"200ms\"\n{}",
         php_pool(path, "pm = \"static\"\nmax_children = 2\n", "")
     );
-    fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
-    socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    command.env("NOTIFY_SOCKET", path.join("notify"));
-    let mut daemon = Daemon::launch(path, command);
+    let (mut daemon, socket) = Daemon::start_notified(path, &text, &[]);
     daemon.wait_for("systemd monitor interval set to 200ms");
     daemon.wait_for_workers("www", 2);
     hear(&socket, "Processes active: 0, idle: 2, Requests: 0, slow: 0");
@@ -241,8 +232,7 @@ fn a_daemon_in_the_background_lets_go_of_standard_error() {
         php_pool(path, STATIC, "")
     );
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["run", "-D", "-c"]).arg(path.join("forkyard.toml"));
+    let mut command = forkyard(&["run", "-D"], path);
     let (sender, receiver) = std::sync::mpsc::channel();
     // Waits for the end of both streams, too.
     std::thread::spawn(move || sender.send(command.output()));

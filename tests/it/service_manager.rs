@@ -1,11 +1,9 @@
 //! Under a service manager: notification, watchdog, socket activation.
 
 use crate::support::daemon::{Daemon, directory, php_pool};
-use crate::support::fcgi::Client;
-use crate::support::fcgi::Params;
+use crate::support::fcgi::{Client, Params};
 use crate::support::hear;
 use nix::sys::signal::Signal;
-use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
@@ -14,17 +12,8 @@ const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 fn the_service_manager_is_told() {
     let dir = directory();
     let path = dir.path();
-    std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
-    let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
-    socket
-        .set_read_timeout(Some(crate::support::PATIENCE))
-        .expect("timeout");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    command
-        .env("NOTIFY_SOCKET", path.join("notify"))
-        .env("WATCHDOG_USEC", "400000");
-    let mut daemon = Daemon::launch(path, command);
+    let text = php_pool(path, STATIC, "");
+    let (mut daemon, socket) = Daemon::start_notified(path, &text, &[("WATCHDOG_USEC", "400000")]);
     let ready = hear(&socket, "READY=1");
     assert!(ready.contains(&format!("MAINPID={}", daemon.pid())), "{ready}");
     hear(&socket, "WATCHDOG=1");
@@ -87,21 +76,8 @@ fn a_socket_that_was_passed_is_served_and_left() {
 fn descriptors_are_left_with_the_service_manager() {
     let dir = directory();
     let path = dir.path();
-    std::fs::write(
-        path.join("forkyard.toml"),
-        php_pool(path, &format!("{STATIC}reload = \"always\"\n"), ""),
-    )
-    .expect("configuration");
-    let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
-    socket
-        .set_read_timeout(Some(crate::support::PATIENCE))
-        .expect("timeout");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    command
-        .env("NOTIFY_SOCKET", path.join("notify"))
-        .env("FDSTORE", "64");
-    let mut daemon = Daemon::launch(path, command);
+    let text = php_pool(path, &format!("{STATIC}reload = \"always\"\n"), "");
+    let (mut daemon, socket) = Daemon::start_notified(path, &text, &[("FDSTORE", "64")]);
     let mut kept = std::collections::BTreeSet::new();
     let mut names = |text: &str| {
         let mut buffer = [0; 4096];
@@ -149,16 +125,8 @@ fn nothing_is_left_where_nothing_is_kept() {
 fn assert_first_word_is_ready(most: Option<&str>) {
     let dir = directory();
     let path = dir.path();
-    std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
-    let socket = UnixDatagram::bind(path.join("notify")).expect("bind");
-    socket
-        .set_read_timeout(Some(crate::support::PATIENCE))
-        .expect("timeout");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    command.env("NOTIFY_SOCKET", path.join("notify"));
-    command.envs(most.map(|most| ("FDSTORE", most)));
-    let daemon = Daemon::launch(path, command);
+    let most: Vec<_> = most.map(|most| ("FDSTORE", most)).into_iter().collect();
+    let (daemon, socket) = Daemon::start_notified(path, &php_pool(path, STATIC, ""), &most);
     daemon.wait_for("ready to handle connections");
     let mut buffer = [0; 4096];
     let count = socket.recv(&mut buffer).expect("a message");

@@ -1,6 +1,6 @@
 //! Stopping, log rotation, and the death of the master.
 
-use crate::support::daemon::{Daemon, php_pool};
+use crate::support::daemon::{Daemon, forkyard, php_pool};
 use crate::support::fcgi::Params;
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
@@ -91,11 +91,7 @@ fn a_killed_master_takes_its_workers_along_after_their_requests_and_can_be_repla
 #[test]
 fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));
-    let second = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["run", "-c"])
-        .arg(daemon.dir.join("forkyard.toml"))
-        .output()
-        .expect("forkyard");
+    let second = forkyard(&["run"], &daemon.dir).output().expect("forkyard");
     let said = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(78), "{said}");
     assert!(
@@ -159,11 +155,7 @@ fn daemonize_returns_when_it_is_ready_and_writes_its_pid() {
         path.display()
     );
     fs::write(path.join("forkyard.toml"), global + &php_pool(path, STATIC, "")).expect("configuration");
-    let status = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["run", "-D", "-c"])
-        .arg(path.join("forkyard.toml"))
-        .status()
-        .expect("forkyard");
+    let status = forkyard(&["run", "-D"], path).status().expect("forkyard");
     assert!(status.success());
     let pid: u32 = fs::read_to_string(path.join("pid"))
         .expect("pid file")

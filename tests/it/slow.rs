@@ -1,6 +1,6 @@
 //! The log of slow requests, beside php-fpm's own.
 
-use crate::support::daemon::{Daemon, directory, make_writable, php_pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{is_root, process, until};
 use nix::sys::signal::Signal;
@@ -382,8 +382,7 @@ fn without_root() {
     write_scripts(dir.path());
     let text = slow_pool(dir.path(), "").replace("user = \"www-data\"\n", "");
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["run", "-c"]).arg(dir.path().join("forkyard.toml"));
+    let mut command = forkyard(&["run"], dir.path());
     // The user and group nobody.
     command.uid(65_534).gid(65_534);
     let daemon = Daemon::launch(dir.path(), command);
@@ -400,11 +399,7 @@ fn a_log_that_cannot_be_opened_is_an_error_at_the_start() {
     let text = slow_pool(dir.path(), "");
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
     fs::create_dir(dir.path().join("slow.log")).expect("mkdir");
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["run", "-c"])
-        .arg(dir.path().join("forkyard.toml"))
-        .output()
-        .expect("forkyard");
+    let output = forkyard(&["run"], dir.path()).output().expect("forkyard");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         !output.status.success() && said.contains("Unable to create or open slowlog("),

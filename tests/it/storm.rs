@@ -2,7 +2,7 @@
 //!
 //! `FORKYARD_STORM=N` has N of them instead of a few, `FORKYARD_SEED=N` repeats an order.
 
-use crate::random::Random;
+use crate::random::{Random, number};
 use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{process, until};
@@ -17,10 +17,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const EVENTS: u64 = 24;
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 struct Storm {
     daemon: Daemon,

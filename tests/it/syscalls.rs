@@ -2,45 +2,23 @@
 
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::Params;
-use crate::support::{process, until};
+use crate::support::{strace, until};
 use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 const REQUESTS: u64 = 50;
 
-/// Counts a process' system calls while `act` runs.
-fn count(pid: u32, dir: &std::path::Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
-    let report = dir.join("strace");
-    let mut strace = Command::new("strace")
-        .args(["-f", "-c", "-U", "calls,name", "-o"])
-        .arg(&report)
-        .args(["-p", &pid.to_string()])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("strace (Debian package strace)");
-    until("strace to attach", || {
-        process::status_line(pid, "TracerPid")
-            .filter(|tracer| tracer != "0")
-            .map(|_| ())
-    });
-    act();
-    // What it does after the last client has its answer is counted, too.
-    until("the process to wait again", || {
-        let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
-        (place.contains("epoll") || place.contains("ep_poll")).then_some(())
-    });
-    process::signal(strace.id(), nix::sys::signal::Signal::SIGINT);
-    process::wait(&mut strace, "strace's end");
-    let text = fs::read_to_string(&report).expect("strace's report");
-    text.lines()
-        .filter_map(|line| {
-            let mut fields = line.split_whitespace();
-            let calls = fields.next()?.parse().ok()?;
-            Some((fields.next()?.to_owned(), calls))
-        })
-        .filter(|(name, _)| name != "total")
-        .collect()
+/// Counts a process' system calls while `act` runs, and until it waits again: what it does after the last client has its
+/// answer is counted, too.
+fn count(pid: u32, dir: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
+    strace::count(pid, dir, || {
+        act();
+        until("the process to wait again", || {
+            let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
+            (place.contains("epoll") || place.contains("ep_poll")).then_some(())
+        });
+    })
 }
 
 fn daemon() -> (Daemon, u32) {

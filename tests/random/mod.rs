@@ -1,6 +1,12 @@
-//! A small generator of numbers, the same on every machine (splitmix64), and rounds of a test by its seeds.
+//! A small generator of numbers, the same on every machine (splitmix64), and what simulations by seeds have in
+//! common.
 #![allow(dead_code, reason = "each test uses its part")]
 
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
@@ -62,17 +68,75 @@ impl Drop for Round {
     }
 }
 
+/// The number that a variable of the environment says.
+pub(crate) fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// The one seed that `FORKYARD_SEED` names; otherwise the first ones, as many as `FORKYARD_SIM_SEEDS` says, or `count`.
+pub(crate) fn seeds(count: u64) -> Range<u64> {
+    match number("FORKYARD_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FORKYARD_SIM_SEEDS").unwrap_or(count),
+    }
+}
+
 /// So many rounds of a test, or the one that `FORKYARD_SEED` names.
 pub(crate) fn rounds(count: u64, test: impl Fn(&mut Random)) {
-    let replayed = std::env::var("FORKYARD_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seeds = match replayed {
+    let seeds = match number("FORKYARD_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..count,
     };
     for seed in seeds {
         let _round = Round(seed);
         test(&mut Random::new(seed));
+    }
+}
+
+/// What came of a simulation; a panic is a failure like any other.
+pub(crate) fn outcome(run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Err(text
+            .or(panic.downcast_ref().copied())
+            .unwrap_or("it panics")
+            .to_owned())
+    })
+}
+
+thread_local! {
+    /// What this thread says when it panics is not of interest.
+    static IS_SILENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Fails unless each way to break a simulation's world makes it fail with one of so many seeds.
+pub(crate) fn all_are_noticed<M: Copy + Debug>(
+    mutants: impl IntoIterator<Item = M>,
+    seeds: u64,
+    run: impl Fn(M, u64) -> Result<(), String>,
+) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let say = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_SILENT.get() {
+                say(panic);
+            }
+        }));
+    });
+    for mutant in mutants {
+        IS_SILENT.set(true);
+        let seed = (0..seeds).find(|seed| run(mutant, *seed).is_err());
+        IS_SILENT.set(false);
+        eprintln!("{mutant:?}: seed {seed:?}");
+        assert!(seed.is_some(), "{mutant:?} is not noticed within {seeds} seeds");
+    }
+}
+
+/// The end of a simulation's journal.
+pub(crate) fn print_end(journal: &[String]) {
+    const MOST_LINES: usize = 150;
+    for line in &journal[journal.len().saturating_sub(MOST_LINES)..] {
+        eprintln!("{line}");
     }
 }

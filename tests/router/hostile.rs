@@ -3,6 +3,7 @@
 use crate::stand::{Stand, said};
 use crate::support::process;
 use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn a_silent_client_costs_nobody_anything_and_is_closed() {
@@ -87,4 +88,31 @@ fn parameters_that_are_too_large_are_refused() {
         );
     }
     stand.said("shop", "x");
+}
+
+#[test]
+fn bodies_that_nobody_reads_and_never_end_hold_up_nobody_else() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
+    wire.extend([0, 1, 0, 0, 0, 0, 0, 0]);
+    let mut pairs = Vec::new();
+    append_pair(&mut pairs, b"FORKYARD_APP_ROOT", b"/no/such/application");
+    wire.extend(header(RecordType::Params, 1, pairs.len() as u16, 0));
+    wire.extend(&pairs);
+    wire.extend(header(RecordType::Params, 1, 0, 0));
+    let mut piece = header(RecordType::Stdin, 1, MAX_CONTENT as u16, 0).to_vec();
+    piece.resize(piece.len() + MAX_CONTENT, b'x');
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut client = stand.client();
+            client.send_raw(&wire).expect("it listens");
+            let (piece, is_over) = (&piece, &is_over);
+            scope.spawn(move || while !is_over.load(Ordering::Relaxed) && client.send_raw(piece).is_ok() {});
+        }
+        for _ in 0..20 {
+            stand.said("shop", "x");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }

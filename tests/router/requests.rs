@@ -1,5 +1,6 @@
 //! Requests reach their application.
 
+use crate::random::Random;
 use crate::stand::{Stand, said};
 use crate::support::fcgi::Params;
 use std::collections::HashSet;
@@ -70,19 +71,6 @@ fn what_is_no_application_is_not_found() {
     assert_eq!(lines, 1, "{}", stand.log());
 }
 
-/// A generator that is the same on every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % limit
-    }
-}
-
 #[test]
 fn mixed_applications_on_kept_connections_reach_the_right_one_always() {
     const NAMES: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
@@ -97,7 +85,7 @@ fn mixed_applications_on_kept_connections_reach_the_right_one_always() {
     std::thread::scope(|scope| {
         for seed in 0..4 {
             scope.spawn(move || {
-                let mut random = Random(seed);
+                let mut random = Random::new(seed);
                 let connect = || crate::support::fcgi::Client::connect(socket).expect("it listens");
                 let mut clients: Vec<_> = (0..8).map(|_| connect().kept()).collect();
                 for turn in 0..300 {
@@ -108,7 +96,7 @@ fn mixed_applications_on_kept_connections_reach_the_right_one_always() {
                     let said = said(&answer);
                     assert_eq!(&said.application, root, "seed {seed}, turn {turn}");
                     assert_eq!(said.length, body.len() as u64, "seed {seed}, turn {turn}");
-                    if random.below(20) == 0 {
+                    if random.one_in(20) {
                         clients[at] = connect().kept();
                     }
                 }

@@ -1,36 +1,13 @@
 //! What a request costs router and instance in system calls, counted by strace.
 
 use crate::stand::Stand;
-use crate::support::{process, until};
+use crate::support::strace;
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
 
 const REQUESTS: u64 = 50;
 
-/// Counts a process' system calls while `act` runs.
 fn count(stand: &Stand, pid: u32, act: impl FnOnce()) -> BTreeMap<String, u64> {
-    let report = stand.path().join("strace");
-    let mut strace = Command::new("strace")
-        .args(["-f", "-c", "-U", "calls,name", "-o"])
-        .arg(&report)
-        .args(["-p", &pid.to_string()])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("strace (Debian package strace)");
-    until("strace to attach", || {
-        let tracer = process::status_line(pid, "TracerPid");
-        tracer.filter(|tracer| tracer != "0").map(|_| ())
-    });
-    act();
-    process::signal(strace.id(), nix::sys::signal::Signal::SIGINT);
-    process::wait(&mut strace, "strace's end");
-    let text = std::fs::read_to_string(&report).expect("strace's report");
-    let lines = text.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace();
-        let calls = fields.next()?.parse().ok()?;
-        Some((fields.next()?.to_owned(), calls))
-    });
-    lines.filter(|(name, _)| name != "total").collect()
+    strace::count(pid, stand.path(), act)
 }
 
 #[test]

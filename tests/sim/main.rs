@@ -64,9 +64,8 @@ mod scenario;
 mod succession;
 mod world;
 
-use random::Random;
+use random::{Random, all_are_noticed, number, outcome, print_end, seeds};
 use scenario::{MUTANTS, Mutant, REFORK_MUTANTS, Scenario};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::World;
 
 /// Seeds in a normal run.
@@ -78,9 +77,6 @@ const REMEMBERED: [u64; 2] = [2171, 35238];
 
 /// Seeds within which a world that is built wrong must be noticed.
 const SEEDS_FOR_MUTANTS: u64 = 3_000;
-
-/// How much of the journal is printed.
-const JOURNAL_LINES: usize = 150;
 
 fn simulate(seed: u64, mutant: Option<Mutant>, verbose: bool) -> (Result<(), String>, World) {
     simulate_with(seed, mutant, Kind::Plain, verbose)
@@ -111,26 +107,12 @@ fn simulate_with(
         scenario.refork_after = random.between(1, 5);
     }
     let mut world = World::new(random, scenario, verbose);
-    let result = catch_unwind(AssertUnwindSafe(|| world.run()));
-    let result = result.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        Err(text
-            .or(panic.downcast_ref::<&str>().map(|text| text.to_string()))
-            .unwrap_or_default())
-    });
-    (result, world)
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
+    (outcome(|| world.run()), world)
 }
 
 fn report(seed: u64, kind: Kind) -> ! {
     let (result, world) = simulate_with(seed, None, kind, true);
-    let journal = world.journal.unwrap_or_default();
-    for line in &journal[journal.len().saturating_sub(JOURNAL_LINES)..] {
-        eprintln!("{line}");
-    }
+    print_end(&world.journal.unwrap_or_default());
     panic!(
         "{:?}\n{:?}\nFORKYARD_SEED={seed}: {}",
         world.scenario,
@@ -141,17 +123,9 @@ fn report(seed: u64, kind: Kind) -> ! {
 
 #[test]
 fn every_schedule_keeps_the_promises() {
-    if let Some(seed) = number("FORKYARD_SEED") {
-        let (result, world) = simulate(seed, None, false);
-        eprintln!("{:?}", world.tally);
-        if result.is_err() {
-            report(seed, Kind::Plain);
-        }
-        return;
-    }
+    let remembered = number("FORKYARD_SEED").map_or(&REMEMBERED[..], |_| &[]);
     let mut steps = 0;
-    let seeds = 0..number("FORKYARD_SIM_SEEDS").unwrap_or(SEEDS);
-    for seed in seeds.chain(REMEMBERED) {
+    for seed in seeds(SEEDS).chain(remembered.iter().copied()) {
         let (result, world) = simulate(seed, None, false);
         steps += world.tally.steps;
         if result.is_err() {
@@ -163,12 +137,8 @@ fn every_schedule_keeps_the_promises() {
 
 #[test]
 fn a_master_that_takes_over_keeps_the_promises() {
-    let seeds = match number("FORKYARD_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("FORKYARD_SIM_SEEDS").unwrap_or(SEEDS),
-    };
     let mut successions = 0;
-    for seed in seeds {
+    for seed in seeds(SEEDS) {
         let (result, world) = simulate_with(seed, None, Kind::MastersDie, false);
         successions += world.successions;
         if result.is_err() {
@@ -181,13 +151,9 @@ fn a_master_that_takes_over_keeps_the_promises() {
 
 #[test]
 fn preloaders_that_are_made_from_workers_keep_the_promises() {
-    let seeds = match number("FORKYARD_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("FORKYARD_SIM_SEEDS").unwrap_or(SEEDS),
-    };
     let mut reforks = 0;
     for kind in [Kind::Reforks, Kind::All] {
-        for seed in seeds.clone() {
+        for seed in seeds(SEEDS) {
             let (result, world) = simulate_with(seed, None, kind, false);
             reforks += world.reforks;
             if result.is_err() {
@@ -201,21 +167,9 @@ fn preloaders_that_are_made_from_workers_keep_the_promises() {
 
 #[test]
 fn a_world_that_is_built_wrong_is_noticed() {
-    std::panic::set_hook(Box::new(|_| {}));
-    let worlds = MUTANTS.map(|mutant| (mutant, Kind::Plain)).into_iter();
-    let worlds = worlds.chain(REFORK_MUTANTS.map(|mutant| (mutant, Kind::Reforks)));
-    let noticed: Vec<(Mutant, Option<u64>)> = worlds
-        .map(|(mutant, kind)| {
-            let is_noticed = |seed: &u64| simulate_with(*seed, Some(mutant), kind, false).0.is_err();
-            (mutant, (0..SEEDS_FOR_MUTANTS).find(is_noticed))
-        })
-        .collect();
-    let _ = std::panic::take_hook();
-    for (mutant, seed) in noticed {
-        eprintln!("{mutant:?}: seed {seed:?}");
-        assert!(
-            seed.is_some(),
-            "{mutant:?} is not noticed within {SEEDS_FOR_MUTANTS} seeds"
-        );
-    }
+    let plain = MUTANTS.map(|mutant| (mutant, Kind::Plain)).into_iter();
+    let worlds = plain.chain(REFORK_MUTANTS.map(|mutant| (mutant, Kind::Reforks)));
+    all_are_noticed(worlds, SEEDS_FOR_MUTANTS, |(mutant, kind), seed| {
+        simulate_with(seed, Some(mutant), kind, false).0
+    });
 }

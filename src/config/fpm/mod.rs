@@ -1,7 +1,7 @@
 //! php-fpm's own configuration: the INI files and command line options of php-fpm 8.2, with its rules and its words.
 //!
-//! [`scan`] and [`ini`] read PHP's INI language a line at a time, [`parse`] makes sections of files, [`validate`] and
-//! [`pool_rules`] apply php-fpm's rules, [`resolve`] gives the model. [`directives`] is php-fpm's
+//! `scan` and `ini` read PHP's INI language a line at a time, `parse` makes sections of files, `validate` and
+//! `pool_rules` apply php-fpm's rules, `resolve` gives the model. [`directives`] is php-fpm's
 //! side of the table of all settings, which is behind all of them.
 //! Whatever is to be told goes into a [`Journal`].
 

@@ -2,9 +2,10 @@
 //! is; the others are named here.
 
 use super::is_unix;
+use crate::config::application::RequestSettings;
 use crate::config::fpm::directives::Directive;
 use crate::config::fpm::{Plain, is_ours};
-use crate::config::model::{Address, Pool, ProcessManager, RequestSettings};
+use crate::config::model::{Address, Pool, ProcessManager};
 use crate::config::settings::{self, Section};
 use toml_edit::{Array, Value};
 

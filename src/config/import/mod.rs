@@ -1,14 +1,15 @@
 //! A php-fpm configuration as one of forkyard's: the TOML, and what it could not take over.
 //!
-//! [`convert`] knows what each directive becomes, [`write`] makes the text, with the comments that stood beside the
+//! `convert` knows what each directive becomes, `write` makes the text, with the comments that stood beside the
 //! directives. Names come from the table of [`settings`](super::settings) alone.
 
 mod convert;
 mod machine;
 mod write;
 
+use super::application::{Application, Preloading};
 use super::fpm::{self, Journal, Machine, Options, Sight, Survey, is_ours};
-use super::model::{Address, Application, Config, Pool, Preloading};
+use super::model::{Address, Config, Pool};
 use convert::Outcome;
 use machine::Elsewhere;
 use std::collections::HashMap;

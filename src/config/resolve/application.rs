@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::pool::positive;
 use super::{programs, started};
 use crate::config::World;
+use crate::config::application::{Application, Interface, Php, Preloading, RequestSettings};
 use crate::config::draft::{
     ApplicationDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
 };
 use crate::config::error::Kind;
 use crate::config::known;
 use crate::config::leaves::{Entry, Field, Leaves};
-use crate::config::model::{Application, Interface, Php, Preloading, RequestSettings};
 use crate::config::report::Report;
 use crate::config::units::{IniValue, Routing, Text};
 use crate::config::value::quoted;

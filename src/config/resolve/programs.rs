@@ -3,8 +3,8 @@
 use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
 use super::pool::positive;
 use crate::config::World;
+use crate::config::application::{Cgi, FastCgi, Interface, StartCommand, Wrapped};
 use crate::config::draft::{CgiDraft, FastCgiDraft, PoolText, WrappedDraft};
-use crate::config::model::{Cgi, FastCgi, Interface, StartCommand, Wrapped};
 use crate::config::report::Report;
 use crate::config::value::quoted;
 use std::path::{Path, PathBuf};

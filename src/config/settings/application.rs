@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off("{ log_errors = true }"))
         .unlike("`php_admin_flag[…]`"),
     key(Pool, "application.runtime", "string", "required",
-        r#"what the pool runs: `"php"`, or `"rust"` for a handler of a program that embeds forkyard"#)
+        "what the pool runs: see [Runtimes](runtimes.md)")
         .sample(Nowhere)
         .unlike("always PHP"),
     key(Cgi, "script", "path", "",

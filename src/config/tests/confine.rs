@@ -1,7 +1,8 @@
 //! Rules of what is closed to a pool.
 
 use super::*;
-use crate::config::model::{Cgroup, Confine, Paths, RequestSettings};
+use crate::config::application::RequestSettings;
+use crate::config::model::{Cgroup, Confine, Paths};
 
 fn application(more: &str) -> String {
     format!("{}{more}\n", pool("").replace("\n\n\n", "\n\n"))

@@ -2,35 +2,33 @@
 //!
 //! Nothing here waits: pipes, FIFOs and sockets are non-blocking and watched by the caller's mio loop.
 
+mod birth;
 mod family;
 mod live;
+mod lookup;
 mod memory;
+mod parting;
 mod ports;
 mod preloader;
 mod remains;
 
 use super::action::Order;
-use super::capture::Capture;
 use super::error::{Ended, Fault};
 use super::event::{JourneyId, News};
-use super::handshake::arguments::Arguments;
-use super::handshake::properties::{self, Address, Found};
+use super::handshake::properties::{self, Found};
 use super::handshake::response::{Complaint, Properties, Response};
 use super::journey::Journey;
-use super::plan::{Plan, WORK_DIRECTORY};
-use super::step::Route;
-use super::workdir::WorkDirectory;
-use crate::sys::{self, clock, dir, pidfd, process};
+use crate::sys::{self, clock, dir, process};
 use live::Live;
+pub use lookup::{account, code_revision, own_account};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
 use ports::Ports;
 pub use remains::{Remains, SocketFile};
 use std::collections::{BTreeMap, VecDeque};
-use std::ffi::{CString, OsString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -282,141 +280,6 @@ impl Effects {
         self.news.push_back((id, news));
     }
 
-    fn prepare(&mut self, id: JourneyId) {
-        let Some(mut live) = self.live.remove(&id) else {
-            return;
-        };
-        let done = self.make_ready(id, &mut live);
-        self.live.insert(id, live);
-        match done {
-            Ok(()) => self.tell(id, News::Prepared),
-            Err(error) => self.tell(id, News::NotPrepared(fault(&error))),
-        }
-    }
-
-    fn make_ready(&mut self, id: JourneyId, live: &mut Live) -> sys::Result<()> {
-        let steps = Journey::new(live.route, live.plan.kind.has_wrapper()).reported_steps();
-        let plan = Arc::clone(&live.plan);
-        let directory = WorkDirectory::make(&self.context.spawn_dir, &steps, plan.debug_work_dir)?;
-        let directory = live.directory.insert(directory);
-        let finish = directory.make_finish()?;
-        if plan.wants_port(live.route) {
-            live.port = Some(self.ports.take(plan.bind_address)?);
-        }
-        if plan.internal.is_some() {
-            // What it has to know it is told by the master.
-            if plan.switch_user {
-                directory.give_away(plan.account.uid, plan.account.gid)?;
-            }
-        } else {
-            let arguments = Arguments::new(&plan, live.route, live.port, &self.unique_name(id));
-            directory.write_arguments(&arguments)?;
-        }
-        if live.route == Route::SpawnThroughPreloader {
-            let (input, output) = directory.make_streams()?;
-            if plan.switch_user {
-                directory.give_away(plan.account.uid, plan.account.gid)?;
-            }
-            self.watch(&output, id, Watched::Output)?;
-            (live.input, live.output) = (Some(input), Some(output));
-        }
-        self.watch(&finish, id, Watched::Finish)?;
-        live.finish = Some(finish);
-        Ok(())
-    }
-
-    /// Minutes since 1970, and what no other process of this daemon has.
-    fn unique_name(&self, id: JourneyId) -> String {
-        let now = clock::now().as_nanos();
-        let mixed = now ^ (u64::from(std::process::id()) << 40) ^ id.0.rotate_left(32);
-        format!("{:x}-{mixed:016x}", clock::epoch_seconds() / 60)
-    }
-
-    fn fork(&mut self, id: JourneyId) {
-        let Some(mut live) = self.live.remove(&id) else {
-            return;
-        };
-        let done = self.start(id, &mut live);
-        self.live.insert(id, live);
-        match done {
-            Ok(pid) => self.tell(id, News::Forked { pid }),
-            Err(error) => {
-                // It may have been made, and can't be watched.
-                self.signal(id, Signal::SIGKILL);
-                self.tell(id, News::NotForked(fault(&error)));
-            }
-        }
-    }
-
-    fn start(&mut self, id: JourneyId, live: &mut Live) -> sys::Result<i32> {
-        let Some(directory) = &live.directory else {
-            return Err(sys::Error::new(
-                "fork",
-                "no work directory",
-                nix::errno::Errno::ENOENT,
-            ));
-        };
-        let text = |bytes: &[u8]| {
-            let unfit = |_| sys::Error::new("execve", "a NUL in a string", nix::errno::Errno::EINVAL);
-            CString::new(bytes).map_err(unfit)
-        };
-        let (output, child_output) = sys::fd::pipe(false)?;
-        sys::fd::set_nonblocking(output.as_fd(), true)?;
-        let duplicate = |fd: BorrowedFd<'_>| {
-            let copy = fd.try_clone_to_owned();
-            copy.map_err(|error| sys::Error::from_io("dup", "", &error))
-        };
-        let mut descriptors = std::mem::take(&mut live.descriptors);
-        descriptors.push((duplicate(child_output.as_fd())?, 1));
-        descriptors.push((child_output, 2));
-        let mut environment: Vec<CString> = Vec::new();
-        let inherited = live.plan.inherited.as_ref();
-        for (name, value) in inherited.unwrap_or(&self.context.environment) {
-            environment.push(text(&[name.as_bytes(), b"=", value.as_bytes()].concat())?);
-        }
-        let program = if let Some(internal) = &live.plan.internal {
-            descriptors.push((duplicate(directory.top())?, WORK_DIRECTORY));
-            environment.push(text(&live.mark().unwrap_or_default())?);
-            let arguments = internal
-                .arguments
-                .iter()
-                .map(|argument| text(argument.as_bytes()));
-            process::Program {
-                path: text(internal.program.as_os_str().as_bytes())?,
-                arguments: arguments.collect::<sys::Result<_>>()?,
-                environment,
-                descriptors,
-                // It sets its own, when it knows which.
-                descriptor_limit: None,
-            }
-        } else {
-            let (child_input, input) = sys::fd::pipe(false)?;
-            descriptors.push((child_input, 0));
-            live.input = Some(input);
-            process::Program {
-                path: text(self.context.program.as_os_str().as_bytes())?,
-                arguments: vec![
-                    text(b"forkyard")?,
-                    text(b"spawn-env-setupper")?,
-                    text(directory.path().as_os_str().as_bytes())?,
-                    text(b"--before")?,
-                ],
-                environment,
-                descriptors,
-                descriptor_limit: self.context.descriptor_limit,
-            }
-        };
-        live.oom_kills = memory::oom_kills();
-        let pid = process::start(&program)?;
-        live.pid = Some(pid);
-        live.is_leader = true;
-        let handle = live.process.insert(pidfd::open(pid)?);
-        self.watch(handle, id, Watched::Exit)?;
-        self.watch(&output, id, Watched::Output)?;
-        live.output = Some(output);
-        Ok(pid)
-    }
-
     fn load(&mut self, id: JourneyId) {
         // The last words may be in the pipe still.
         self.read_output(id);
@@ -457,97 +320,6 @@ impl Effects {
         };
         self.tell(id, News::Loaded(Box::new(response)));
     }
-
-    /// It is up: what belongs to the handshake is given up.
-    fn settle(&mut self, id: JourneyId) {
-        let Some(live) = self.live.get_mut(&id) else {
-            return;
-        };
-        if let Some(finish) = live.finish.take() {
-            let _ = self.registry.deregister(&mut SourceFd(&finish.as_raw_fd()));
-        }
-        if let Some(mut ping) = live.ping.take() {
-            let _ = self.registry.deregister(&mut ping);
-        }
-        live.capture = Capture::default();
-        live.settled_mark = live.mark().unwrap_or_default();
-        if let Some(directory) = live.directory.take() {
-            self.remove(directory);
-        }
-    }
-
-    fn give_up(&mut self, mut live: Live, sockets: &[Address]) {
-        self.unwatch(&mut live);
-        if let Some(port) = live.port {
-            self.ports.release(port);
-        }
-        if let (Some(handle), false) = (&live.process, live.reaped) {
-            let _ = pidfd::reap(handle.as_fd());
-        }
-        for address in sockets {
-            let (Address::Unix(path), Some(allowed)) = (address, &live.plan.socket_dir) else {
-                continue;
-            };
-            let name = path.file_name().and_then(|name| name.to_str());
-            if let (Some(name), true) = (name, path.parent() == Some(allowed)) {
-                // Gone already, or none of its own.
-                let _ = dir::remove_socket(allowed, name, live.plan.account.uid);
-            }
-        }
-        if let Some(directory) = live.directory.take() {
-            self.remove(directory);
-        }
-    }
-
-    fn remove(&self, directory: WorkDirectory) {
-        let path = directory.path().to_owned();
-        match directory.remove() {
-            Ok(None) => {}
-            Ok(Some(rest)) => {
-                log::warn!(
-                    "{} has very many files, another process removes them",
-                    rest.display()
-                );
-                self.remove_elsewhere(&rest);
-            }
-            Err(error) => log::warn!("the work directory {} can't be removed: {error}", path.display()),
-        }
-    }
-
-    /// A process of its own removes a directory that is too large to be removed between two events. It is reaped with the
-    /// orphans.
-    fn remove_elsewhere(&self, path: &std::path::Path) {
-        let strings = ["rm", "-r", "-f", "--"].map(CString::new);
-        let mut arguments: Vec<CString> = strings.into_iter().map_while(Result::ok).collect();
-        let (Ok(rest), Ok(rm)) = (CString::new(path.as_os_str().as_bytes()), CString::new("/bin/rm")) else {
-            return;
-        };
-        arguments.push(rest);
-        let program = process::Program {
-            path: rm,
-            arguments,
-            environment: Vec::new(),
-            descriptors: Vec::new(),
-            descriptor_limit: None,
-        };
-        if let Err(error) = process::start(&program) {
-            log::warn!("{} can't be removed: {error}", path.display());
-        }
-    }
-
-    fn unwatch(&mut self, live: &mut Live) {
-        let watched = [&live.finish, &live.process, &live.output];
-        for fd in watched.into_iter().flatten() {
-            // One that came to its end is watched no more.
-            let _ = self.registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
-        }
-        if let Some(mut ping) = live.ping.take() {
-            let _ = self.registry.deregister(&mut ping);
-        }
-        if let Some(mut talk) = live.talk.take() {
-            talk.unwatch(&self.registry);
-        }
-    }
 }
 
 fn fault(error: &sys::Error) -> Fault {
@@ -562,58 +334,4 @@ fn translate(ended: process::Ended) -> Ended {
         process::Ended::Code(code) => Ended::Code(code),
         process::Ended::Signal(number, core) => Ended::Signal { number, core },
     }
-}
-
-/// A plan's user, looked up.
-///
-/// # Errors
-/// A user or group that does not exist.
-pub fn account(user: &str, group: Option<&str>) -> sys::Result<super::plan::Account> {
-    let identity = sys::identity::Identity::look_up(user, group)?;
-    Ok(account_of(identity, user))
-}
-
-/// The user that this process runs as.
-pub fn own_account() -> super::plan::Account {
-    let identity = sys::identity::Identity::current();
-    let name = identity.name.clone().unwrap_or_else(|| identity.uid.to_string());
-    account_of(identity, &name)
-}
-
-fn account_of(identity: sys::identity::Identity, user: &str) -> super::plan::Account {
-    let (shell, group) = sys::identity::shell_and_group(identity.uid, identity.gid);
-    super::plan::Account {
-        user: identity.name.unwrap_or_else(|| user.to_owned()),
-        group: group.unwrap_or_else(|| identity.gid.to_string()),
-        uid: identity.uid,
-        gid: identity.gid,
-        groups: identity.groups,
-        home: identity.home,
-        shell,
-    }
-}
-
-/// The owner of a path, links not followed: user and group.
-///
-/// # Errors
-/// `lstat`.
-pub fn file_owner(path: &std::path::Path) -> sys::Result<(u32, u32)> {
-    let found = nix::sys::stat::lstat(path);
-    let found = found.map_err(|errno| sys::Error::new("lstat", path.display().to_string(), errno))?;
-    Ok((found.st_uid, found.st_gid))
-}
-
-/// What an application that is deployed says is its version: the file REVISION, or, where the directory is a symbolic
-/// link, the last part of what it points to.
-pub fn code_revision(plan: &Plan) -> Option<String> {
-    const MOST: usize = 128;
-    let written = dir::open(&plan.app_root)
-        .and_then(|root| dir::read(root.as_fd(), "REVISION", MOST))
-        .ok()
-        .flatten();
-    let text = written.map(|content| super::handshake::response::clean(&content.bytes));
-    text.filter(|text| !text.is_empty()).or_else(|| {
-        let target = std::fs::read_link(&plan.app_root).ok()?;
-        Some(target.file_name()?.to_string_lossy().into_owned())
-    })
 }

@@ -7,10 +7,9 @@ use crate::support::{is_root, place_library, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 /// The name that the example with a Rust handler serves.
 const POOL: &str = "hello";
@@ -148,7 +147,7 @@ impl Site {
         fs::write(&file, runtime.text).expect("write");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("chmod");
         let port = free_port();
-        let program = (runtime.name == "http").then(|| serve_http(&file, port));
+        let program = (runtime.name == "http").then(|| super::serve_http(&file, port));
         let application = runtime
             .application
             .replace("ROOT", &path.display().to_string())
@@ -251,20 +250,6 @@ impl Drop for Site {
             let _ = program.wait();
         }
     }
-}
-
-fn serve_http(file: &Path, port: u16) -> Child {
-    let program = Command::new("python3")
-        .arg(file)
-        .arg(port.to_string())
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("python3");
-    until("the program to listen", || {
-        TcpStream::connect(("127.0.0.1", port)).ok()
-    });
-    program
 }
 
 /// The row of a request: what it is, and numbers that can be.

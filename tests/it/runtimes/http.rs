@@ -2,10 +2,8 @@
 
 use crate::support::daemon::{Daemon, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::until;
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use crate::support::nginx::{Nginx, curl, free_port, upload};
+use std::process::Child;
 
 const PROGRAM: &str = r#"
 import hashlib, sys, time
@@ -96,16 +94,7 @@ impl Site {
         let file = dir.path().join("program.py");
         std::fs::write(&file, PROGRAM).expect("write");
         let port = free_port();
-        let program = Command::new("python3")
-            .arg(file)
-            .arg(port.to_string())
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("python3");
-        until("the program to listen", || {
-            TcpStream::connect(("127.0.0.1", port)).ok()
-        });
+        let program = super::serve_http(&file, port);
         let daemon = Daemon::start(|dir| {
             let application = format!("runtime = \"http\"\naddress = \"127.0.0.1:{port}\"\n");
             pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application)
@@ -204,19 +193,8 @@ fn bodies_pass_through_nginx_with_and_without_a_length() {
     let body: Vec<u8> = (0..3_000_000u32).map(|n| (n / 3) as u8).collect();
     let file = site.daemon.dir.join("body");
     std::fs::write(&file, &body).expect("write");
-    let data = format!("@{}", file.display());
-    let whole = curl(&["--data-binary", &data, &nginx.url("/")]);
-    assert!(whole.starts_with("3000000 "), "{whole}");
-    let chunked = curl(&[
-        "--data-binary",
-        &data,
-        "-H",
-        "Transfer-Encoding: chunked",
-        "-H",
-        "Content-Length:",
-        &nginx.url("/"),
-    ]);
-    assert_eq!(chunked, whole);
+    let said = upload(&file, &nginx.url("/"));
+    assert!(said.starts_with("3000000 "), "{said}");
     assert_eq!(
         curl(&["--data-binary", "", &nginx.url("/")]),
         "0 d41d8cd98f00b204e9800998ecf8427e"

@@ -26,6 +26,25 @@ mod wsgi;
 
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
+use crate::support::until;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Starts a program in Python that listens on a port; waits until it does.
+fn serve_http(file: &Path, port: u16) -> Child {
+    let program = Command::new("python3")
+        .arg(file)
+        .arg(port.to_string())
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("python3");
+    until("the program to listen", || {
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    program
+}
 
 /// Sends more than any buffer on the way holds to what answers a body with the same, and expects it back.
 fn assert_echoes(daemon: &Daemon, script: &str, query: &str) {

@@ -1,8 +1,8 @@
 //! Programs that speak HTTP and are started by the daemon: how they come, serve and go.
 
-use crate::support::daemon::{Daemon, pool};
+use crate::support::daemon::{Daemon, forkyard, pool};
 use crate::support::fcgi::Params;
-use crate::support::nginx::{Nginx, curl};
+use crate::support::nginx::{Nginx, curl, upload};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use std::fs;
@@ -102,11 +102,7 @@ impl Site {
 
     /// Runs `forkyard` with these arguments on the daemon.
     pub(super) fn order(&self, order: &str) -> String {
-        let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-            .args([order, "-c"])
-            .arg(self.daemon.dir.join("forkyard.toml"))
-            .output()
-            .expect("forkyard");
+        let output = forkyard(&[order], &self.daemon.dir).output().expect("forkyard");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
@@ -247,19 +243,8 @@ fn bodies_are_streamed_both_ways_and_events_come_as_they_happen() {
     let body: Vec<u8> = (0..3_000_000u32).map(|n| (n / 3) as u8).collect();
     let file = site.daemon.write("body", "");
     fs::write(&file, &body).expect("write");
-    let data = format!("@{}", file.display());
-    let whole = curl(&["--data-binary", &data, &nginx.url("/")]);
-    assert!(whole.starts_with("3000000 "), "{whole}");
-    let chunked = [
-        "--data-binary",
-        &data,
-        "-H",
-        "Transfer-Encoding: chunked",
-        "-H",
-        "Content-Length:",
-        &nginx.url("/"),
-    ];
-    assert_eq!(curl(&chunked), whole);
+    let said = upload(&file, &nginx.url("/"));
+    assert!(said.starts_with("3000000 "), "{said}");
     assert_eq!(curl(&[&nginx.url("/chunks")]).len(), 2_000_000);
     let mut reader = Command::new("curl")
         .args(["-sN", &nginx.url("/events")])

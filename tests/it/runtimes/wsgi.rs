@@ -2,7 +2,7 @@
 
 use crate::support::daemon::{Daemon, directory, pool};
 use crate::support::fcgi::{Answer, Params};
-use crate::support::nginx::{Nginx, curl};
+use crate::support::nginx::{Nginx, curl, upload};
 use crate::support::{place_library, until};
 use std::fs;
 use std::io::{Read, Write};
@@ -308,20 +308,7 @@ fn a_body_of_unknown_length_is_read_to_its_end() {
     );
     let file = site.root.path().join("body");
     fs::write(&file, vec![b'x'; 3_000_000]).expect("write");
-    let data = format!("@{}", file.display());
-    let url = nginx.url("/up");
-    let plain = curl(&["--data-binary", &data, &url]);
-    assert_eq!(plain, "POST /up  3000000\nTrue\n");
-    let chunked = curl(&[
-        "--data-binary",
-        &data,
-        "-H",
-        "Transfer-Encoding: chunked",
-        "-H",
-        "Content-Length:",
-        &url,
-    ]);
-    assert_eq!(chunked, plain);
+    assert_eq!(upload(&file, &nginx.url("/up")), "POST /up  3000000\nTrue\n");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Control groups, paths, system calls and /tmp: each closes what it says to a real script, or says what is missing.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::process;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
@@ -19,9 +19,7 @@ fn fails(settings: &str) -> String {
         pool(dir.path(), "www", &format!("{STATIC}{settings}"), PHP),
     )
     .expect("write");
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["run", "-c"])
-        .arg(&file)
+    let output = forkyard(&["run"], dir.path())
         .stdin(Stdio::null())
         .output()
         .expect("forkyard");
@@ -108,10 +106,7 @@ fn a_path_that_is_not_there_is_an_error() {
         ),
     )
     .expect("write");
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["check", "-c"])
-        .arg(&file)
-        .output();
+    let output = forkyard(&["check"], dir.path()).output();
     let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
     assert!(
         said.contains("confine.write: \"/no/such\" does not exist; make it, or leave it out"),

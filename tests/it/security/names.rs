@@ -1,13 +1,13 @@
 //! Names in directories that others can write to: log, pid file, sockets.
 
 use super::{NOBODY, needs_root, python_as};
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::until;
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 1\n";
@@ -46,9 +46,7 @@ fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
         pool(dir.path(), "www", ONDEMAND, PHP)
     );
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["run", "-c"])
-        .arg(dir.path().join("forkyard.toml"))
+    let output = forkyard(&["run"], dir.path())
         .stdin(Stdio::null())
         .output()
         .expect("forkyard");
@@ -72,8 +70,7 @@ fn nor_when_it_is_opened_again() {
         pool(dir.path(), "www", ONDEMAND, PHP)
     );
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["run", "-c"]).arg(dir.path().join("forkyard.toml"));
+    let command = forkyard(&["run"], dir.path());
     let mut daemon = Daemon::launch(dir.path(), command);
     let old = dir.path().join("theirs/old");
     until("the log", || {

@@ -1,7 +1,7 @@
 //! Who may connect: lists of users and groups on unix sockets, addresses over TCP.
 
 use super::{needs_root, python_as};
-use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
 use crate::support::until;
@@ -117,10 +117,7 @@ fn an_unknown_user_in_a_list_is_an_error_with_its_place() {
     );
     let file = dir.path().join("forkyard.toml");
     fs::write(&file, pool(dir.path(), "www", &format!("{listen}{STATIC}"), PHP)).expect("write");
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["check", "-c"])
-        .arg(&file)
-        .output();
+    let output = forkyard(&["check"], dir.path()).output();
     let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
     assert!(
         said.contains("listen.acl_users: there is no user \"no-such-user\""),

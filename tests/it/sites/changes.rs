@@ -1,6 +1,7 @@
 //! Reloads, upgrades, and a master that is killed.
 
 use super::{Load, Sites, configuration};
+use crate::support::daemon::forkyard;
 use crate::support::nginx::Nginx;
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
@@ -107,10 +108,7 @@ fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
     fs::create_dir(dir.path().join("apps")).expect("apps");
     let text = configuration(dir.path(), "max = 3", "");
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command
-        .args(["run", "--keeper", "-c"])
-        .arg(dir.path().join("forkyard.toml"));
+    let command = forkyard(&["run", "--keeper"], dir.path());
     let daemon = crate::support::daemon::Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
     let nginx = Nginx::start(&Sites::location(&daemon), "");

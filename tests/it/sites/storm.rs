@@ -3,7 +3,7 @@
 //! `FORKYARD_SITES_SECONDS=N` goes on for so long, `FORKYARD_SEED=N` with these numbers.
 
 use super::{Sites, get};
-use crate::random::Random;
+use crate::random::{Random, number};
 use crate::support::until;
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,13 +23,6 @@ struct Known {
     /// The newest version, and the oldest that may still answer.
     newest: AtomicU32,
     oldest: AtomicU32,
-}
-
-fn number(name: &str, otherwise: u64) -> u64 {
-    let written = std::env::var(name).ok();
-    written
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(otherwise)
 }
 
 fn code(sites: &Sites, name: &str, kind: u32, version: u32, is_new: bool) {
@@ -79,7 +72,7 @@ fn code(sites: &Sites, name: &str, kind: u32, version: u32, is_new: bool) {
 
 #[test]
 fn many_applications_under_one_socket() {
-    let seed = number("FORKYARD_SEED", u64::from(std::process::id()));
+    let seed = number("FORKYARD_SEED").unwrap_or(std::process::id().into());
     let is_rolling = seed % 2 == 1;
     let sites = Sites::start_with(
         &format!(
@@ -88,7 +81,7 @@ fn many_applications_under_one_socket() {
         ),
         "",
     );
-    let time = Duration::from_secs(number("FORKYARD_SITES_SECONDS", 15));
+    let time = Duration::from_secs(number("FORKYARD_SITES_SECONDS").unwrap_or(15));
     println!("FORKYARD_SEED={seed}");
     let known: Arc<Vec<Known>> = Arc::new((0..APPLICATIONS).map(|_| Known::default()).collect());
     for at in 0..APPLICATIONS {

@@ -5,7 +5,7 @@ mod clients;
 mod failing;
 mod limits;
 
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::{place_library, process, until};
 use std::fs;
@@ -47,8 +47,7 @@ impl Broken {
             pool(dir.path(), "www", &settings, &application)
         );
         fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-        command.args(["run", "-c"]).arg(dir.path().join("forkyard.toml"));
+        let mut command = forkyard(&["run"], dir.path());
         command.env("TMPDIR", &temporary);
         let mut daemon = Daemon::launch(dir.path(), command);
         daemon.keep(dir);

@@ -1,12 +1,13 @@
 //! A real forkyard daemon with a directory of its own. Everything it started is gone when it is dropped.
 
 use super::fcgi::{Answer, Client, Params};
-use super::{is_root, process, until};
+use super::{ear, is_root, process, until};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -58,6 +59,13 @@ pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String
     text
 }
 
+/// `forkyard` with these arguments, on the configuration in a directory.
+pub fn forkyard(arguments: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command.args(arguments).arg("-c").arg(dir.join("forkyard.toml"));
+    command
+}
+
 /// Lets workers of any user write into a directory.
 pub fn make_writable(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("chmod");
@@ -75,8 +83,7 @@ impl Daemon {
             configure(&path)
         );
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-        command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+        let command = forkyard(&["run"], &path);
         let mut daemon = Daemon::launch(&path, command);
         daemon._dir = Some(dir);
         until("the daemon's log", || {
@@ -100,11 +107,21 @@ impl Daemon {
 
     /// Starts on the configuration that is there.
     pub fn start_in(dir: &Path) -> Daemon {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-        command.args(["run", "-c"]).arg(dir.join("forkyard.toml"));
+        let command = forkyard(&["run"], dir);
         let daemon = Daemon::launch(dir, command);
         daemon.wait_for("ready to handle connections");
         daemon
+    }
+
+    /// Starts on this configuration, under a service manager that is told of it over the socket.
+    pub fn start_notified(dir: &Path, text: &str, variables: &[(&str, &str)]) -> (Daemon, UnixDatagram) {
+        fs::write(dir.join("forkyard.toml"), text).expect("configuration");
+        let socket = ear(&dir.join("notify"));
+        let mut command = forkyard(&["run"], dir);
+        command
+            .env("NOTIFY_SOCKET", dir.join("notify"))
+            .envs(variables.iter().copied());
+        (Daemon::launch(dir, command), socket)
     }
 
     /// Starts a command that is a daemon.

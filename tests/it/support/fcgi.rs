@@ -131,24 +131,23 @@ impl Client {
     pub fn connect(path: &Path) -> io::Result<Client> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(super::PATIENCE))?;
-        Ok(Client {
-            stream: Box::new(stream),
-            wire: Wire::new(),
-            input: Vec::new(),
-            keep: false,
-        })
+        Ok(Client::over(Box::new(stream)))
     }
 
     /// Connects over TCP.
     pub fn connect_tcp(address: &str) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(super::PATIENCE))?;
-        Ok(Client {
-            stream: Box::new(stream),
+        Ok(Client::over(Box::new(stream)))
+    }
+
+    fn over(stream: Box<dyn Stream>) -> Client {
+        Client {
+            stream,
             wire: Wire::new(),
             input: Vec::new(),
             keep: false,
-        })
+        }
     }
 
     /// A connection that asks to be kept.

@@ -1,10 +1,14 @@
-//! What the end-to-end tests stand on: a real daemon, a real nginx, a FastCGI client, and waiting for events.
+//! What the end-to-end tests stand on: a real daemon, a real nginx, a FastCGI client, strace, and waiting for
+//! events.
 
 pub mod daemon;
 pub mod fcgi;
 pub mod nginx;
 pub mod process;
+pub mod strace;
 
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up: a loaded machine is slow.
@@ -28,8 +32,15 @@ pub fn pause() {
     let _ = nix::poll::poll(&mut nothing, 10_u8);
 }
 
+/// A socket at this path, for [`hear`].
+pub fn ear(path: &Path) -> UnixDatagram {
+    let socket = UnixDatagram::bind(path).expect("bind");
+    socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+    socket
+}
+
 /// Receives until a message has this text; says it.
-pub fn hear(socket: &std::os::unix::net::UnixDatagram, text: &str) -> String {
+pub fn hear(socket: &UnixDatagram, text: &str) -> String {
     let mut buffer = [0; 4096];
     loop {
         let count = socket
@@ -51,7 +62,7 @@ pub fn is_root() -> bool {
 pub fn place_library() {
     static PLACED: std::sync::Once = std::sync::Once::new();
     PLACED.call_once(|| {
-        let beside = std::path::Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("libforkyard.so");
+        let beside = Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("libforkyard.so");
         let made = beside.with_file_name("deps").join("libforkyard.so");
         let own = beside.with_extension(format!("so.{}", std::process::id()));
         std::fs::copy(made, &own).expect("the library");

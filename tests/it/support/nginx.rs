@@ -3,6 +3,7 @@
 use super::until;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// A running nginx.
@@ -67,6 +68,17 @@ impl Drop for Nginx {
             eprintln!("--- nginx's error log:\n{log}\n---");
         }
     }
+}
+
+/// Sends a file, once with its length and once in chunks of which nobody knows how many come; says the answer, which is the
+/// same.
+pub fn upload(file: &Path, url: &str) -> String {
+    let data = format!("@{}", file.display());
+    let whole = curl(&["--data-binary", &data, url]);
+    let in_chunks = ["-H", "Transfer-Encoding: chunked", "-H", "Content-Length:"];
+    let chunked = curl(&[&["--data-binary", &data], &in_chunks[..], &[url]].concat());
+    assert_eq!(chunked, whole);
+    whole
 }
 
 /// Runs curl; says its output.

@@ -1,0 +1,256 @@
+//! What the workers of a pool run, as the configuration means it.
+
+use super::model::Address;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What the workers of a pool run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant, reason = "there is one for each pool")]
+pub enum Application {
+    /// PHP, in process, through libphp.
+    Php(Php),
+    /// A CGI program for each request.
+    Cgi(Cgi),
+    /// A program that speaks HTTP and is there already.
+    Http(Http),
+    /// A program that speaks HTTP and is started for the pool.
+    Program(Program),
+    /// A program that speaks FastCGI, one for each worker.
+    FastCgi(FastCgi),
+    /// An application in another language, loaded by a wrapper that forks workers from itself.
+    Wrapped(Wrapped),
+    /// A Rust handler that the embedding program registered under the pool's name.
+    Rust,
+}
+
+/// Settings of a CGI application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgi {
+    /// The program that answers every request; `None`: the one that the web server names.
+    pub script: Option<PathBuf>,
+    /// What the web server names must lie below this directory.
+    pub root: Option<PathBuf>,
+    /// Give a query without `=` to the program as arguments (RFC 3875 section 4.4).
+    pub search_arguments: bool,
+}
+
+/// Settings of an HTTP application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Http {
+    /// Where the program listens.
+    pub address: Address,
+}
+
+/// Settings of a program that speaks HTTP and is started for the pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The application's directory, in which it is started.
+    pub root: PathBuf,
+    /// What starts it, as `/bin/sh` reads it after `exec`.
+    pub start_command: String,
+    /// It speaks the handshake of the spawning kit; otherwise it listens on `$PORT`.
+    pub handshake: bool,
+    /// How many processes are started of it, at least 1.
+    pub instances: u32,
+    /// `production`, `development`.
+    pub app_env: String,
+    /// Let the user's login shell set the environment first.
+    pub load_shell_envvars: bool,
+    /// Resource limits.
+    pub rlimits: Vec<ResourceLimit>,
+    /// File mode creation mask.
+    pub umask: Option<u32>,
+    /// How long one of its processes may take to be up.
+    pub start_timeout: Duration,
+    /// It is stopped when its pool has had no worker for this long.
+    pub preloader_idle_timeout: Duration,
+}
+
+/// A resource limit (setrlimit(2)).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimit {
+    /// Which: in lower case and without the prefix, `nofile`.
+    pub name: String,
+    /// Soft limit, in the resource's unit; `None`: there is none.
+    pub soft: Option<u64>,
+    /// Hard limit.
+    pub hard: Option<u64>,
+}
+
+/// Settings of a FastCGI program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastCgi {
+    /// What is executed.
+    pub command: StartCommand,
+    /// Where it works; `None`: where the worker does.
+    pub root: Option<PathBuf>,
+    /// How long it may take until it reads what it is sent.
+    pub start_timeout: Duration,
+    /// How long it may go on with a request whose client has left.
+    pub abort_timeout: Duration,
+}
+
+/// How a program is executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StartCommand {
+    /// By `/bin/sh -c "exec ..."`.
+    Shell(String),
+    /// By itself.
+    Program {
+        /// Absolute path of the executable.
+        path: PathBuf,
+        /// Its arguments, without its name.
+        arguments: Vec<String>,
+    },
+}
+
+/// What a wrapper loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interface {
+    /// Python's WSGI (PEP 3333).
+    Wsgi,
+    /// Python's ASGI.
+    Asgi,
+    /// Ruby's Rack.
+    Rack,
+}
+
+/// Settings of an application that a wrapper loads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrapped {
+    /// What the application speaks.
+    pub interface: Interface,
+    /// The application's directory, where it is loaded.
+    pub root: PathBuf,
+    /// What is loaded: `module:callable`, or the path of a file; `None`: the usual file in `root`.
+    pub entry: Option<String>,
+    /// The language's interpreter.
+    pub interpreter: PathBuf,
+    /// How long loading may take.
+    pub start_timeout: Duration,
+    /// A preloader whose pool has had no worker for this long is stopped.
+    pub preloader_idle_timeout: Duration,
+    /// After so many requests of one worker the next preloader is made from it: each number for the next one, the last
+    /// for all that follow. Zero, or none: not at all.
+    #[serde(default)]
+    pub refork_after: Vec<u64>,
+}
+
+impl Wrapped {
+    /// Whether preloaders are made from workers at all.
+    pub fn reforks(&self) -> bool {
+        self.refork_after.first().is_some_and(|requests| *requests > 0)
+    }
+
+    /// After how many requests of a worker the next preloader is made, where the present one is the last of so many that
+    /// were made so. `None`: there is to be no further one.
+    pub fn refork_at(&self, promotions: usize) -> Option<u64> {
+        let until = self.refork_after.iter().position(|requests| *requests == 0);
+        let wanted = &self.refork_after[..until.unwrap_or(self.refork_after.len())];
+        match wanted.get(promotions) {
+            Some(requests) => Some(*requests),
+            None if until.is_some() => None,
+            None => wanted.last().copied(),
+        }
+    }
+}
+
+/// Settings of a PHP application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Php {
+    /// PHP version (`8.2`): which libphp and which shim.
+    pub version: String,
+    /// libphp's absolute path; `None`: found from the version.
+    pub library: Option<PathBuf>,
+    /// php.ini or the directory it is in; `None`: `/etc/php/X.Y/fpm`, else `/etc/php/X.Y/embed`.
+    pub php_ini: Option<PathBuf>,
+    /// Start without php.ini and the files that are read after it.
+    pub no_php_ini: bool,
+    /// Where the files are that are read after php.ini, as `PHP_INI_SCAN_DIR` says it; `None`: the usual place.
+    pub scan_dir: Option<String>,
+    /// Compile scripts with the information that debuggers and profilers want.
+    pub extended_info: bool,
+    /// php.ini settings that stand over those of php.ini; a value is written as in php.ini.
+    pub defines: Vec<(String, String)>,
+    /// Script path endings that may be run; empty: any.
+    pub limit_extensions: Vec<String>,
+    /// Which php.ini settings a request may bring along (`PHP_VALUE`, `PHP_ADMIN_VALUE`).
+    pub request_settings: RequestSettings,
+    /// php.ini settings that scripts may change; applied in order.
+    pub php_value: Vec<(String, String)>,
+    /// php.ini settings that scripts may not change; applied in order.
+    pub php_admin_value: Vec<(String, String)>,
+    /// A preloader whose pool has had no worker for this long is stopped.
+    pub preloader_idle_timeout: Duration,
+    /// How long module start-up may take.
+    pub start_timeout: Duration,
+    /// At a reload, so many scripts that the old workers ran most are compiled before the new ones serve; 0: none.
+    pub warm_up: u32,
+    /// The most time for that.
+    pub warm_up_time: Duration,
+    /// Whose preloader makes the workers.
+    pub preloading: Preloading,
+}
+
+/// Whose preloader makes a pool's workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Preloading {
+    /// The pool's own.
+    Own,
+    /// One for all pools that name this group, and so one OPcache. The group without a name is empty.
+    Shared(String),
+}
+
+impl Preloading {
+    /// What a word stands for: `own`, `shared`, or `shared:NAME`.
+    pub fn from_word(word: &str) -> Option<Preloading> {
+        match word {
+            "own" => Some(Preloading::Own),
+            "shared" => Some(Preloading::Shared(String::new())),
+            _ => {
+                let name = word.strip_prefix("shared:")?;
+                let is_fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+                let is_name = (1..=64).contains(&name.len()) && name.chars().all(is_fit);
+                is_name.then(|| Preloading::Shared(name.to_owned()))
+            }
+        }
+    }
+
+    /// The word for it.
+    pub fn word(&self) -> String {
+        match self {
+            Preloading::Own => "own".to_owned(),
+            Preloading::Shared(name) if name.is_empty() => "shared".to_owned(),
+            Preloading::Shared(name) => format!("shared:{name}"),
+        }
+    }
+}
+
+/// Which php.ini settings a request may bring along.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RequestSettings {
+    /// Every one, as in php-fpm.
+    All,
+    /// Those that web servers usually send and that decide neither what code runs nor which files are written; and none
+    /// that the pool's `php_admin_value` has.
+    Harmless,
+    /// These.
+    Only(Vec<String>),
+    /// None.
+    None,
+}
+
+impl RequestSettings {
+    /// The rule that a word stands for.
+    pub fn from_word(word: &str) -> Option<RequestSettings> {
+        match word {
+            "all" => Some(RequestSettings::All),
+            "harmless" => Some(RequestSettings::Harmless),
+            "none" => Some(RequestSettings::None),
+            _ => None,
+        }
+    }
+}
