@@ -459,6 +459,7 @@ fn applications(directory: &Path, arguments: &[String]) -> (Applications, bool) 
         ..Options::default()
     };
     let settings = Applications {
+        user_switching: true,
         directories: vec![directory.to_owned()],
         root_parameter: "APP_ROOT".to_owned(),
         max: count("max").unwrap_or(std::num::NonZeroU32::MIN),

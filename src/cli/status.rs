@@ -48,6 +48,7 @@ pub(super) fn table(status: &Status, uses: &dyn Fn(i32) -> Use) -> String {
                 generation.pm,
                 generation.workers.len()
             );
+            super::programs::table(&generation.programs, &mut text);
             for worker in &generation.workers {
                 let pid = worker.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
                 let _ = writeln!(
@@ -331,6 +332,7 @@ pub(super) fn metrics(status: &Status) -> String {
             );
         }
     }
+    super::programs::metrics(status, &mut text);
     text + "# EOF\n"
 }
 
@@ -359,7 +361,7 @@ fn head(name: &str, kind: &str, help: &str, text: &mut String) {
 }
 
 /// A label's value.
-fn label(text: &str) -> String {
+pub(super) fn label(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")
@@ -408,6 +410,7 @@ mod tests {
             config: "f".into(),
             pools: vec![Pool {
                 last_error: None,
+                failed_starts: 3,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),
                 queue: Some(0),
@@ -441,6 +444,10 @@ mod tests {
         assert!(text.contains(wanted), "{text}");
         let wanted = "forkyard_applications_start_age_seconds{pool=\"s\\\"x\",application=\"/srv/b\"} 2\n";
         assert!(text.contains(wanted), "{text}");
+        assert!(
+            text.contains("forkyard_pool_failed_starts_total{pool=\"s\\\"x\"} 3\n"),
+            "{text}"
+        );
         let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
         let names: std::collections::BTreeSet<&str> =
             text.lines().filter(|line| line.starts_with("# TYPE")).collect();

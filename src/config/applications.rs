@@ -31,6 +31,8 @@ pub struct Applications {
     pub forget_after: Duration,
     /// Owners of applications have at least this user id.
     pub min_uid: u32,
+    /// Applications run as their owners; otherwise all as `default_user`. Means something for root alone.
+    pub user_switching: bool,
     /// Whom the applications of an owner run as who may have none; `None`: they are refused.
     pub default_user: Option<String>,
     /// Names of groups, and the roots of the applications of which any may be taken by that name.

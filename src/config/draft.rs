@@ -248,6 +248,7 @@ draft! {
             stat_throttle_rate: Time = "applications.stat_throttle_rate",
             forget_after: Time = "applications.forget_after",
             min_uid: Whole = "applications.min_uid",
+            user_switching: Flag = "applications.user_switching",
             default_user: Text = "applications.default_user",
             router_user: Text = "applications.router_user",
         }

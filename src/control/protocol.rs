@@ -254,6 +254,9 @@ pub struct Pool {
     /// Why its application could not be started, the last time that it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// How often its application could not be started, since this daemon's program was started.
+    #[serde(default)]
+    pub failed_starts: u64,
     /// What it has of applications, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applications: Option<Applications>,
@@ -326,6 +329,36 @@ pub struct StartError {
     pub time: u64,
 }
 
+/// A process of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its place among those of its generation, or its worker's slot.
+    pub place: u32,
+    /// Its process id; nothing while there is none.
+    pub pid: Option<i32>,
+    /// `starting`, `up`, `waiting` (for its next start), `stopping`, `stopped`.
+    pub state: String,
+    /// How long it has been up, milliseconds.
+    pub uptime_ms: Option<u64>,
+    /// Requests that it is done with.
+    pub requests: u64,
+    /// Requests that it has now.
+    pub sessions: u64,
+    /// How often another came up in its place before it.
+    pub restarts: u64,
+    /// Its share of memory (PSS), bytes. Filled in by whoever asks, who may look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Processor time so far, milliseconds. The same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<u64>,
+}
+
+/// A time in milliseconds.
+pub fn millis(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// One configuration of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
@@ -339,6 +372,9 @@ pub struct Generation {
     pub started: u64,
     /// The process id of its preloader, if it has one.
     pub preloader: Option<i32>,
+    /// The processes of its program, by place; of programs that workers start, by their workers' slots.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<Process>,
     /// Its workers, by slot.
     pub workers: Vec<Worker>,
 }

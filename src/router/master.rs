@@ -4,6 +4,7 @@ use super::groups::MEMBER;
 use super::instances::{Holder, Who};
 use super::orders::{Order, ToMaster, ToRouter};
 use super::run::Router;
+use super::state::State;
 use crate::applications::RestartMethod;
 use crate::applications::action::{Disabling, Notice, Refusal};
 use crate::applications::event::{Adopted, Event, InstanceId, Return, Ticket};
@@ -139,10 +140,26 @@ impl Router {
         if settings.max != self.settings.max {
             self.tell(Event::SetMax(settings.max));
         }
+        if settings.user_switching && !self.settings.user_switching {
+            self.keep_no_more();
+        }
         self.apps.forget_after = settings.forget_after;
         (self.pool, self.settings) = (pool, settings);
         self.roots.look_anew();
         self.regroup();
+    }
+
+    /// From now on there are applications of several users, and the router can't know who has copies of which connections: it
+    /// keeps none, until another router is started for it.
+    fn keep_no_more(&mut self) {
+        self.one_user = false;
+        for id in self.clients.ids() {
+            match self.clients.get(id) {
+                Some(client) if client.state() == State::Idle => self.close(id),
+                Some(client) => client.keep = false,
+                None => {}
+            }
+        }
     }
 
     /// All that runs is known: takes it over and begins to serve.
@@ -223,11 +240,7 @@ impl Router {
             self.tell(Event::Seen(Arc::clone(&known.name), news.sight));
         }
         for (index, id) in waiting.into_iter().enumerate() {
-            let Some(client) = self
-                .clients
-                .get(id)
-                .filter(|one| one.state() == super::state::State::Looking)
-            else {
+            let Some(client) = self.clients.get(id).filter(|one| one.state() == State::Looking) else {
                 continue;
             };
             match &news.known {

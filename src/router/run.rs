@@ -524,10 +524,9 @@ impl Router {
 
     /// Closes a connection on which nobody waits for anything, to make room for another.
     fn close_idle(&mut self) -> bool {
-        let idle = |state| matches!(state, State::Idle | State::Silent);
         let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
         for id in due {
-            if self.clients.get(id).is_some_and(|client| idle(client.state())) {
+            if self.clients.get(id).is_some_and(|client| client.is_idle()) {
                 self.close(id);
                 return true;
             }
@@ -562,15 +561,10 @@ impl Router {
         self.listener = None;
         self.finishing = Some(limit.map(|limit| self.now + limit));
         self.refuse_parked();
-        let idle = |client: &Client| matches!(client.state(), State::Idle | State::Silent);
-        let idle: Vec<u64> = self
-            .clients
-            .iter()
-            .filter(|(_, one)| idle(one))
-            .map(|(id, _)| id)
-            .collect();
-        for id in idle {
-            self.close(id);
+        for id in self.clients.ids() {
+            if self.clients.get(id).is_some_and(|client| client.is_idle()) {
+                self.close(id);
+            }
         }
     }
 

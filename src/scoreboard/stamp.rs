@@ -126,6 +126,13 @@ impl<'a> Stamp<'a> {
         self.words[slot::KEPT].store(count, Ordering::Relaxed);
     }
 
+    /// What the worker's own program is doing.
+    pub fn program(&self, words: [u64; slot::PROGRAM_WORDS]) {
+        for (place, word) in words.into_iter().enumerate() {
+            self.words[slot::PROGRAM + place].store(word, Ordering::Relaxed);
+        }
+    }
+
     /// Most workers seen busy at once.
     pub fn max_active(&self, count: u64) {
         self.words[slot::MAX_ACTIVE].store(count, Ordering::Relaxed);

@@ -59,6 +59,7 @@ fn template() -> Pool {
         max_request_queue_time: None,
         forget_after: Duration::from_secs(600),
         min_uid: 1000,
+        user_switching: true,
         default_user: None,
         router_user: None,
     });
@@ -128,6 +129,11 @@ fn it_runs_as_its_owner() {
     assert_eq!(
         make(&standing_in, &owned(1001)).unwrap().user.as_deref(),
         Some("1001")
+    );
+    applications(&mut standing_in).user_switching = false;
+    assert_eq!(
+        make(&standing_in, &owned(1001)).unwrap().user.as_deref(),
+        Some("65534")
     );
     for wrong in ["root", "ghost", "wheel", "0"] {
         applications(&mut standing_in).default_user = Some(wrong.to_owned());

@@ -37,6 +37,7 @@ fn applications(directory: &Path) -> Applications {
         max_request_queue_time: None,
         forget_after: LONG,
         min_uid: 0,
+        user_switching: true,
         default_user: None,
         router_user: None,
     }

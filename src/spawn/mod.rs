@@ -16,6 +16,7 @@ pub mod error;
 pub mod event;
 pub mod handshake;
 pub mod journey;
+pub mod letter;
 pub mod machine;
 pub mod plan;
 mod preloader;

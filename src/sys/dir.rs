@@ -181,6 +181,51 @@ pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
     Ok(())
 }
 
+/// Which of the files that a path may have named this is: another at the same path, even one with the same number, was made at
+/// another time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Its device.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// When it was made, nanoseconds since 1970.
+    pub made: i64,
+}
+
+/// The unix socket at a path, links not followed; `None`: there is none, or it is not this user's.
+pub fn socket_mark(path: &Path, uid: u32) -> Option<Mark> {
+    let stat = nix::sys::stat::lstat(path).ok()?;
+    (owner_of(&stat) == Owner { uid, is_socket: true }).then(|| mark_of(&stat))
+}
+
+/// Removes a unix socket of this user, if it is still the same; anything else stays. The directory may be another's, who
+/// can remove nothing by this that was not to be removed.
+pub fn remove_same_socket(path: &Path, uid: u32, mark: Mark) -> Result<()> {
+    let shown = path.display().to_string();
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Error::new("unlinkat", shown, Errno::EINVAL));
+    };
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let parent = nix::fcntl::open(directory, flags, Mode::empty()).named("open", &shown)?;
+    let stat = fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW).named("fstatat", &shown)?;
+    if owner_of(&stat) == (Owner { uid, is_socket: true }) && mark_of(&stat) == mark {
+        unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir).named("unlinkat", &shown)?;
+    }
+    Ok(())
+}
+
+fn mark_of(stat: &FileStat) -> Mark {
+    Mark {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        made: stat
+            .st_mtime
+            .saturating_mul(1_000_000_000)
+            .saturating_add(stat.st_mtime_nsec),
+    }
+}
+
 fn owner_of(stat: &FileStat) -> Owner {
     Owner {
         uid: stat.st_uid,

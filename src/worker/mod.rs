@@ -26,11 +26,13 @@ pub mod snapshot;
 mod time_up;
 mod transfer;
 
-pub use companion::{Companion, Standing};
+pub(crate) use access::Recorder;
+pub use companion::{Companion, Doing, Sight, Standing};
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use lobby::{IS_SEASONED, IS_UP};
 pub use promotion::{PROMOTE, Promotion};
 pub use relay::{Peer, Sink, Stop, relay};
+pub(crate) use request::description;
 pub use request::{ClientGone, Request};
 pub use run::{Worker, run};
 pub use settle::{SettleError, environment, settle, settle_environment, settle_output, settle_own};
@@ -57,6 +59,11 @@ pub trait Runtime {
     /// What went wrong, for the log. The worker goes on.
     fn work(&mut self) -> Result<(), String> {
         Ok(())
+    }
+
+    /// The descriptors that it has from the master, beside those that every worker has.
+    fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
+        Vec::new()
     }
 
     /// What has to be looked after between requests.

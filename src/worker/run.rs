@@ -2,7 +2,7 @@
 
 use super::Runtime;
 use super::access::Recorder;
-use super::companion::{Companion, Standing, stand_by};
+use super::companion::{Companion, Standing, show, stand_by};
 use super::kit::{Kit, Seat};
 use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
@@ -246,6 +246,7 @@ impl Worker {
     }
 
     fn wait_with(&mut self, companion: &mut dyn Companion) -> Place {
+        show(companion, &self.service);
         match stand_by(companion, &self.lobby, &mut self.service) {
             Ok(()) => {}
             Err(Standing::Lost) => return self.end(EXIT_SOFTWARE),

@@ -115,10 +115,23 @@ fn applications(
         max_request_queue_time: some(&draft.max_request_queue_time),
         forget_after: duration(&draft.forget_after, DEFAULT_FORGET_AFTER),
         min_uid: number(&draft.min_uid, MOST, report).unwrap_or(DEFAULT_MIN_UID),
+        user_switching: user_switching(draft, world, report),
         default_user: user(&draft.default_user, world, report),
         router_user: user(&draft.router_user, world, report),
         groups: groups(draft, report),
     })
+}
+
+/// Whether applications run as their owners. Where they don't, somebody has to be named.
+fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Report<'_>) -> bool {
+    let Some(written) = draft.user_switching.written() else {
+        return true;
+    };
+    if !written.value.0 && world.is_root() && draft.default_user.is_absent() {
+        let problem = "it is false, and nobody is named whom all applications run as";
+        report.rule(written, problem, "set applications.default_user");
+    }
+    written.value.0
 }
 
 /// What holds for an application that says nothing else.

@@ -54,6 +54,8 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#"{ images = ["/srv/www/thumbnails", "/srv/www/posters"] }"#)),
     key(Applications, "min_uid", "number", "`1000`",
         "owners of applications have at least this user id"),
+    key(Applications, "user_switching", "flag", "`true`",
+        "run each application as its owner; otherwise all as `default_user`"),
     key(Applications, "default_user", "string", "none",
         "whom applications run as whose owner may have none; without it they are refused")
         .sample(Off(r#""www-data""#)),

@@ -21,6 +21,7 @@ fn little_has_to_be_written() {
     assert_eq!(applications.directories, [PathBuf::from("/srv/www")]);
     assert_eq!(applications.max.get(), 6);
     assert_eq!(applications.options, Options::default());
+    assert!(applications.user_switching);
     assert_eq!(applications.min_uid, 1000);
     assert_eq!(pool.pm, ProcessManager::Ordered { max_children: 7 });
     assert_eq!(pool.user, None);
@@ -35,7 +36,7 @@ fn keys_become_options_and_zero_is_no_limit() {
     let keys = "directories = [\"/srv/www\"]\nmax = 9\nmax_per_app = 3\nmin_instances = 2\nmax_requests = 5\n\
                 max_idle_time = 0\nmax_request_queue_size = 0\nmax_request_queue_time = 7\nmemory_limit = \"64M\"\n\
                 rolling_restarts = true\nstat_throttle_rate = 0\nrestart_dir = \"var/restart\"\n\
-                default_user = \"www-data\"\nuse_global_queue = false\ndrain_timeout = \"0\"\nwork_timeout = \"5s\"";
+                default_user = \"www-data\"\nuser_switching = false\nuse_global_queue = false\ndrain_timeout = \"0\"\nwork_timeout = \"5s\"";
     let pool = valid(&routed("", keys)).pools.remove(0);
     let applications = pool.applications.expect("it has applications");
     let wanted = Options {
@@ -55,6 +56,7 @@ fn keys_become_options_and_zero_is_no_limit() {
     assert_eq!(applications.stat_throttle_rate, Duration::ZERO);
     assert_eq!(applications.restart_dir, Some(PathBuf::from("var/restart")));
     assert_eq!(applications.default_user.as_deref(), Some("www-data"));
+    assert!(!applications.user_switching);
 }
 
 #[test]
@@ -140,6 +142,12 @@ fn rules_of_applications() {
             "",
             "directories = [\"/srv/www\"]\nrouter_user = \"root\"",
             "7:1: error: [pool www] applications.router_user: \"root\" is root; name another user",
+        ),
+        (
+            "",
+            "directories = [\"/srv/www\"]\nuser_switching = false",
+            "7:1: error: [pool www] applications.user_switching: it is false, and nobody is named whom all applications run \
+             as; set applications.default_user",
         ),
         (
             "",

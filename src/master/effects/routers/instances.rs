@@ -318,7 +318,7 @@ impl Edge {
                 let is_shown = application.settings.friendly_error_pages;
                 application.failure = Some(Failure {
                     error: report.id.to_string(),
-                    why: report.line(),
+                    why: report.sentence(),
                     page: is_shown.then(|| report.html_within(LONGEST_PAGE)),
                 });
             }
