@@ -81,12 +81,12 @@ fn new_daemon(daemon: &Daemon) -> Outcome {
 /// Says what there is.
 pub(super) fn status(daemon: &Daemon, json: bool, metrics: bool) -> ExitCode {
     tell(match answer(daemon, &Request::Status {}) {
-        Ok(Answer::Status(status)) => Outcome {
-            output: match (json, metrics) {
+        Ok(Answer::Status(mut status)) => Outcome {
+            output: match (json, metrics, super::programs::look_at(&mut status, &uses)) {
                 // Serialising plain values to memory can't fail.
-                (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
-                (false, true) => super::status::metrics(&status),
-                (false, false) => table(&status, &uses),
+                (true, _, ()) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
+                (false, true, ()) => super::status::metrics(&status),
+                (false, false, ()) => table(&status, &uses),
             },
             errors: String::new(),
             code: 0,

@@ -254,6 +254,9 @@ pub struct Pool {
     /// Why its application could not be started, the last time that it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
+    /// How often its application could not be started, since this daemon's program was started.
+    #[serde(default)]
+    pub failed_starts: u64,
     /// What it has of applications, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applications: Option<Applications>,
@@ -298,8 +301,18 @@ pub struct Starting {
     pub instance: u64,
     /// Its application's root.
     pub application: String,
-    /// What is being done: `looked at`, `ordered`, `loading`.
+    /// What is being done: its directory is `looked at`; it is `ordered` and waits for its turn; the step of the spawning kit that
+    /// its preloader or program is at; its worker is `made`.
     pub step: String,
+    /// For how long, milliseconds.
+    #[serde(default)]
+    pub step_for_ms: u64,
+    /// How long ago the router asked for it, milliseconds.
+    #[serde(default)]
+    pub for_ms: u64,
+    /// The process that is at it.
+    #[serde(default)]
+    pub pid: Option<i32>,
 }
 
 /// Why an application could not be started.
@@ -311,6 +324,39 @@ pub struct StartError {
     pub id: String,
     /// What happened.
     pub message: String,
+    /// When, in seconds since 1970.
+    #[serde(default)]
+    pub time: u64,
+}
+
+/// A process of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Its place among those of its generation, or its worker's slot.
+    pub place: u32,
+    /// Its process id; nothing while there is none.
+    pub pid: Option<i32>,
+    /// `starting`, `up`, `waiting` (for its next start), `stopping`, `stopped`.
+    pub state: String,
+    /// How long it has been up, milliseconds.
+    pub uptime_ms: Option<u64>,
+    /// Requests that it is done with.
+    pub requests: u64,
+    /// Requests that it has now.
+    pub sessions: u64,
+    /// How often another came up in its place before it.
+    pub restarts: u64,
+    /// Its share of memory (PSS), bytes. Filled in by whoever asks, who may look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Processor time so far, milliseconds. The same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_ms: Option<u64>,
+}
+
+/// A time in milliseconds.
+pub fn millis(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// One configuration of a pool.
@@ -326,6 +372,9 @@ pub struct Generation {
     pub started: u64,
     /// The process id of its preloader, if it has one.
     pub preloader: Option<i32>,
+    /// The processes of its program, by place; of programs that workers start, by their workers' slots.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<Process>,
     /// Its workers, by slot.
     pub workers: Vec<Worker>,
 }

@@ -5,6 +5,7 @@
 use crate::config::Address;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::PathBuf;
 
 /// The version that this program writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
@@ -85,6 +86,10 @@ pub struct Generation {
     pub places: u32,
 }
 
+fn is_none_yet(count: &u64) -> bool {
+    *count == 0
+}
+
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -101,6 +106,24 @@ pub struct Program {
     pub start_time: u64,
     /// What it has in its environment and no other has; its descendants inherit it.
     pub mark: String,
+    /// How often its place has had another process before.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub restarts: u64,
+    /// Its sockets in the file system.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<SocketFile>,
+}
+
+/// A unix socket that goes with the process that has made it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SocketFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whose it is.
+    pub uid: u32,
+    /// Device, number, and when it was made, nanoseconds since 1970: another at the same path differs.
+    pub mark: (u64, u64, i64),
 }
 
 /// One worker.

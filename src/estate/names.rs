@@ -41,6 +41,11 @@ pub fn access_log(generation: u32) -> [String; 2] {
     [format!("g{generation}.li"), format!("g{generation}.lo")]
 }
 
+/// The two ends of the socket over which a generation's workers tell of starts that failed, out first.
+pub fn reports(generation: u32) -> [String; 2] {
+    [format!("g{generation}.eo"), format!("g{generation}.ei")]
+}
+
 /// The table in which a generation's workers find the processes of its program.
 pub fn program_table(generation: u32) -> String {
     format!("g{generation}.t")

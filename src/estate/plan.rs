@@ -342,6 +342,8 @@ mod tests {
             pid: 300,
             start_time: 5,
             mark: "X=y".into(),
+            restarts: 0,
+            sockets: Vec::new(),
         };
         generation.places = 2;
         generation.programs = vec![program(1), program(1), program(2), program(0)];

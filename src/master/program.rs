@@ -211,6 +211,17 @@ impl Program {
         }
     }
 
+    /// What a process is doing, in a word for people.
+    pub(super) fn state(&self, place: usize) -> &'static str {
+        match self.processes.get(place).map(|process| process.state) {
+            Some(State::Down) | None => "stopped",
+            Some(State::Starting) => "starting",
+            Some(State::Up) => "up",
+            Some(State::Waiting(_)) => "waiting",
+            Some(State::Stopping) => "stopping",
+        }
+    }
+
     /// Whether one of its processes is up.
     pub(super) fn is_up(&self) -> bool {
         self.processes.iter().any(|process| process.state == State::Up)

@@ -1,6 +1,6 @@
 //! What the master tells a reporter.
 
-use crate::config::{Limits, Pool, ProcessManager};
+use crate::config::{AccessLog, Limits, Pool, ProcessManager};
 use crate::sys::identity::Identity;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// to leave.
 pub const CHANNEL: RawFd = 3;
 /// Descriptors that come with the message: where to listen, the pool's listening socket, the scoreboard for reading,
-/// the channel for log lines.
+/// the channel for log lines; for a stand-in of a pool with an access log, where workers find that.
 pub const DESCRIPTORS: usize = 4;
 
 /// What a stand-in answers whatever is asked, but for the status and ping pages. After the brief, the channel brings
@@ -60,6 +60,10 @@ pub struct Brief {
     pub descriptor_limit: Option<(u64, u64)>,
     /// It stands in for the pool's workers, at the pool's own address.
     pub refusal: Option<Refusal>,
+    /// The access log in which what it answers is written down.
+    pub access: Option<AccessLog>,
+    /// Bytes of a line there.
+    pub log_limit: usize,
 }
 
 impl Brief {
@@ -87,11 +91,13 @@ impl Brief {
             slots: pool.pm.max_children(),
             descriptor_limit,
             refusal: None,
+            access: None,
+            log_limit: 0,
         }
     }
 
     /// What a process has to know that stands in for the pool's workers.
-    pub fn standing_in(self, pool: &Pool, refusal: Refusal) -> Brief {
+    pub fn standing_in(self, pool: &Pool, refusal: Refusal, log_limit: usize) -> Brief {
         Brief {
             title: match pool.title.as_str() {
                 "php-fpm" => format!("php-fpm: pool {}", pool.name),
@@ -100,6 +106,8 @@ impl Brief {
             status_path: pool.status_path.clone(),
             allowed_clients: pool.listen.allowed_clients.clone(),
             refusal: Some(refusal),
+            access: pool.access.clone(),
+            log_limit,
             ..self
         }
     }

@@ -29,6 +29,8 @@ fn brief() -> Brief {
         slots: 1,
         descriptor_limit: None,
         refusal: None,
+        access: None,
+        log_limit: 0,
     }
 }
 

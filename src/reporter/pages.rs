@@ -4,6 +4,7 @@ use super::brief::{Brief, Refusal};
 use crate::fastcgi::Params;
 use crate::status::{self, Snapshot};
 use crate::worker::snapshot::encode;
+use std::fmt;
 
 /// What php-fpm answers where there is no such script.
 const NOT_FOUND: &[u8] = b"Status: 404 Not Found\r\nContent-type: text/html; charset=UTF-8\r\n\r\n";
@@ -15,6 +16,13 @@ const NOT_FOUND_ERROR: &[u8] = b"Primary script unknown";
 pub struct Pages<'b> {
     brief: &'b Brief,
     refusal: Option<&'b Refusal>,
+    witness: Option<&'b dyn Witness>,
+}
+
+/// Whoever writes down what was answered.
+pub(super) trait Witness: fmt::Debug {
+    /// This request has this answer, which begins with its header.
+    fn answered(&self, params: &Params, output: &[u8]);
 }
 
 /// An answer: STDOUT, and what goes to STDERR.
@@ -28,12 +36,24 @@ impl<'b> Pages<'b> {
     /// The pages that a pool has.
     pub fn new(brief: &'b Brief) -> Pages<'b> {
         let refusal = brief.refusal.as_ref();
-        Pages { brief, refusal }
+        Pages {
+            brief,
+            refusal,
+            witness: None,
+        }
     }
 
-    /// The same, with another refusal.
-    pub(super) fn refusing(brief: &'b Brief, refusal: Option<&'b Refusal>) -> Pages<'b> {
-        Pages { brief, refusal }
+    /// The same, with another refusal, before a witness.
+    pub(super) fn refusing(
+        brief: &'b Brief,
+        refusal: Option<&'b Refusal>,
+        witness: Option<&'b dyn Witness>,
+    ) -> Pages<'b> {
+        Pages {
+            brief,
+            refusal,
+            witness,
+        }
     }
 
     /// Whether it stands in for workers, who are to have the next request of a connection.
@@ -43,6 +63,14 @@ impl<'b> Pages<'b> {
 
     /// The answer to a request. `snapshot` is called only where it is to be shown.
     pub(super) fn answer(&self, params: &Params, snapshot: &mut dyn FnMut() -> Snapshot) -> Page {
+        let page = self.page(params, snapshot);
+        if let Some(witness) = self.witness {
+            witness.answered(params, &page.output);
+        }
+        page
+    }
+
+    fn page(&self, params: &Params, snapshot: &mut dyn FnMut() -> Snapshot) -> Page {
         let param = |name: &[u8]| params.get(name).unwrap_or_default();
         let uri = param(b"SCRIPT_NAME");
         let method = param(b"REQUEST_METHOD");

@@ -2,8 +2,8 @@
 
 use super::brief::{Brief, DESCRIPTORS, Refusal};
 use super::connection::{Connection, Wait};
-use super::pages::Pages;
-use crate::fastcgi::Limits;
+use super::pages::{Pages, Witness};
+use crate::fastcgi::{Limits, Params};
 use crate::logs::Log;
 use crate::scoreboard::Reader;
 use crate::status::Snapshot;
@@ -11,11 +11,13 @@ use crate::sys::fd::receive_with;
 use crate::sys::socket::{self, Progress};
 use crate::sys::{Error, clock, identity, title};
 use crate::tick::Tick;
-use crate::worker::snapshot;
+use crate::worker::{Recorder, description, snapshot};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::errno::Errno;
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -44,22 +46,35 @@ const FIRST_CLIENT: usize = 2;
 pub fn run(channel: OwnedFd) -> Result<(), Error> {
     let (brief, descriptors) = receive(&channel)?;
     title::set(&brief.title);
-    let [status, pool, board, messages] = descriptors;
+    let ([status, pool, board, messages], shelf) = descriptors;
     Log::install().send_to_master(messages);
     let board = Reader::map(board.as_fd(), brief.slots as usize)?;
     settle(&brief)?;
-    let mut reporter = Reporter::begin(&brief, channel, status, pool, board)?;
+    let access = brief.access.clone().zip(shelf);
+    let recorder = access.map(|(access, shelf)| {
+        let recorder = Recorder::new(access, brief.pool.clone(), brief.log_limit, shelf, board.header());
+        RefCell::new(recorder)
+    });
+    let mut reporter = Reporter::begin(&brief, channel, status, pool, board, recorder)?;
     reporter.serve()
 }
 
-fn receive(channel: &OwnedFd) -> Result<(Brief, [OwnedFd; DESCRIPTORS]), Error> {
+/// Those that every reporter has, and where the access log is found.
+type Descriptors = ([OwnedFd; DESCRIPTORS], Option<OwnedFd>);
+
+fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
     let wrong = |what: &str| Error::new("recvmsg", format!("the master's message: {what}"), Errno::EBADMSG);
     let mut buffer = vec![0; BRIEF_BYTES];
     let received = receive_with(channel.as_fd(), &mut buffer, true)?;
     let brief = serde_json::from_slice(&buffer[..received.bytes]).map_err(|e| wrong(&e.to_string()))?;
-    let descriptors = received.descriptors.try_into();
+    let mut descriptors = received.descriptors;
+    let shelf = match descriptors.len() > DESCRIPTORS {
+        true => descriptors.pop(),
+        false => None,
+    };
+    let descriptors = descriptors.try_into();
     let descriptors = descriptors.map_err(|_| wrong("the number of descriptors"))?;
-    Ok((brief, descriptors))
+    Ok((brief, (descriptors, shelf)))
 }
 
 /// Becomes the pool's user, and nobody who could become another.
@@ -98,6 +113,28 @@ struct Reporter<'b> {
     leaving: Option<Tick>,
     /// It stands in for workers.
     refusal: Option<Refusal>,
+    /// Writes down what it answers.
+    recorder: Option<RefCell<Recorder>>,
+}
+
+/// What is known of a request before it is answered, for the access log.
+#[derive(Debug)]
+struct Line<'r> {
+    recorder: &'r RefCell<Recorder>,
+    board: &'r Reader,
+    begun: Tick,
+    peer: Option<IpAddr>,
+}
+
+impl Witness for Line<'_> {
+    fn answered(&self, params: &Params, output: &[u8]) {
+        let mut recorder = self.recorder.borrow_mut();
+        recorder.begin(self.begun);
+        recorder.describe(&description(params), params, self.peer);
+        recorder.output(output);
+        recorder.end();
+        recorder.finish(self.board.header());
+    }
 }
 
 impl<'b> Reporter<'b> {
@@ -107,6 +144,7 @@ impl<'b> Reporter<'b> {
         status: OwnedFd,
         pool: OwnedFd,
         board: Reader,
+        recorder: Option<RefCell<Recorder>>,
     ) -> Result<Reporter<'b>, Error> {
         let failed = |error: std::io::Error| Error::from_io("epoll_ctl", "", &error);
         let poll = Poll::new().map_err(failed)?;
@@ -128,6 +166,7 @@ impl<'b> Reporter<'b> {
             idle_since: clock::now(),
             leaving: None,
             refusal: brief.refusal.clone(),
+            recorder,
         })
     }
 
@@ -322,7 +361,17 @@ impl<'b> Reporter<'b> {
     }
 
     fn exchange(&self, client: &mut Client) -> Outcome {
-        let pages = Pages::refusing(self.brief, self.refusal.as_ref());
+        let line = self.recorder.as_ref().map(|recorder| Line {
+            recorder,
+            board: &self.board,
+            begun: client.since,
+            peer: match recorder.borrow().wants_peer() {
+                true => socket::peer_address(client.socket.as_fd()).ok().flatten(),
+                false => None,
+            },
+        });
+        let witness = line.as_ref().map(|line| line as &dyn Witness);
+        let pages = Pages::refusing(self.brief, self.refusal.as_ref(), witness);
         let mut snapshot = || self.snapshot();
         let mut buffer = [0; READ_BYTES];
         let mut outcome = Outcome::More;

@@ -1,6 +1,7 @@
 //! The loop of a router.
 
 use super::client::{Client, Clients, Watch};
+use super::groups::Groups;
 use super::orders::ToRouter;
 use super::roots::Roots;
 use super::state::{Cause, Limit, State};
@@ -15,9 +16,8 @@ use crate::sys::{Error, clock, socket, title};
 use crate::tick::Tick;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Exit code of a router that could not begin or go on (sysexits.h, EX_SOFTWARE).
@@ -133,6 +133,7 @@ pub(super) struct Router {
     pub(super) one_user: bool,
     pub(super) clients: Clients,
     pub(super) roots: Roots,
+    pub(super) groups: Groups,
     pub(super) book: Book,
     pub(super) apps: Apps,
     pub(super) errors: Errors,
@@ -206,6 +207,7 @@ impl Router {
             one_user,
             clients: Clients::default(),
             roots: Roots::default(),
+            groups: Groups::default(),
             apps: Apps::new(settings.forget_after),
             pool,
             settings,
@@ -356,8 +358,8 @@ impl Router {
             self.tell(Event::Deadline);
         }
         if self.apps.next_deadline().is_some_and(|due| due <= now) {
-            let live: HashSet<Arc<str>> = self.book.names_with_instances().collect();
-            for name in self.apps.forget(now, |name| live.contains(name)) {
+            let kept = self.remembered();
+            for name in self.apps.forget(now, |name| kept.contains(name)) {
                 self.tell(Event::Remove(name, Removal::Graceful(None)));
             }
         }
@@ -527,10 +529,9 @@ impl Router {
 
     /// Closes a connection on which nobody waits for anything, to make room for another.
     fn close_idle(&mut self) -> bool {
-        let idle = |state| matches!(state, State::Idle | State::Silent);
         let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
         for id in due {
-            if self.clients.get(id).is_some_and(|client| idle(client.state())) {
+            if self.clients.get(id).is_some_and(|client| client.is_idle()) {
                 self.close(id);
                 return true;
             }
@@ -564,15 +565,11 @@ impl Router {
         self.shut();
         self.listener = None;
         self.finishing = Some(limit.map(|limit| self.now + limit));
-        let idle = |client: &Client| matches!(client.state(), State::Idle | State::Silent);
-        let idle: Vec<u64> = self
-            .clients
-            .iter()
-            .filter(|(_, one)| idle(one))
-            .map(|(id, _)| id)
-            .collect();
-        for id in idle {
-            self.close(id);
+        self.refuse_parked();
+        for id in self.clients.ids() {
+            if self.clients.get(id).is_some_and(|client| client.is_idle()) {
+                self.close(id);
+            }
         }
     }
 

@@ -54,10 +54,17 @@ pub fn launch(application: &Application, libexec: &Path) -> Result<Launch, Error
 }
 
 /// The runtime of an application that needs nothing but a worker of the master's own, in this slot; `None`: it is made
-/// elsewhere. `share`: where the processes of its program are found.
-pub fn within_worker(pool: &Pool, share: Option<&http::Share>, slot: u32) -> Option<Box<dyn Runtime>> {
+/// elsewhere. `share`: where the processes of its program are found; `reports`: where the master hears of starts that failed.
+pub fn within_worker(
+    pool: &Pool,
+    share: Option<&http::Share>,
+    reports: Option<OwnedFd>,
+    slot: u32,
+) -> Option<Box<dyn Runtime>> {
     match (&pool.application, share) {
-        (Application::FastCgi(fastcgi), _) => Some(Box::new(fastcgi::FastCgi::new(pool, fastcgi.clone()))),
+        (Application::FastCgi(fastcgi), _) => {
+            Some(Box::new(fastcgi::FastCgi::new(pool, fastcgi.clone(), reports)))
+        }
         (Application::Cgi(cgi), _) => Some(Box::new(cgi::Cgi::new(cgi.clone()))),
         (Application::Http(http), _) => Some(Box::new(http::Http::new(http.clone()))),
         (Application::Program(program), Some(share)) => {

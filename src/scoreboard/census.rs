@@ -57,6 +57,11 @@ pub fn word(words: &[AtomicU64], index: usize) -> u64 {
     words[index].load(Ordering::Relaxed)
 }
 
+/// What a worker tells of its own program, word by word.
+pub fn program(words: &[AtomicU64]) -> [u64; slot::PROGRAM_WORDS] {
+    std::array::from_fn(|place| words[slot::PROGRAM + place].load(Ordering::Relaxed))
+}
+
 /// Reads a slot as a whole.
 pub fn read(words: &[AtomicU64]) -> Entry {
     let mut copy = [0_u64; PAGE_WORDS];

@@ -62,6 +62,11 @@ pub mod slot {
     pub const MAX_ACTIVE: usize = 12;
     /// Lengths of the five texts, 12 bits each, in the order of [`TEXTS`].
     pub const LENGTHS: usize = 13;
+    /// What is told of the worker's own program: its process id, state, since when (monotonic nanoseconds), requests that it is
+    /// done with, and how many have come up.
+    pub const PROGRAM: usize = 420;
+    /// How many words that are.
+    pub const PROGRAM_WORDS: usize = 5;
     /// The texts' first words and room, bytes: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
@@ -78,7 +83,7 @@ mod tests {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;
         }
-        assert!(end <= PAGE_WORDS);
+        assert!(end <= slot::PROGRAM && slot::PROGRAM + slot::PROGRAM_WORDS <= PAGE_WORDS);
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
     }

@@ -5,6 +5,9 @@ use super::stage::Stage;
 use crate::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+/// What is shown of out-of-band work: the method by which Passenger asks for it.
+const WORK_METHOD: &[u8] = b"OOBW";
+
 /// What is shown of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Description<'a> {
@@ -75,6 +78,16 @@ impl<'a> Stamp<'a> {
         self.stage(Stage::ReadingHeaders);
     }
 
+    /// Out-of-band work begins, which is shown as a request of its own method.
+    pub fn working(&self, now: Tick) {
+        self.write(|w| w.set(slot::TAKEN, now.as_nanos()));
+        self.describe(&Description {
+            method: WORK_METHOD,
+            ..Description::default()
+        });
+        self.stage(Stage::Working);
+    }
+
     /// The request is known.
     pub fn describe(&self, about: &Description<'_>) {
         self.write(|w| {
@@ -111,6 +124,13 @@ impl<'a> Stamp<'a> {
     /// How many idle kept connections the worker holds.
     pub fn kept(&self, count: u64) {
         self.words[slot::KEPT].store(count, Ordering::Relaxed);
+    }
+
+    /// What the worker's own program is doing.
+    pub fn program(&self, words: [u64; slot::PROGRAM_WORDS]) {
+        for (place, word) in words.into_iter().enumerate() {
+            self.words[slot::PROGRAM + place].store(word, Ordering::Relaxed);
+        }
     }
 
     /// Most workers seen busy at once.

@@ -8,10 +8,12 @@ use super::capture::Capture;
 use super::error::{Category, Ended, Failure, Fault, Trouble, explain};
 use super::handshake::response::{CommandCheck, Response, Surroundings, Text};
 use super::journey::Journey;
+use super::letter::Letter;
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
 use super::step::{Route, Step};
 use crate::tick::Tick;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A start that is under way.
@@ -20,12 +22,14 @@ pub struct Attempt {
     plan: Arc<Plan>,
     journey: Journey,
     started: Tick,
+    prepared: Option<Tick>,
+    executed: Option<Tick>,
     pid: Option<i32>,
     output: Capture,
 }
 
 /// Why a program did not come up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fall {
     /// What it needs could not be made.
     Preparation(Fault),
@@ -50,6 +54,8 @@ impl Attempt {
             plan,
             journey,
             started: now,
+            prepared: None,
+            executed: None,
             pid: None,
             output: Capture::default(),
         }
@@ -62,6 +68,7 @@ impl Attempt {
 
     /// All that it needs is there; the process is made next.
     pub fn prepared(&mut self, now: Tick) {
+        self.prepared = Some(now);
         let _ = self.journey.perform(Step::KitPreparation, now);
         let _ = self.journey.begin(Step::KitForkSubprocess, now);
         let _ = self.journey.begin(Step::SubprocessBeforeFirstExec, now);
@@ -69,7 +76,7 @@ impl Attempt {
 
     /// The program is executed; now it is waited for.
     pub fn executed(&mut self, pid: i32, now: Tick) {
-        self.pid = Some(pid);
+        (self.executed, self.pid) = (Some(now), Some(pid));
         let _ = self.journey.perform(Step::KitForkSubprocess, now);
         let _ = self.journey.perform(Step::SubprocessBeforeFirstExec, now);
         for step in [
@@ -88,8 +95,23 @@ impl Attempt {
         self.output.push(bytes);
     }
 
-    /// It did not come up, and nothing of it is left. `seed`: a number that looks like no other.
-    pub fn fail(mut self, fall: &Fall, envvars: Option<String>, seed: u64, now: Tick) -> Report {
+    /// What somebody else has to know to make the report that [`Attempt::fail`] makes of the same.
+    pub fn letter(&self, fall: &Fall, envvars: Option<String>, id: ErrorId, now: Tick) -> Letter {
+        Letter {
+            id: id.0,
+            pid: self.pid,
+            fall: fall.clone(),
+            started: self.started.as_nanos(),
+            prepared: self.prepared.map(Tick::as_nanos),
+            executed: self.executed.map(Tick::as_nanos),
+            ended: now.as_nanos(),
+            output: self.output.text(),
+            envvars,
+        }
+    }
+
+    /// It did not come up, and nothing of it is left.
+    pub fn fail(mut self, fall: &Fall, envvars: Option<String>, id: ErrorId, now: Tick) -> Report {
         let failure = self.explain(fall);
         let _ = self.journey.fail(failure.step, now);
         let exit = match fall {
@@ -97,7 +119,7 @@ impl Attempt {
             _ => None,
         };
         Report {
-            id: error_id(seed),
+            id,
             plan: self.plan,
             journey: self.journey,
             started: self.started,
@@ -159,8 +181,8 @@ impl Attempt {
     }
 }
 
-/// A number that looks like none of the others (the finaliser of SplitMix64).
-fn error_id(seed: u64) -> ErrorId {
+/// A number that looks like none of the others, from one that is like no other (the finaliser of SplitMix64).
+pub fn error_id(seed: u64) -> ErrorId {
     let mut mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -198,7 +220,7 @@ mod tests {
         attempt.executed(7, now());
         attempt.wrote(b"no database\n");
         let fall = Fall::Exited(Ended::Code(3), CommandCheck::default());
-        let report = attempt.fail(&fall, None, 1, now());
+        let report = attempt.fail(&fall, None, error_id(1), now());
         assert_eq!(report.failure.step, Step::SubprocessAppLoadOrExec);
         assert_eq!(
             report.journey.state(Step::SubprocessAppLoadOrExec),
@@ -225,7 +247,7 @@ mod tests {
             remedy: Some("Check the command's path.".to_owned()),
             ..CommandCheck::default()
         };
-        let report = attempt.fail(&Fall::Exec(fault(), check), None, 2, now());
+        let report = attempt.fail(&Fall::Exec(fault(), check), None, error_id(2), now());
         assert_eq!(report.failure.category, Category::FileSystem);
         assert!(report.failure.summary.ends_with("there is no file /srv/x."));
         assert_eq!(
@@ -236,10 +258,15 @@ mod tests {
 
     #[test]
     fn what_is_late_or_strange_is_told_so() {
-        let late = attempt().fail(&Fall::Timeout, None, 3, now());
+        let late = attempt().fail(&Fall::Timeout, None, error_id(3), now());
         assert_eq!(late.failure.category, Category::Timeout);
         assert!(late.failure.solution.as_str().contains("listening socket"));
-        let strange = attempt().fail(&Fall::Stranger("it said hello".to_owned()), None, 4, now());
+        let strange = attempt().fail(
+            &Fall::Stranger("it said hello".to_owned()),
+            None,
+            error_id(4),
+            now(),
+        );
         assert!(strange.failure.problem.as_str().contains("it said hello"));
         assert_ne!(late.id, strange.id);
     }

@@ -16,6 +16,7 @@ pub mod error;
 pub mod event;
 pub mod handshake;
 pub mod journey;
+pub mod letter;
 pub mod machine;
 pub mod plan;
 mod preloader;
@@ -25,5 +26,6 @@ pub mod setupper;
 #[cfg(test)]
 mod simulation_tests;
 pub mod step;
+pub mod under_way;
 pub mod user;
 mod workdir;

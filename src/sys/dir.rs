@@ -3,7 +3,7 @@
 
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, mkfifo, unlinkat};
 use std::ffi::OsString;
@@ -71,7 +71,24 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
         Err(Errno::ENOENT | Errno::ELOOP | Errno::ENXIO | Errno::ENOTDIR | Errno::EACCES) => return Ok(None),
         Err(errno) => return Err(Error::new("openat", name, errno)),
     };
-    let stat = fstat(&file).named("fstat", name)?;
+    content(&file, name, most)
+}
+
+/// As [`read`], by a path in the directory of which no part is a link or another file system: whoever owns the directory can't
+/// make this wait. Nothing also where that can't be opened, and where the kernel doesn't know how (before Linux 5.6).
+pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Option<Content> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    let stays = ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_XDEV
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let how = OpenHow::new().flags(flags).resolve(stays);
+    let file = openat2(directory, path, how).ok()?;
+    content(&file, path, most).ok().flatten()
+}
+
+fn content(file: &OwnedFd, name: &str, most: usize) -> Result<Option<Content>> {
+    let stat = fstat(file).named("fstat", name)?;
     // A second name may be that of a file which its maker may not read.
     if kind(&stat) != SFlag::S_IFREG || stat.st_nlink != 1 {
         return Ok(None);
@@ -79,7 +96,7 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
     let mut bytes = vec![0; most + 1];
     let mut length = 0;
     while length < bytes.len() {
-        match nix::unistd::read(&file, &mut bytes[length..]) {
+        match nix::unistd::read(file, &mut bytes[length..]) {
             Ok(0) => break,
             Ok(count) => length += count,
             Err(Errno::EINTR) => {}
@@ -162,6 +179,51 @@ pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
         unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir).named("unlinkat", name)?;
     }
     Ok(())
+}
+
+/// Which of the files that a path may have named this is: another at the same path, even one with the same number, was made at
+/// another time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Its device.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// When it was made, nanoseconds since 1970.
+    pub made: i64,
+}
+
+/// The unix socket at a path, links not followed; `None`: there is none, or it is not this user's.
+pub fn socket_mark(path: &Path, uid: u32) -> Option<Mark> {
+    let stat = nix::sys::stat::lstat(path).ok()?;
+    (owner_of(&stat) == Owner { uid, is_socket: true }).then(|| mark_of(&stat))
+}
+
+/// Removes a unix socket of this user, if it is still the same; anything else stays. The directory may be another's, who
+/// can remove nothing by this that was not to be removed.
+pub fn remove_same_socket(path: &Path, uid: u32, mark: Mark) -> Result<()> {
+    let shown = path.display().to_string();
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Error::new("unlinkat", shown, Errno::EINVAL));
+    };
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let parent = nix::fcntl::open(directory, flags, Mode::empty()).named("open", &shown)?;
+    let stat = fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW).named("fstatat", &shown)?;
+    if owner_of(&stat) == (Owner { uid, is_socket: true }) && mark_of(&stat) == mark {
+        unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir).named("unlinkat", &shown)?;
+    }
+    Ok(())
+}
+
+fn mark_of(stat: &FileStat) -> Mark {
+    Mark {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+        made: stat
+            .st_mtime
+            .saturating_mul(1_000_000_000)
+            .saturating_add(stat.st_mtime_nsec),
+    }
 }
 
 fn owner_of(stat: &FileStat) -> Owner {
@@ -276,6 +338,33 @@ mod tests {
         }
         assert!(write(fd.as_fd(), "link", b"x").is_err());
         assert_eq!(std::fs::read(directory.path().join("long")).unwrap(), b"abcdef");
+    }
+
+    #[test]
+    fn what_is_read_beneath_is_in_the_directory_and_on_its_file_system() {
+        let (directory, fd) = scratch();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("inner")).unwrap();
+        std::fs::write(at("inner/file"), "abcdef").unwrap();
+        std::os::unix::fs::symlink("inner", at("link")).unwrap();
+        std::os::unix::fs::symlink("file", at("inner/link")).unwrap();
+        drop(make_fifo(directory.path(), "fifo", false).unwrap());
+        let read = |path: &str| read_beneath(fd.as_fd(), path, 3).map(|content| content.bytes);
+        assert_eq!(read("inner/file"), Some(b"abc".to_vec()));
+        for path in [
+            "link/file",
+            "inner/link",
+            "fifo",
+            "missing",
+            "../x",
+            "/etc/passwd",
+            "inner",
+        ] {
+            assert_eq!(read(path), None, "{path}");
+        }
+        let root = open(Path::new("/")).unwrap();
+        assert!(std::fs::read("/proc/version").is_ok(), "another file system");
+        assert_eq!(read_beneath(root.as_fd(), "proc/version", 3), None);
     }
 
     #[test]

@@ -28,6 +28,12 @@ pub fn socket_pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::Unix, kind, None, flags).named("socketpair", "")
 }
 
+/// Bounds what may wait in a socket that is written to, in bytes; the kernel doubles that for its own needs (socket(7)).
+pub fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<()> {
+    nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::SndBuf, &bytes)
+        .named("setsockopt SO_SNDBUF", "")
+}
+
 /// Makes a descriptor blocking or non-blocking. The setting belongs to the open file: all who share it see it.
 pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> Result<()> {
     let bits = fcntl(fd, FcntlArg::F_GETFL).named("fcntl F_GETFL", "")?;

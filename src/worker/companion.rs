@@ -3,6 +3,7 @@
 use super::lobby::Lobby;
 use super::service::Service;
 use crate::scoreboard::Stage;
+use crate::scoreboard::layout::slot;
 use crate::sys::clock;
 use crate::tick::Tick;
 use std::os::fd::BorrowedFd;
@@ -18,6 +19,71 @@ pub enum Standing {
     Lost,
 }
 
+/// What is shown of a companion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight {
+    /// Its process; 0: there is none.
+    pub pid: i32,
+    /// What it is doing.
+    pub doing: Doing,
+    /// Since when it is up.
+    pub since: Tick,
+    /// Requests that this process is done with.
+    pub served: u64,
+    /// How many processes have come up so far.
+    pub ups: u64,
+}
+
+/// What a companion is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// It is being started.
+    Starting,
+    /// It takes requests.
+    Up,
+    /// It could not be started, and is not tried again yet.
+    Waiting,
+}
+
+impl Doing {
+    const ALL: [Doing; 3] = [Doing::Starting, Doing::Up, Doing::Waiting];
+
+    /// In a word for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Doing::Starting => "starting",
+            Doing::Up => "up",
+            Doing::Waiting => "waiting",
+        }
+    }
+}
+
+impl Sight {
+    /// For the scoreboard.
+    fn words(self) -> [u64; slot::PROGRAM_WORDS] {
+        [
+            u64::try_from(self.pid).unwrap_or(0),
+            self.doing as u64 + 1,
+            self.since.as_nanos(),
+            self.served,
+            self.ups,
+        ]
+    }
+
+    /// From the scoreboard, where a worker may have written anything; `None`: it has no companion.
+    pub fn read(words: [u64; slot::PROGRAM_WORDS]) -> Option<Sight> {
+        let [pid, doing, since, served, ups] = words;
+        let doing = usize::try_from(doing).ok()?.checked_sub(1)?;
+        Some(Sight {
+            pid: i32::try_from(pid).unwrap_or(0),
+            doing: *Doing::ALL.get(doing)?,
+            since: Tick::from_nanos(since),
+            served,
+            ups,
+        })
+    }
+}
+
 /// A program, or whatever else lives beside a worker.
 pub trait Companion {
     /// Readable when it has to be looked after. The same as long as the worker lives.
@@ -28,6 +94,9 @@ pub trait Companion {
 
     /// Whether requests can be taken up now, as far as was seen.
     fn standing(&self) -> Standing;
+
+    /// What is shown of it.
+    fn sight(&self) -> Sight;
 
     /// Looks after it. Never blocks.
     fn attend(&mut self);
@@ -60,5 +129,11 @@ pub(super) fn stand_by(
             return Err(Standing::Pending);
         }
         companion.attend();
+        show(companion, service);
     }
+}
+
+/// Shows in the scoreboard what it is doing.
+pub(super) fn show(companion: &dyn Companion, service: &Service) {
+    service.stamp().program(companion.sight().words());
 }

@@ -47,6 +47,8 @@ pub(super) enum Work {
     Connection(Box<Connection>),
     /// Make a preloader.
     Promote(Promotion),
+    /// Do the application's out-of-band work, which has begun.
+    OutOfBand,
     /// The companion has to be looked after.
     Companion,
     /// The same, from a router; it is the current one already.
@@ -162,6 +164,11 @@ impl Lobby {
         }
     }
 
+    /// The worker's slot.
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
     fn must_retire(&self, service: &Service) -> bool {
         header::retire(service.board.header(), self.slot)
     }
@@ -229,7 +236,10 @@ impl Lobby {
             self.take_up(service);
             return Some(Work::Promote(promotion));
         }
-        // Work comes first: nobody else was woken for it.
+        // Requests come first: nobody else was woken for them.
+        if count == 0 && service.want.due().is_some_and(|due| due <= now) && self.claims_work(service) {
+            return Some(Work::OutOfBand);
+        }
         (ready.companion || companion.is_some_and(|due| due <= now)).then_some(Work::Companion)
     }
 
@@ -403,10 +413,11 @@ impl Ready {
     }
 }
 
-/// How long to wait at most: until a held connection expires, or the companion is due.
+/// How long to wait at most: until a held connection expires, or the companion or out-of-band work is due.
 fn timeout(service: &Service, companion: Option<Tick>) -> EpollTimeout {
     let expiry = service.minder.held().next_expiry();
-    match expiry.into_iter().chain(companion).min() {
+    let work = service.want.due();
+    match expiry.into_iter().chain(companion).chain(work).min() {
         None => EpollTimeout::NONE,
         Some(due) => EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX),
     }

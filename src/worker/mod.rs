@@ -14,6 +14,7 @@ mod held;
 mod kit;
 mod lobby;
 mod minder;
+mod out_of_band;
 mod promotion;
 mod relay;
 mod request;
@@ -25,11 +26,13 @@ pub mod snapshot;
 mod time_up;
 mod transfer;
 
-pub use companion::{Companion, Standing};
+pub(crate) use access::Recorder;
+pub use companion::{Companion, Doing, Sight, Standing};
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use lobby::{IS_SEASONED, IS_UP};
 pub use promotion::{PROMOTE, Promotion};
 pub use relay::{Peer, Sink, Stop, relay};
+pub(crate) use request::description;
 pub use request::{ClientGone, Request};
 pub use run::{Worker, run};
 pub use settle::{SettleError, environment, settle, settle_environment, settle_output, settle_own};
@@ -48,6 +51,19 @@ pub trait Runtime {
     fn prepare(&mut self, has_elder: bool) -> Result<(), crate::sys::Error> {
         let _ = has_elder;
         Ok(())
+    }
+
+    /// Does the out-of-band work that the application has asked for ([`Request::want_work`]); no client waits meanwhile.
+    ///
+    /// # Errors
+    /// What went wrong, for the log. The worker goes on.
+    fn work(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The descriptors that it has from the master, beside those that every worker has.
+    fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
+        Vec::new()
     }
 
     /// What has to be looked after between requests.

@@ -68,17 +68,7 @@ impl<'w> Request<'w> {
 
     /// Tells the scoreboard what the request is, from its parameters as they are now.
     pub fn describe_from_params(&mut self) {
-        let param = |name: &[u8]| self.params.get(name).unwrap_or_default();
-        let content_length = parse_length(param(b"CONTENT_LENGTH"));
-        let about = Description {
-            method: param(b"REQUEST_METHOD"),
-            uri: param(b"SCRIPT_NAME"),
-            query: param(b"QUERY_STRING"),
-            script: param(b"SCRIPT_FILENAME"),
-            user: param(b"REMOTE_USER"),
-            content_length,
-        };
-        self.service.describe(&about, &self.params);
+        self.service.describe(&description(&self.params), &self.params);
     }
 
     /// Enters a stage: INFO, EXECUTING or END; the worker's loop enters the others.
@@ -224,6 +214,11 @@ impl<'w> Request<'w> {
         self.service.leaving = true;
     }
 
+    /// Asks for out-of-band work: to be called once when no client waits ([`super::Runtime::work`]).
+    pub fn want_work(&mut self) {
+        self.service.want = self.service.want.ask();
+    }
+
     /// Whether the answer has ended.
     pub fn is_finished(&self) -> bool {
         self.service.is_finished()
@@ -251,6 +246,19 @@ impl std::io::Write for Request<'_> {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Request::flush(self).map_err(|gone| std::io::Error::new(std::io::ErrorKind::BrokenPipe, gone))
+    }
+}
+
+/// What a request is, by its parameters.
+pub(crate) fn description(params: &Params) -> Description<'_> {
+    let param = |name: &[u8]| params.get(name).unwrap_or_default();
+    Description {
+        method: param(b"REQUEST_METHOD"),
+        uri: param(b"SCRIPT_NAME"),
+        query: param(b"QUERY_STRING"),
+        script: param(b"SCRIPT_FILENAME"),
+        user: param(b"REMOTE_USER"),
+        content_length: parse_length(param(b"CONTENT_LENGTH")),
     }
 }
 

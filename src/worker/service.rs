@@ -4,6 +4,7 @@ use super::access::Recorder;
 use super::connection::Connection;
 use super::kit::Settings;
 use super::minder::Minder;
+use super::out_of_band::Want;
 use super::request::ClientGone;
 use super::routed::Channel;
 use super::time_up;
@@ -77,6 +78,8 @@ pub(super) struct Service {
     pub(super) body_ended: bool,
     finished: bool,
     client_gone: bool,
+    /// Whether the application has asked for out-of-band work.
+    pub(super) want: Want,
     /// The runtime wants the worker to end.
     pub(super) leaving: bool,
     pub(super) taken: Tick,
@@ -119,6 +122,7 @@ impl Service {
             body_ended: false,
             finished: true,
             client_gone: false,
+            want: Want::Nothing,
             leaving: false,
             taken: Tick::ZERO,
             cpu_micros: clock::process_cpu_micros(),

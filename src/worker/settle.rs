@@ -57,13 +57,13 @@ impl From<ConfineError> for SettleError {
 pub fn settle(settings: &Settings) -> Result<(), SettleError> {
     let pool = &settings.pool;
     if let Some(files) = pool.rlimit_files {
-        log_failure(&pool.name, id::limit_descriptors(files, files));
+        log_failure(id::limit_descriptors(files, files));
     } else if let Some((soft, hard)) = settings.descriptor_limit {
-        log_failure(&pool.name, id::limit_descriptors(soft, hard));
+        log_failure(id::limit_descriptors(soft, hard));
     }
     match pool.rlimit_core {
-        Some(CoreLimit::Bytes(bytes)) => log_failure(&pool.name, id::limit_core(Some(bytes))),
-        Some(CoreLimit::Unlimited) => log_failure(&pool.name, id::limit_core(None)),
+        Some(CoreLimit::Bytes(bytes)) => log_failure(id::limit_core(Some(bytes))),
+        Some(CoreLimit::Unlimited) => log_failure(id::limit_core(None)),
         None => {}
     }
     confine::begin(pool)?;
@@ -100,9 +100,9 @@ pub fn settle_output(seat: &Seat, null: BorrowedFd<'_>) -> Result<(), Error> {
     )
 }
 
-fn log_failure(pool: &str, result: Result<(), Error>) {
+fn log_failure(result: Result<(), Error>) {
     if let Err(error) = result {
-        log::error!("[pool {pool}] {error}");
+        log::error!("{error}");
     }
 }
 

@@ -3,9 +3,10 @@
 use super::generation::{Generation, Resources};
 use super::output::Lines;
 use super::pools::{PoolEdge, policy};
+use super::reports::Reports;
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
-use crate::config::{Config, Pool};
+use crate::config::{Application, Config, Pool};
 use crate::confine;
 use crate::estate::{Heritage, document, names};
 use crate::listen::{Inherited, Listener};
@@ -85,6 +86,7 @@ impl Edge {
                 Err(error) => log::error!("[pool {name}] the old workers finish by themselves: {error}"),
             }
         }
+        self.remove_sockets_of_others(&document);
         choose_serving(&mut adopted, &plan.pools);
         for generation in adopted.generations.iter().filter(|generation| generation.serves) {
             self.serves(generation.pool, generation.generation);
@@ -148,13 +150,20 @@ impl Edge {
             .access
             .as_ref()
             .and_then(|access| open_file(&access.path).ok());
-        let resources = resources(&left, access.as_ref(), descriptors).map_err(|error| error.to_string())?;
+        let resources = resources(&left, &pool.application, access.as_ref(), descriptors)
+            .map_err(|error| error.to_string())?;
         let watched = self
             .sources
             .watch(&self.registry, &resources.child_accept.0, Source::ChildAccept(id))
             .and_then(|()| {
                 self.sources
                     .watch(&self.registry, resources.messages.pipe(), Source::Messages(id))
+            })
+            .and_then(|()| match &resources.reports {
+                Some(reports) => self
+                    .sources
+                    .watch(&self.registry, reports.ends().0, Source::Reports(id)),
+                None => Ok(()),
             });
         watched.map_err(|error| error.to_string())?;
         let mut generation = Generation::new(PoolId(left.pool), settings, access);
@@ -320,6 +329,7 @@ fn choose_serving(adopted: &mut Adopted, pools: &[document::Pool]) {
 
 fn resources(
     left: &document::Generation,
+    application: &Application,
     access: Option<&OwnedFd>,
     descriptors: &mut HashMap<String, OwnedFd>,
 ) -> Result<Resources, Error> {
@@ -327,6 +337,10 @@ fn resources(
         [Some(post), Some(shelf)] => Some(Handout::adopt(post, shelf)),
         // The old workers write to the file that they have.
         _ => access.map(Handout::new).transpose()?,
+    };
+    let reports = match names::reports(left.id).map(|end| descriptors.remove(&end)) {
+        [Some(out), Some(into)] => Some(Reports::adopt(out, into)),
+        _ => Reports::new(application)?,
     };
     let mut take = |name: String| {
         let fd = descriptors.remove(&name);
@@ -340,6 +354,7 @@ fn resources(
         child_accept: (take(accept_out)?, take(accept_in)?),
         messages: Lines::new(take(messages_out)?),
         messages_in: take(messages_in)?,
+        reports,
         preloader: None,
         second: None,
         promotions: 0,

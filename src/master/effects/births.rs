@@ -172,7 +172,8 @@ impl Edge {
             .generations
             .get(&id)
             .and_then(|generation| generation.share.as_ref());
-        let mut own = runtime::within_worker(&kit.settings.pool, share, seat.slot);
+        let reports = self.reports_for_worker(id)?;
+        let mut own = runtime::within_worker(&kit.settings.pool, share, reports, seat.slot);
         let has_elder = self.has_elder(id);
         if own.is_none() && !self.handlers.contains_key(&name) {
             return Err(Error::new(
@@ -244,6 +245,10 @@ impl Edge {
                 .watch(&self.registry, &resources.child_accept.0, Source::ChildAccept(id))?;
             self.sources
                 .watch(&self.registry, resources.messages.pipe(), Source::Messages(id))?;
+            if let Some(reports) = &resources.reports {
+                self.sources
+                    .watch(&self.registry, reports.ends().0, Source::Reports(id))?;
+            }
         }
         let pool = generation.pool;
         self.keep_generation(id);
@@ -267,6 +272,7 @@ impl Edge {
 fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -> i32 {
     let mut keep: Vec<RawFd> = kit.descriptors();
     keep.extend(seat.descriptors());
+    keep.extend(runtime.descriptors());
     keep.sort_unstable();
     // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
     // leaves by _exit.

@@ -4,12 +4,13 @@ use super::generation::Generation;
 use super::pools::PoolEdge;
 use super::sources::Source;
 use super::{Edge, GenerationId};
-use crate::config::{Address, Listen};
+use crate::config::{Address, Application, Listen};
 use crate::control::protocol::{self, Answer, Format, LastError, Request, Status};
 use crate::control::{Heard, MOST_SESSIONS, Session};
 use crate::listen::{ListenError, Listener, bind};
-use crate::scoreboard::census;
-use crate::sys::{clock, identity, socket};
+use crate::scoreboard::{Stage, census};
+use crate::sys::{clock, identity, process, socket};
+use crate::worker::{Doing, Sight};
 use mio::Interest;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -216,6 +217,7 @@ impl Edge {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
                     queue: pool.queued(),
+                    failed_starts: self.errors.count(&pool.name),
                     last_error: self.errors.last(&pool.name).map(|kept| LastError {
                         id: kept.report.id.to_string(),
                         time: kept.epoch_s,
@@ -293,14 +295,53 @@ impl Edge {
             })
             .collect();
         workers.sort_by_key(|worker| worker.slot);
+        let mut programs = self.program_status(id);
+        programs.extend(self.companions_status(generation));
         protocol::Generation {
             id: id.0,
             state: state.to_owned(),
             pm: generation.settings.pool.pm.name().to_owned(),
             started: generation.settings.started,
             preloader: resources.and_then(|resources| resources.preloader),
+            programs,
             workers,
         }
+    }
+
+    /// The programs that a generation's workers have started, as far as their word can be taken.
+    fn companions_status(&self, generation: &Generation) -> Vec<protocol::Process> {
+        let Some(resources) = &generation.resources else {
+            return Vec::new();
+        };
+        let Application::FastCgi(_) = &generation.settings.pool.application else {
+            return Vec::new();
+        };
+        let now = clock::now();
+        let seats = generation.seats.iter();
+        let mut programs: Vec<protocol::Process> = seats
+            .filter_map(|(slot, worker)| {
+                let page = resources.board.slot(*slot as usize)?;
+                let sight = Sight::read(census::program(page))?;
+                let worker = self.workers.get(worker)?.pid?;
+                // It may name none but its own children.
+                let pid = Some(sight.pid).filter(|pid| *pid > 1 && process::parent(*pid) == Some(worker));
+                let is_up = sight.doing == Doing::Up && pid.is_some();
+                let is_busy = is_up && !matches!(census::stage(page), Stage::Accepting | Stage::Creating);
+                Some(protocol::Process {
+                    place: *slot,
+                    pid,
+                    state: sight.doing.name().to_owned(),
+                    uptime_ms: is_up.then(|| protocol::millis(now.since(sight.since))),
+                    requests: sight.served,
+                    sessions: u64::from(is_busy),
+                    restarts: sight.ups.saturating_sub(1),
+                    memory: None,
+                    cpu_ms: None,
+                })
+            })
+            .collect();
+        programs.sort_by_key(|program| program.place);
+        programs
     }
 }
 

@@ -1,7 +1,7 @@
 //! The reports of starts that failed: the last few, in memory, for whoever asks.
 
 use crate::spawn::report::Report;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Reports that are kept of one pool.
@@ -23,11 +23,16 @@ pub(super) struct Kept {
 #[derive(Debug, Default)]
 pub(super) struct Errors {
     kept: VecDeque<Kept>,
+    /// How many there have been of each pool.
+    counts: HashMap<String, u64>,
 }
 
 impl Errors {
     /// Keeps a report, and forgets one that is too many.
     pub(super) fn keep(&mut self, kept: Kept) {
+        for pool in &kept.pools {
+            *self.counts.entry(pool.clone()).or_default() += 1;
+        }
         let is_alike = |other: &&Kept| other.pools == kept.pools;
         let full = self.kept.iter().filter(is_alike).count() >= MOST_OF_A_POOL;
         let place = match full {
@@ -38,6 +43,18 @@ impl Errors {
             self.kept.remove(place);
         }
         self.kept.push_back(kept);
+    }
+
+    /// Keeps a report that a worker tells of, unless there is one by its name: a worker must not speak for others.
+    pub(super) fn keep_told(&mut self, kept: Kept) {
+        if self.kept.iter().all(|other| other.report.id != kept.report.id) {
+            self.keep(kept);
+        }
+    }
+
+    /// How many there have been of a pool since the daemon was started.
+    pub(super) fn count(&self, pool: &str) -> u64 {
+        self.counts.get(pool).copied().unwrap_or(0)
     }
 
     /// The last of a pool.

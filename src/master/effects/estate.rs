@@ -85,6 +85,10 @@ impl Edge {
             if let Some(resources) = &generation.resources {
                 let descriptors = resources.descriptors();
                 all.extend(names::of_generation(id.0).into_iter().zip(descriptors));
+                if let Some(reports) = &resources.reports {
+                    let (out, into) = reports.ends();
+                    all.extend(names::reports(id.0).into_iter().zip([out, into]));
+                }
             }
         }
         for (id, generation) in &self.generations {

@@ -28,6 +28,7 @@ impl Edge {
             }
             Source::ChildAccept(generation) => self.child_accept(generation),
             Source::Messages(generation) => self.read_messages(generation),
+            Source::Reports(generation) => self.hear_reports(generation),
             Source::Output(worker, index) => self.read_output(worker, index),
             Source::Preloader(pid) => self.hear_preloader(pid),
             Source::Second(generation) => {

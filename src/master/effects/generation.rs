@@ -2,6 +2,7 @@
 
 use super::output::Lines;
 use super::renewal::Make;
+use super::reports::Reports;
 use crate::config::ProcessManager;
 use crate::logs::{Handout, LogError, open_file};
 use crate::master::action::Notify;
@@ -44,6 +45,8 @@ pub(super) struct Resources {
     pub(super) child_accept: (OwnedFd, OwnedFd),
     pub(super) messages: Lines,
     pub(super) messages_in: OwnedFd,
+    /// What its workers tell of starts that failed, where they start something.
+    pub(super) reports: Option<Reports>,
     /// The pid of the process that makes its workers.
     pub(super) preloader: Option<i32>,
     /// The pid of the second preloader, once it is known.
@@ -116,6 +119,7 @@ impl Generation {
             child_accept,
             messages,
             messages_in,
+            reports: Reports::new(&self.settings.pool.application)?,
             preloader: None,
             second: None,
             promotions: 0,

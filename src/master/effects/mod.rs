@@ -18,6 +18,7 @@ mod promotion;
 mod reloads;
 mod renewal;
 mod reporter;
+mod reports;
 mod routers;
 mod said;
 mod say;
@@ -361,6 +362,13 @@ impl Edge {
         if let Some(mut resources) = generation.resources {
             if !is_ordered {
                 self.unkeep(names::of_generation(id.0));
+                if resources.reports.is_some() {
+                    self.unkeep(names::reports(id.0));
+                }
+            }
+            if let Some(reports) = &mut resources.reports {
+                self.hear_last_reports(&generation.settings, reports);
+                self.sources.forget(&self.registry, reports.ends().0);
             }
             self.sources.forget(&self.registry, &resources.child_accept.0);
             self.drain_messages(&generation.settings.pool.name, &mut resources.messages);
@@ -385,7 +393,7 @@ fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64], track_finished: 
     let stage = census::stage(page);
     let (since, running) = match stage {
         Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => (slot::SINCE, false),
-        Stage::ReadingHeaders | Stage::Info | Stage::Executing => (slot::TAKEN, true),
+        Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::Working => (slot::TAKEN, true),
         Stage::End => (slot::TAKEN, track_finished),
     };
     Row {

@@ -17,6 +17,8 @@ pub(in crate::master) enum Source {
     ChildAccept(GenerationId),
     /// A generation's messages.
     Messages(GenerationId),
+    /// What a generation's workers tell of starts that failed.
+    Reports(GenerationId),
     /// A worker's standard output (0) or error (1).
     Output(WorkerId, usize),
     /// The channel of the preloader with this pid.

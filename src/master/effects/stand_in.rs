@@ -1,6 +1,7 @@
 //! Starts and ends the processes that refuse requests where an application can't be started.
 
 use super::{Edge, Who};
+use crate::logs::Handout;
 use crate::master::event::{Event, GenerationId, PoolId};
 use crate::reporter::{Brief, CHANNEL, Refusal};
 use crate::sys::Error;
@@ -10,7 +11,7 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -114,17 +115,15 @@ impl Edge {
             settings.started,
             settings.descriptor_limit,
         )
-        .standing_in(&settings.pool, refusal);
+        .standing_in(&settings.pool, refusal, settings.log_limit);
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         set_nonblocking(theirs.as_fd(), true)?;
         let message = serde_json::to_vec(&brief).unwrap_or_default();
         let memory = resources.board.memory();
-        let descriptors = [listener, listener, &memory.readable, &resources.messages_in];
-        send_with(
-            channel.as_fd(),
-            &message,
-            &descriptors.map(|descriptor| descriptor.as_raw_fd()),
-        )?;
+        let mut descriptors = vec![listener, listener, &memory.readable, &resources.messages_in];
+        descriptors.extend(resources.access.as_ref().map(Handout::shelf));
+        let descriptors: Vec<RawFd> = descriptors.into_iter().map(AsRawFd::as_raw_fd).collect();
+        send_with(channel.as_fd(), &message, &descriptors)?;
         let path = self.libexec.join(super::reporter::PROGRAM);
         let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
         let program = Program {

@@ -187,6 +187,12 @@ impl Edge {
         for (name, fd) in names::of_generation(id.0).iter().zip(resources.descriptors()) {
             store.keep(name, fd.as_fd());
         }
+        if let Some(reports) = &resources.reports {
+            let (out, into) = reports.ends();
+            for (name, fd) in names::reports(id.0).iter().zip([out, into]) {
+                store.keep(name, fd.as_fd());
+            }
+        }
     }
 
     pub(super) fn keep_worker(&mut self, id: WorkerId) {

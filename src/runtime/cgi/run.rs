@@ -38,7 +38,7 @@ impl Cgi {
         let target = match target::find(script, root, request.params()) {
             Ok(target) => target,
             Err(none) => {
-                log::warn!("[pool {}] {none}", request.pool());
+                log::warn!("{none}");
                 let status = none.status();
                 return refuse(request, status, "", &none.to_string(), &status[4..]);
             }
@@ -47,11 +47,7 @@ impl Cgi {
             Ok(program) => program,
             Err(error) => {
                 let script = target.script.display();
-                log::error!(
-                    "[pool {}] {script} can't be started: {error}{}",
-                    request.pool(),
-                    hint(&error)
-                );
+                log::error!("{script} can't be started: {error}{}", hint(&error));
                 return internal_error(request, "the program could not be started");
             }
         };
@@ -141,15 +137,10 @@ impl Running {
         match reaped.map(|(ended, _)| ended) {
             Ok(Ended::Code(0)) => {}
             Ok(ended) if relayed.is_ok() => {
-                log::warn!(
-                    "[pool {}] {} {}",
-                    request.pool(),
-                    target.script.display(),
-                    told(ended)
-                );
+                log::warn!("{} {}", target.script.display(), told(ended));
             }
             Ok(_) => {}
-            Err(error) => log::error!("[pool {}] {error}", request.pool()),
+            Err(error) => log::error!("{error}"),
         }
         outcome
     }
@@ -221,31 +212,27 @@ impl Answer<'_> {
                 self.malformed(request, &wrong)
             }
             Stop::Failed(errno) => {
-                log::error!("[pool {}] poll: {errno}", request.pool());
+                log::error!("poll: {errno}");
                 if self.head.is_some() {
                     return internal_error(request, "the program could not be waited for");
                 }
                 Ok(())
             }
             Stop::ClientGone | Stop::ClientSilent => {
-                let (pool, script) = (request.pool(), self.script.display());
+                let script = self.script.display();
                 let why = if stop == Stop::ClientGone {
                     "left"
                 } else {
                     "fell silent"
                 };
-                log::info!("[pool {pool}] {script} was killed: the client {why}");
+                log::info!("{script} was killed: the client {why}");
                 Err(ClientGone)
             }
         }
     }
 
     fn malformed(&self, request: &mut Request<'_>, why: &str) -> Result<(), ClientGone> {
-        log::error!(
-            "[pool {}] malformed answer of {}: {why}",
-            request.pool(),
-            self.script.display()
-        );
+        log::error!("malformed answer of {}: {why}", self.script.display());
         internal_error(request, "the program's answer is malformed")
     }
 }

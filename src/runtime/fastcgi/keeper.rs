@@ -7,14 +7,14 @@ use super::program::{Program, Recipe};
 use super::recorded;
 use super::start::{Progress, Start, told};
 use crate::runtime::complaints::Complaints;
-use crate::spawn::alone::{Attempt, Fall};
+use crate::spawn::alone::{Attempt, Fall, error_id};
 use crate::spawn::handshake::response::CommandCheck;
 use crate::spawn::plan::Plan;
 use crate::spawn::report::{ErrorId, Report};
 use crate::sys::process::Ended;
 use crate::sys::{Error, clock, pidfd, socket};
 use crate::tick::Tick;
-use crate::worker::{Companion, Standing};
+use crate::worker::{Companion, Doing, Sight, Standing};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,6 +46,8 @@ pub(super) struct Means {
     pub(super) has_elder: bool,
     /// Whether visitors see the report of a failed start.
     pub(super) shows_report: bool,
+    /// Where the master hears of failed starts.
+    pub(super) reports: Option<OwnedFd>,
 }
 
 /// The program can't be started.
@@ -76,6 +78,7 @@ pub(super) struct Keeper {
     /// The last failure: the report's id, and its page.
     last: Option<(ErrorId, Option<Rc<str>>)>,
     up_since: Tick,
+    ups: u64,
     was_up: bool,
     /// It ended before it had done anything, the last time.
     has_fallen: bool,
@@ -101,6 +104,7 @@ impl Keeper {
             backoff: Backoff::default(),
             last: None,
             up_since: Tick::ZERO,
+            ups: 0,
             was_up: false,
             has_fallen: false,
             complaints: Complaints::default(),
@@ -286,6 +290,7 @@ impl Keeper {
                 self.phase = self.phase.after(Cause::CameUp);
                 (self.program, self.attempt, self.kept) = (Some(program), Some(attempt), connection);
                 (self.up_since, self.was_up) = (clock::now(), true);
+                self.ups += 1;
             }
             Progress::Failed(attempt, fall) => {
                 self.phase = self.phase.after(Cause::Failed);
@@ -338,7 +343,13 @@ impl Keeper {
         self.complaints.log_rest(NAME);
         let now = clock::now();
         let seed = now.as_nanos() ^ (u64::from(std::process::id()) << 40);
-        let report = attempt.fail(fall, Some(self.means.recipe.variables()), seed, now);
+        let (id, variables) = (error_id(seed), Some(self.means.recipe.variables()));
+        if let Some(reports) = &self.means.reports {
+            let letter = attempt.letter(fall, variables.clone(), id, now).encode();
+            // If the master has no time for it, the log has to do.
+            let _ = socket::send(reports.as_fd(), &letter);
+        }
+        let report = attempt.fail(fall, variables, id, now);
         let pause = self.backoff.fail(now);
         let page = self.means.shows_report.then(|| Rc::from(report.html()));
         self.last = Some((report.id, page));
@@ -353,7 +364,7 @@ impl Keeper {
     }
 
     fn say(&self, report: &Report) {
-        log::error!("{}", report.line());
+        log::error!("{}", report.sentence());
         let output: Vec<&str> = report.output.lines().collect();
         let last = output[output.len().saturating_sub(MOST_LINES)..].join("\n");
         for (title, text) in [
@@ -409,6 +420,22 @@ impl Companion for Keeper {
             Phase::Up => Standing::Ready,
             Phase::Refusing | Phase::Trying if self.means.has_elder && !self.was_up => Standing::Lost,
             Phase::Refusing | Phase::Trying => Standing::Ready,
+        }
+    }
+
+    fn sight(&self) -> Sight {
+        let starting = self.start.as_ref().map(Start::pid);
+        let program = self.program.as_ref();
+        Sight {
+            pid: program.map(Program::pid).or(starting).unwrap_or(0),
+            doing: match self.phase {
+                Phase::Absent | Phase::Starting | Phase::Trying => Doing::Starting,
+                Phase::Up => Doing::Up,
+                Phase::Refusing => Doing::Waiting,
+            },
+            since: self.up_since,
+            served: program.map_or(0, |program| program.served),
+            ups: self.ups,
         }
     }
 

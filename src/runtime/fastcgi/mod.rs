@@ -18,4 +18,4 @@ mod recorded;
 mod run;
 mod start;
 
-pub use run::FastCgi;
+pub use run::{FastCgi, plan};

@@ -9,12 +9,12 @@ use crate::fastcgi::ProtocolStatus;
 use crate::runtime::complaints::Complaints;
 use crate::runtime::refuse;
 use crate::spawn::effects::own_account;
-use crate::spawn::plan::{Kind, Plan};
+use crate::spawn::plan::{Account, Kind, Plan};
 use crate::sys::process::Ended;
 use crate::sys::{Error, session};
 use crate::worker::{ClientGone, Companion, Request, Runtime};
 use std::ffi::{CString, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,20 +39,22 @@ pub struct FastCgi {
     shows_report: bool,
     settings: config::FastCgi,
     has_elder: bool,
+    reports: Option<OwnedFd>,
     door: Option<Door>,
     keeper: Option<Keeper>,
     buffer: Vec<u8>,
 }
 
 impl FastCgi {
-    /// The runtime of a pool with these settings.
-    pub fn new(pool: &Pool, settings: config::FastCgi) -> FastCgi {
+    /// The runtime of a pool with these settings. `reports`: where the master hears of starts that failed.
+    pub fn new(pool: &Pool, settings: config::FastCgi, reports: Option<OwnedFd>) -> FastCgi {
         FastCgi {
             pool: pool.name.clone(),
             catches_output: pool.catch_workers_output,
             shows_report: pool.friendly_error_pages,
             settings,
             has_elder: false,
+            reports,
             door: None,
             keeper: None,
             buffer: Vec::new(),
@@ -70,7 +72,8 @@ impl FastCgi {
         self.keeper.as_mut()
     }
 
-    fn means(&self) -> Means {
+    fn means(&mut self) -> Means {
+        let reports = self.reports.take();
         let (command, arguments) = match &self.settings.command {
             StartCommand::Shell(line) => {
                 let arguments = vec![SHELL.to_owned(), "-c".to_owned(), format!("exec {line}")];
@@ -88,8 +91,7 @@ impl FastCgi {
             .unwrap_or(PathBuf::from("/"));
         let environment = environment();
         let path = environment.iter().find(|(name, _)| name == "PATH");
-        let mut plan = Plan::new(&self.pool, root.clone(), &command, own_account());
-        (plan.kind, plan.start_timeout) = (Kind::FastCgi, self.settings.start_timeout);
+        let plan = plan(&self.pool, &self.settings, root.clone(), own_account());
         let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
         let executable = match &self.settings.command {
             StartCommand::Shell(_) => SHELL.as_bytes().to_vec(),
@@ -97,6 +99,7 @@ impl FastCgi {
         };
         Means {
             shows_report: self.shows_report,
+            reports,
             path: path.map_or(String::new(), |(_, value)| value.to_string_lossy().into_owned()),
             recipe: Recipe {
                 path: text(executable),
@@ -133,6 +136,17 @@ impl FastCgi {
     }
 }
 
+/// What a report says of how a pool's program is started.
+pub fn plan(pool: &str, settings: &config::FastCgi, root: PathBuf, account: Account) -> Plan {
+    let command = match &settings.command {
+        StartCommand::Shell(line) => line.clone(),
+        StartCommand::Program { path, .. } => path.display().to_string(),
+    };
+    let mut plan = Plan::new(pool, root, &command, account);
+    (plan.kind, plan.start_timeout) = (Kind::FastCgi, settings.start_timeout);
+    plan
+}
+
 impl Runtime for FastCgi {
     fn answer(&mut self, request: &mut Request<'_>) {
         if request.is_for_application() {
@@ -146,6 +160,10 @@ impl Runtime for FastCgi {
         session::begin()?;
         self.door = Some(Door::open(&std::env::temp_dir())?);
         Ok(())
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.reports.iter().map(AsRawFd::as_raw_fd).collect()
     }
 
     fn companion(&mut self) -> Option<&mut dyn Companion> {

@@ -123,6 +123,11 @@ impl Start {
         Progress::Pending(self)
     }
 
+    /// Its process.
+    pub(super) fn pid(&self) -> i32 {
+        self.program.pid()
+    }
+
     /// Gives it up.
     pub(super) fn kill(self) {
         self.program.kill();

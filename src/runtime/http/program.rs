@@ -81,10 +81,7 @@ impl Processes {
                     }
                     Waited::TooLong => {
                         let why = why.unwrap_or_else(|| "it is not up".to_owned());
-                        log::error!(
-                            "[pool {}] the application can't be reached: {why}",
-                            request.pool()
-                        );
+                        log::error!("the application can't be reached: {why}");
                         let why = "the application can't be reached";
                         return refuse(request, UNAVAILABLE, "", why, why);
                     }

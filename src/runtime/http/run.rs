@@ -84,10 +84,7 @@ fn serve(request: &mut Request<'_>, address: &Address, kept: &mut Option<OwnedFd
             conclude(request, outcome)
         }
         Err(error) => {
-            log::error!(
-                "[pool {}] the application can't be reached: {error}",
-                request.pool()
-            );
+            log::error!("the application can't be reached: {error}");
             bad_gateway(request, "the application can't be reached")
         }
     }
@@ -166,17 +163,14 @@ pub(super) fn conclude(request: &mut Request<'_>, outcome: Outcome) -> Result<()
         Outcome::Done => return Ok(()),
         Outcome::ClientGone => return Err(ClientGone),
         Outcome::Cut(why) => {
-            log::error!(
-                "[pool {}] an answer of the application is cut short: {why}",
-                request.pool()
-            );
+            log::error!("an answer of the application is cut short: {why}");
             request.break_off();
             return Err(ClientGone);
         }
         Outcome::Nothing => "it closed the connection without an answer".to_owned(),
         Outcome::Failed(why) => why,
     };
-    log::error!("[pool {}] the application gave no answer: {why}", request.pool());
+    log::error!("the application gave no answer: {why}");
     bad_gateway(request, "the application gave no answer")
 }
 

@@ -17,12 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const HEAD_WORDS: usize = 8;
 const FAILURE: usize = 0;
 const LIVES: usize = 1;
-/// Words of a process: its life and count, the length of its address, the address.
+/// Words of a process: its life and count, the length of its address, the address, and how many requests it was given back.
 const PROCESS_WORDS: usize = 24;
 const STATE: usize = 0;
 const LENGTH: usize = 1;
 const TEXT: usize = 2;
-const MOST_TEXT_BYTES: usize = (PROCESS_WORDS - TEXT) * 8;
+const SERVED: usize = PROCESS_WORDS - 1;
+const MOST_TEXT_BYTES: usize = (SERVED - TEXT) * 8;
 /// The mark of a failure; its id has 32 bits.
 const FAILED: u64 = 1 << 32;
 /// The lower half of [`STATE`].
@@ -88,6 +89,9 @@ impl<'m> Table<'m> {
             if let Some(word) = self.of_process(index, TEXT + at) {
                 word.store(u64::from_ne_bytes(bytes), Ordering::SeqCst);
             }
+        }
+        if let Some(served) = self.of_process(index, SERVED) {
+            served.store(0, Ordering::SeqCst);
         }
         // Never 0, which is no process; after four thousand million starts one comes again.
         let life = lives.fetch_add(1, Ordering::SeqCst) % COUNT + 1;
@@ -169,6 +173,12 @@ impl<'m> Table<'m> {
         state.map_or(0, |state| (state.load(Ordering::SeqCst) & COUNT) as u32)
     }
 
+    /// How many requests of the process at a place are over.
+    pub fn served(&self, index: usize) -> u64 {
+        let served = self.of_process(index, SERVED);
+        served.map_or(0, |served| served.load(Ordering::Relaxed))
+    }
+
     /// The worker in `slot` gives a request to a process. False: that is gone.
     pub fn take(&self, slot: usize, place: Place) -> bool {
         let Some(own) = self.of_slot(slot) else {
@@ -185,6 +195,9 @@ impl<'m> Table<'m> {
     /// The worker's request is over.
     pub fn give(&self, slot: usize, place: Place) {
         self.discount(place);
+        if let Some(served) = self.of_process(place.index, SERVED).filter(|_| self.lives(place)) {
+            served.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(own) = self.of_slot(slot) {
             own.store(0, Ordering::SeqCst);
         }

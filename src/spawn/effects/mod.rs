@@ -11,6 +11,7 @@ mod parting;
 mod ports;
 mod preloader;
 mod remains;
+mod told;
 
 use super::action::Order;
 use super::error::{Ended, Fault};
@@ -25,7 +26,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
 use ports::Ports;
-pub use remains::Remains;
+pub use remains::{Remains, SocketFile};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

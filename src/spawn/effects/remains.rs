@@ -1,10 +1,11 @@
 //! What belongs to a process that is up, and has to go with it.
 
 use super::family;
-use crate::sys::pidfd;
+use crate::sys::{dir, pidfd};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 
 /// A process' group, and what it has started that left the group.
 #[derive(Debug)]
@@ -12,6 +13,32 @@ pub struct Remains {
     pid: i32,
     mark: Vec<u8>,
     orphans: Vec<OwnedFd>,
+    sockets: Vec<SocketFile>,
+}
+
+/// The file of a unix socket that a process has made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whose it is.
+    pub uid: u32,
+    /// Which one it is.
+    pub mark: dir::Mark,
+}
+
+impl SocketFile {
+    /// The one that is there; `None`: there is none, or it is another's.
+    pub fn find(path: PathBuf, uid: u32) -> Option<SocketFile> {
+        let mark = dir::socket_mark(&path, uid)?;
+        Some(SocketFile { path, uid, mark })
+    }
+
+    /// Removes it, if it is still there.
+    pub fn remove(&self) {
+        // Most programs have done so themselves.
+        let _ = dir::remove_same_socket(&self.path, self.uid, self.mark);
+    }
 }
 
 impl Remains {
@@ -21,12 +48,28 @@ impl Remains {
             pid,
             mark,
             orphans: Vec::new(),
+            sockets: Vec::new(),
         }
     }
 
     /// Of a process that another master has started, who knew this mark.
     pub fn adopt(pid: i32, mark: &str) -> Remains {
         Remains::new(pid, mark.as_bytes().to_vec())
+    }
+
+    /// Its sockets in the file system, which are to go with it.
+    pub fn sockets(&self) -> &[SocketFile] {
+        &self.sockets
+    }
+
+    /// Says which they are.
+    pub fn set_sockets(&mut self, sockets: Vec<SocketFile>) {
+        self.sockets = sockets;
+    }
+
+    /// Once nothing of it is left: removes its sockets from the file system.
+    pub fn remove_sockets(&self) {
+        self.sockets.iter().for_each(SocketFile::remove);
     }
 
     /// The mark, for a next master.

@@ -1,7 +1,9 @@
 //! How a process ended, in words.
 
+use serde::{Deserialize, Serialize};
+
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ended {
     /// With an exit code.
     Code(i32),

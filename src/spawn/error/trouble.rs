@@ -2,10 +2,11 @@
 
 use super::exit::Ended;
 use crate::spawn::step::Step;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A system call that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// What failed and why: `mkdtemp /run/x: No space left on device (28)`.
     pub text: String,

@@ -6,9 +6,12 @@ use super::Report;
 const MOST: usize = 512;
 
 pub(super) fn render(report: &Report) -> String {
+    format!("[spawn {}] {}", single(&report.plan.group), sentence(report))
+}
+
+pub(super) fn sentence(report: &Report) -> String {
     format!(
-        "[spawn {}] could not start {}: {} (category {}, step {}, after {:.3} s; error {})",
-        single(&report.plan.group),
+        "could not start {}: {} (category {}, step {}, after {:.3} s; error {})",
         single(&report.plan.app_root.to_string_lossy()),
         single(&report.failure.summary),
         report.failure.category.name(),

@@ -58,6 +58,11 @@ impl Report {
         line::render(self)
     }
 
+    /// The same, for a log whose lines say whose they are.
+    pub fn sentence(&self) -> String {
+        line::sentence(self)
+    }
+
     /// A document for programs. `epoch_s`: when it happened, in seconds since 1970.
     pub fn json(&self, epoch_s: u64) -> serde_json::Value {
         json::render(self, epoch_s)

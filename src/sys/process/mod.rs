@@ -69,6 +69,13 @@ pub fn is_child(pid: i32) -> bool {
     pid > 0 && nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags).is_ok()
 }
 
+/// The parent of a process; `None`: there is no such process.
+pub fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // proc(5): field 4.
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// When a process started, in clock ticks since boot; `None`: there is no such process. With its number it names a process
 /// for as long as the machine runs.
 pub fn start_time(pid: i32) -> Option<u64> {

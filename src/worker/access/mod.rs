@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Writes the lines of one worker.
 #[derive(Debug)]
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     settings: AccessLog,
     pool: String,
     /// Bytes of a line, with its newline.
@@ -73,7 +73,7 @@ struct Request {
 
 impl Recorder {
     /// Takes the log from where the master has put it.
-    pub(super) fn new(
+    pub(crate) fn new(
         settings: AccessLog,
         pool: String,
         limit: usize,
@@ -103,7 +103,7 @@ impl Recorder {
     }
 
     /// A request was taken up.
-    pub(super) fn begin(&mut self, now: Tick) {
+    pub(crate) fn begin(&mut self, now: Tick) {
         let request = &mut self.request;
         for text in [
             &mut request.method,
@@ -130,17 +130,17 @@ impl Recorder {
     }
 
     /// Whether lines hold the client's address.
-    pub(super) fn wants_peer(&self) -> bool {
+    pub(crate) fn wants_peer(&self) -> bool {
         self.needs.peer
     }
 
     /// Whether lines hold processor time or memory.
-    pub(super) fn wants_usage(&self) -> bool {
+    pub(crate) fn wants_usage(&self) -> bool {
         self.needs.cpu || self.needs.memory
     }
 
     /// The request is known. `peer`: the FastCGI client, if it is wanted and has an address.
-    pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params, peer: Option<IpAddr>) {
+    pub(crate) fn describe(&mut self, about: &Description<'_>, params: &Params, peer: Option<IpAddr>) {
         let request = &mut self.request;
         for (text, value) in [
             (&mut request.method, about.method),
@@ -166,27 +166,27 @@ impl Recorder {
     }
 
     /// Output of the application, of which the headers are looked at.
-    pub(super) fn output(&mut self, bytes: &[u8]) {
+    pub(crate) fn output(&mut self, bytes: &[u8]) {
         self.request.head.take(bytes);
     }
 
     /// Peak memory in bytes.
-    pub(super) fn memory(&mut self, bytes: u64) {
+    pub(crate) fn memory(&mut self, bytes: u64) {
         self.request.memory = bytes;
     }
 
     /// CPU time that a program used on behalf of the request, microseconds.
-    pub(super) fn program_cpu(&mut self, micros: u64) {
+    pub(crate) fn program_cpu(&mut self, micros: u64) {
         self.request.program_micros += micros;
     }
 
     /// The application is done; what follows is not counted.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.request.ended.get_or_insert_with(clock::now);
     }
 
     /// Writes the line if the application is done and there is none yet.
-    pub(super) fn finish(&mut self, board: &[AtomicU64]) {
+    pub(crate) fn finish(&mut self, board: &[AtomicU64]) {
         let request = &mut self.request;
         let Some(ended) = request.ended.filter(|_| !request.is_written) else {
             return;

@@ -31,7 +31,7 @@ pub fn compiled() -> &'static Path {
 
 /// A program in Python that takes its listening socket in its own hands; what it does is its argument.
 pub const ODD: &str = r#"
-import os, socket, struct, sys, time
+import os, socket, struct, subprocess, sys, time
 
 mode = sys.argv[1]
 if mode == "exits":
@@ -75,6 +75,8 @@ while True:
             continue
         served += 1
         page = b"Content-Type: text/plain\r\n\r\npid=%d served=%d" % (os.getpid(), served)
+        if mode == "slow":
+            subprocess.call(["sleep", "1.5"])
         if mode == "garbage" and not os.path.exists("mended"):
             connection.sendall(b"no record at all, but as long as one")
         elif mode == "torn" and not os.path.exists("mended"):

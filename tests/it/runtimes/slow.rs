@@ -1,5 +1,6 @@
 //! The log of slow requests, for runtimes other than PHP.
 
+use super::fastcgi_programs::{ODD, pid_of};
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::{place_library, process, until};
@@ -400,6 +401,47 @@ fn cgi_shows_the_programs_that_are_waited_for() {
     assert!(
         lines[1].contains(", state S") && lines[1].ends_with(": sleep 1.5"),
         "{programs}"
+    );
+}
+
+#[test]
+fn fastcgi_shows_the_program_and_what_it_has_started() {
+    let root = directory();
+    make_writable(root.path());
+    fs::write(root.path().join("odd.py"), ODD).expect("write");
+    let application = format!(
+        "runtime = \"fastcgi\"\nroot = \"{}\"\nstart_command = \"python3 odd.py slow\"",
+        root.path().display()
+    );
+    let daemon = Daemon::start(|dir| pool(dir, "www", &settings(dir), &application));
+    let site = Site { daemon, root };
+    let answer = site.daemon.get("www", "x?a=b");
+    let pid = pid_of(&answer);
+    assert!(
+        answer.ended && answer.body().ends_with("served=1"),
+        "it goes on: {}",
+        answer.text()
+    );
+    let entry = site.entries(1, 0).remove(0);
+    assert!(entry.contains("\nrequest = GET /x?a=b"), "{entry}");
+    let lines: Vec<&str> = entry
+        .lines()
+        .filter(|line| line.starts_with("program = "))
+        .collect();
+    assert_eq!(lines.len(), 2, "{entry}");
+    let program = format!("program = pid {pid}, state S");
+    assert!(
+        lines[0].starts_with(&program) && lines[0].ends_with(": python3 odd.py slow"),
+        "{entry}"
+    );
+    assert!(
+        lines[1].contains(", state S") && lines[1].ends_with(": sleep 1.5"),
+        "{entry}"
+    );
+    assert_eq!(
+        pid_of(&site.daemon.get("www", "x")),
+        pid,
+        "the program is the same"
     );
 }
 

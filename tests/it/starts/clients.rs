@@ -1,10 +1,10 @@
 //! What clients see, through a real nginx, while an application can't be started.
 
 use super::{Broken, WELL_WSGI};
-use crate::support::daemon::forkyard;
+use crate::support::daemon::{directory, forkyard, make_writable};
 use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl};
-use crate::support::process;
+use crate::support::{process, until};
 use nix::sys::signal::Signal;
 
 fn front(broken: &Broken) -> Nginx {
@@ -35,6 +35,64 @@ fn visitors_are_refused_at_once_and_see_nothing_but_the_id() {
     assert!(answer.contains(" 503 Service Unavailable"), "{answer}");
     broken.heals("wsgi.py", WELL_WSGI);
     assert_eq!(curl(&[&nginx.url("/")]), "well");
+}
+
+#[test]
+fn refusals_are_in_the_access_log() {
+    const FORMAT: &str = "%n %m %r%Q%q %f %l %s %{Retry-After}o %{HTTP_HOST}e %u %p %{micro}d %R";
+    let settings = format!(
+        "ping.path = \"/ping\"\naccess = {{ log = \"LOG\", format = \"{FORMAT}\", suppress_path = [\"/ping\"] }}\n"
+    );
+    let log = directory();
+    make_writable(log.path());
+    let path = log.path().join("access.log");
+    let settings = settings.replace("LOG", &path.display().to_string());
+    let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", &settings, "");
+    broken.refused();
+    let params = Params::get(&broken.daemon.dir, "form", "a=b")
+        .with("REQUEST_METHOD", "POST")
+        .with("CONTENT_LENGTH", "3")
+        .with("HTTP_HOST", "shop.example")
+        .with("REMOTE_USER", "ann");
+    let answer = broken
+        .daemon
+        .client("www")
+        .request(&params, b"xyz")
+        .expect("an answer");
+    assert!(answer.text().contains(" 503 "), "{}", answer.text());
+    let ping = Params::get(&broken.daemon.dir, "x", "").with("SCRIPT_NAME", "/ping");
+    broken
+        .daemon
+        .client("www")
+        .request(&ping, b"")
+        .expect("an answer");
+    let lines = || std::fs::read_to_string(&path).unwrap_or_default();
+    let written = lines();
+    let line = written.lines().nth(1).unwrap_or_else(|| panic!("{written:?}"));
+    let words: Vec<&str> = line.split(' ').collect();
+    let script = broken.daemon.dir.join("form").display().to_string();
+    assert_eq!(
+        words[..6],
+        ["www", "POST", "/form?a=b", &script, "3", "503"],
+        "{line}"
+    );
+    assert!(words[6].parse::<u64>().is_ok_and(|seconds| seconds > 0), "{line}");
+    assert_eq!(words[7..9], ["shop.example", "ann"]);
+    let pid = words[9].parse::<u32>().expect("a pid");
+    assert!(process::title(pid).contains("stand-in www"), "{line}");
+    assert!(words[10].parse::<u64>().is_ok_and(|micros| micros > 0), "{line}");
+    assert_eq!(words[11], "-");
+    assert_eq!(written.lines().count(), 2, "{written}");
+    // Moved away, it is opened anew.
+    std::fs::rename(&path, log.path().join("old.log")).expect("rename");
+    broken.daemon.signal(Signal::SIGUSR1);
+    until("the new access log", || path.exists().then_some(()));
+    broken.refused();
+    until("a line in the new one", || {
+        lines().contains(" 503 ").then_some(())
+    });
+    broken.heals("wsgi.py", WELL_WSGI);
+    until("a worker's line", || lines().contains(" 200 ").then_some(()));
 }
 
 #[test]

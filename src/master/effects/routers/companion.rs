@@ -395,11 +395,10 @@ impl Edge {
         };
         let look = process.messages.read(|line| {
             let (level, text) = parse_message(line);
-            let text = match text.starts_with("[pool ") {
-                true => text,
-                false => format!("[pool {name}] {text}"),
-            };
-            log.write(level, &text);
+            // It says whose its own lines are; it does not speak for other pools.
+            let own = format!("[pool {name}] ");
+            let text = text.strip_prefix(&own).unwrap_or(&text);
+            log.write(level, &format!("{own}{text}"));
         });
         if look == Look::Ended {
             self.sources.forget(&self.registry, process.messages.pipe());
@@ -440,7 +439,11 @@ fn be_companion(which: Which, mut own: Vec<OwnedFd>, template: &Pool, identity: 
             master,
             messages,
             // Without root there is nobody else whom they could run as.
-            one_user: identity.is_none(),
+            one_user: identity.is_none()
+                || template
+                    .applications
+                    .as_ref()
+                    .is_some_and(|all| !all.user_switching),
             identity,
             descriptor_limit: None,
         }),

@@ -1,39 +1,36 @@
 //! Programs that speak HTTP: starts their processes by the spawning kit, publishes where they are, and ends them.
 //! [`Program`] decides what is done when.
 
-use super::launches::{account, exit_of_report};
+mod left;
+mod plan;
+
+use super::launches::exit_of_report;
 use super::output::{Lines, Look};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
 use super::{Edge, Who};
-use crate::config::{Address, Application};
-use crate::estate::{document, names};
+use crate::config::Application;
+use crate::control::protocol;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId};
 use crate::master::program::{Order, Program};
 use crate::runtime::http::Share;
-use crate::spawn::effects::{Process, Remains};
+use crate::spawn::effects::{Process, Remains, SocketFile};
 use crate::spawn::event::Token;
 use crate::spawn::handshake::properties::{self, Socket};
-use crate::spawn::plan::{Kind, Limit, Plan};
 use crate::spawn::report::Report;
 use crate::sys::{Error, clock, identity, process};
 use crate::tick::Tick;
-use crate::worker::{self, Settings};
 use nix::sys::signal::Signal;
-use std::collections::{HashMap, VecDeque};
+use plan::{address_of, plan};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// Where programs are looked for, if the pool's environment does not say.
-const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Between two looks at what a process has left behind.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Looks at that; a process that does not die of SIGKILL must not keep the others from being started.
 const MOST_LOOKS: u32 = 200;
-/// What `PATH` is called.
-const PATH: &str = "PATH";
-
 /// The edge's side of a generation's program.
 #[derive(Debug)]
 pub(super) struct ProgramEdge {
@@ -52,6 +49,8 @@ struct Place {
     running: Option<Running>,
     /// What one that has ended left behind.
     left: Option<Left>,
+    /// How many of its processes have come up.
+    ups: u64,
 }
 
 /// A process that is up.
@@ -63,6 +62,8 @@ struct Running {
     output: Option<Lines>,
     remains: Remains,
     is_ending: bool,
+    /// Since when.
+    since: Tick,
 }
 
 #[derive(Debug)]
@@ -174,10 +175,11 @@ impl Edge {
             pid,
             input,
             output,
-            remains,
+            mut remains,
             gone,
             ..
         } = started.process;
+        remains.set_sockets(self.sockets_of(id, &started.up.sockets));
         let output = output.map(|output| Lines::resume(output, started.splitter));
         let Some(edge) = self.programs.get_mut(&id) else {
             return;
@@ -189,12 +191,14 @@ impl Edge {
             return;
         };
         place.token = None;
+        place.ups += 1;
         let running = place.running.insert(Running {
             pid,
             input,
             output,
             remains,
             is_ending: false,
+            since: clock::now(),
         });
         if let Some(output) = &running.output {
             let watched = self
@@ -216,6 +220,7 @@ impl Edge {
                 running.remains.signal_group(Signal::SIGKILL);
             }
         }
+        self.note_program();
         match gone {
             Some(ended) => {
                 self.change_program(id, |program, orders| program.up(index, clock::now(), orders));
@@ -226,6 +231,18 @@ impl Edge {
                 self.change_program(id, |program, orders| program.up(index, clock::now(), orders));
             }
         }
+    }
+
+    /// The sockets in the file system that a process has made as its pool's user.
+    fn sockets_of(&self, id: GenerationId, sockets: &[Socket]) -> Vec<SocketFile> {
+        let settings = self.generations.get(&id).map(|generation| &generation.settings);
+        let identity = settings.and_then(|settings| settings.identity.as_ref());
+        let uid = identity.map_or_else(identity::own_user, |identity| identity.uid);
+        let paths = sockets.iter().filter_map(|socket| match &socket.address {
+            properties::Address::Unix(path) => Some(path.clone()),
+            properties::Address::Tcp(..) => None,
+        });
+        paths.filter_map(|path| SocketFile::find(path, uid)).collect()
     }
 
     /// A process of a program could not be started. Nothing of it is left.
@@ -242,6 +259,13 @@ impl Edge {
             edge.share.table().set_failure(Some(report.id.0));
         }
         self.change_program(id, |program, orders| program.failed(index, clock::now(), orders));
+    }
+
+    /// What a next master is told is to be written anew.
+    fn note_program(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.is_stale = true;
+        }
     }
 
     /// A process of a program has ended, and was reaped.
@@ -296,6 +320,7 @@ impl Edge {
                 left.looks += 1;
                 left.due = now + LOOK_AGAIN;
                 if !left.remains.sweep(|pid| pids.contains_key(&pid)) || left.looks >= MOST_LOOKS {
+                    left.remains.remove_sockets();
                     place.left = None;
                     gone.push((*id, index));
                 }
@@ -306,91 +331,27 @@ impl Edge {
         }
     }
 
-    /// What a next master is told of a generation's program: those of its processes that are to go on.
-    pub(super) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
-        let places = self.programs.get(&id).map(|edge| edge.places.as_slice());
-        let entry = |(place, running): (usize, &Running)| {
-            Some(document::Program {
-                place: u32::try_from(place).ok()?,
-                pid: running.pid,
-                start_time: process::start_time(running.pid)?,
-                mark: running.remains.mark(),
-            })
+    /// The processes of a generation's program, for whoever asks.
+    pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::Process> {
+        let Some(edge) = self.programs.get(&id) else {
+            return Vec::new();
         };
-        running(places.unwrap_or_default()).filter_map(entry).collect()
-    }
-
-    /// Their ends that are the master's, by name.
-    pub(super) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
-        let places = self.programs.get(&id).map(|edge| edge.places.as_slice());
-        let mut ends = Vec::new();
-        for (place, running) in running(places.unwrap_or_default()) {
-            let [input, output] = names::program(id.0, u32::try_from(place).unwrap_or(u32::MAX));
-            ends.extend(running.input.iter().map(|end| (input.clone(), end)));
-            ends.extend(running.output.iter().map(|lines| (output.clone(), lines.pipe())));
-        }
-        ends
-    }
-
-    /// Goes on with the program of a generation that another master has started. False: nothing of it is there.
-    pub(super) fn adopt_program(
-        &mut self,
-        left: &document::Generation,
-        descriptors: &mut HashMap<String, OwnedFd>,
-    ) -> Result<bool, Error> {
-        let id = GenerationId(left.id);
-        if !self.has_program(id) {
-            return Ok(false);
-        }
-        let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {
-            return Ok(false);
-        };
-        // Those that are not our children were told by the kernel that their master is gone.
-        let is_there = |it: &&document::Program| {
-            process::is_child(it.pid) && process::start_time(it.pid) == Some(it.start_time)
-        };
-        let there: Vec<&document::Program> = left.programs.iter().filter(is_there).collect();
-        if there.is_empty() {
-            return Ok(false);
-        }
-        let share = Share::adopt(memory, left.places as usize, left.slots as usize)?;
-        let mut places: Vec<Place> = (0..left.places).map(|_| Place::default()).collect();
-        for process in there {
-            let index = process.place as usize;
-            let [input, output] = names::program(left.id, process.place).map(|end| descriptors.remove(&end));
-            let (Some(input), Some(place)) = (input, places.get_mut(index)) else {
-                continue;
-            };
-            if let Some(output) = &output {
-                self.sources
-                    .watch(&self.registry, output, Source::ProgramOutput(id, index))?;
+        let (now, table) = (clock::now(), edge.share.table());
+        let one = |(index, place): (usize, &Place)| {
+            let running = place.running.as_ref();
+            protocol::Process {
+                place: u32::try_from(index).unwrap_or(u32::MAX),
+                pid: running.map(|running| running.pid),
+                state: edge.program.state(index).to_owned(),
+                uptime_ms: running.map(|running| protocol::millis(now.since(running.since))),
+                requests: running.map_or(0, |_| table.served(index)),
+                sessions: running.map_or(0, |_| u64::from(table.sessions(index))),
+                restarts: place.ups.saturating_sub(1),
+                memory: None,
+                cpu_ms: None,
             }
-            self.pids.insert(process.pid, Who::Program(id, index));
-            place.running = Some(Running {
-                pid: process.pid,
-                input: Some(input),
-                output: output.map(Lines::new),
-                remains: Remains::adopt(process.pid, &process.mark),
-                is_ending: false,
-            });
-        }
-        let up: Vec<bool> = places.iter().map(|place| place.running.is_some()).collect();
-        for (index, _) in up.iter().enumerate().filter(|(_, is_up)| !**is_up) {
-            share.table().withdraw(index);
-        }
-        if let Some(generation) = self.generations.get_mut(&id) {
-            generation.share = Some(share.clone());
-        }
-        let mut orders = Vec::new();
-        let edge = ProgramEdge {
-            program: Program::resume(&up, clock::now(), &mut orders),
-            share,
-            places,
-            last_exit: Exit::Unknown,
         };
-        self.programs.insert(id, edge);
-        self.change_program(id, |_, out| out.append(&mut orders));
-        Ok(true)
+        edge.places.iter().enumerate().map(one).collect()
     }
 
     /// When [`Edge::tend_programs`] is to be called next.
@@ -444,94 +405,4 @@ impl Edge {
         }
         look == Look::More
     }
-}
-
-/// The processes that run and are not on their way out.
-fn running(places: &[Place]) -> impl Iterator<Item = (usize, &Running)> {
-    places
-        .iter()
-        .enumerate()
-        .filter_map(|(index, place)| Some((index, place.running.as_ref()?)))
-        .filter(|(_, running)| running.input.is_some())
-}
-
-/// Where a process wants its requests.
-fn address_of(sockets: &[Socket]) -> Option<Address> {
-    let fit = |socket: &&Socket| socket.accept_http_requests && socket.protocol == "http";
-    match &sockets.iter().find(fit)?.address {
-        properties::Address::Unix(path) => Some(Address::Unix(path.clone())),
-        properties::Address::Tcp(host, port) => {
-            let host = if host == "localhost" { "127.0.0.1" } else { host };
-            let ip = host.trim_matches(['[', ']']).parse().ok()?;
-            Some(Address::Tcp(std::net::SocketAddr::new(ip, *port)))
-        }
-    }
-}
-
-/// What the kit has to know; `None`: the pool has no program.
-fn plan(settings: &Settings) -> Option<Plan> {
-    let pool = &settings.pool;
-    let Application::Program(program) = &pool.application else {
-        return None;
-    };
-    let mut account = account(settings.identity.clone());
-    if program.load_shell_envvars {
-        account.shell = identity::shell_and_group(account.uid, account.gid).0;
-    }
-    let mut plan = Plan::new(&pool.name, program.root.clone(), &program.start_command, account);
-    if program.handshake {
-        (plan.kind, plan.app_type) = (Kind::Native, "http".to_owned());
-    }
-    plan.switch_user = settings.identity.is_some() && identity::is_root();
-    let mut inherited = worker::environment(settings, std::env::vars_os().collect());
-    if !inherited.iter().any(|(name, _)| name == PATH) {
-        inherited.push((PATH.into(), USUAL_PATH.into()));
-    }
-    plan.inherited = Some(inherited);
-    // Set when the process has become the application's user.
-    plan.environment = pool.env.iter().chain(&pool.own_env).cloned().collect();
-    plan.app_env.clone_from(&program.app_env);
-    plan.load_shell_envvars = program.load_shell_envvars;
-    plan.limits = limits(settings);
-    plan.umask = program.umask;
-    plan.no_new_privileges = pool.no_new_privs;
-    plan.start_timeout = program.start_timeout;
-    // The program has a back-off of its own.
-    plan.is_held_back = false;
-    plan.dies_with_parent = true;
-    Some(plan)
-}
-
-/// The pool's own limits, where the program's do not say otherwise.
-fn limits(settings: &Settings) -> Vec<Limit> {
-    use crate::config::CoreLimit;
-    let pool = &settings.pool;
-    let Application::Program(program) = &pool.application else {
-        return Vec::new();
-    };
-    let own = program.rlimits.iter().map(|limit| Limit {
-        name: limit.name.clone(),
-        soft: limit.soft,
-        hard: limit.hard,
-    });
-    let mut limits: Vec<Limit> = own.collect();
-    let mut add = |name: &str, value: Option<u64>| {
-        if !limits.iter().any(|limit| limit.name == name) {
-            let name = name.to_owned();
-            limits.push(Limit {
-                name,
-                soft: value,
-                hard: value,
-            });
-        }
-    };
-    if pool.rlimit_files.is_some() {
-        add("nofile", pool.rlimit_files);
-    }
-    match pool.rlimit_core {
-        Some(CoreLimit::Bytes(bytes)) => add("core", Some(bytes)),
-        Some(CoreLimit::Unlimited) => add("core", None),
-        None => {}
-    }
-    limits
 }

@@ -1,0 +1,211 @@
+//! What a process that starts a program by itself ([`super::alone`]) tells another of a start that failed: few enough facts
+//! that the other can make the same report of them.
+//!
+//! Whoever reads a letter does not believe it: it is bounded, says nothing of whose it is, and the words of the report are the
+//! reader's own but for what the program wrote and what the system said.
+
+use super::alone::{Attempt, Fall};
+use super::error::Ended;
+use super::plan::Plan;
+use super::report::{ErrorId, Report};
+use crate::tick::Tick;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Bytes of a letter.
+pub const MOST_BYTES: usize = 192 * 1024;
+
+/// A start that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Letter {
+    pub(super) id: u32,
+    pub(super) pid: Option<i32>,
+    pub(super) fall: Fall,
+    /// Monotonic nanoseconds.
+    pub(super) started: u64,
+    pub(super) prepared: Option<u64>,
+    pub(super) executed: Option<u64>,
+    pub(super) ended: u64,
+    pub(super) output: String,
+    pub(super) envvars: Option<String>,
+}
+
+impl Letter {
+    /// Its bytes, at most [`MOST_BYTES`]: if need be less of what the program wrote is told, and nothing of its environment.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut letter = self.clone();
+        loop {
+            // Plain values to memory: it can't fail.
+            let bytes = serde_json::to_vec(&letter).unwrap_or_default();
+            if bytes.len() <= MOST_BYTES {
+                return bytes;
+            }
+            match letter.envvars.take() {
+                Some(_) => {}
+                None if letter.output.is_empty() => return Vec::new(),
+                None => letter.output = last_half(&letter.output).to_owned(),
+            }
+        }
+    }
+
+    /// Reads one. `None`: it is none.
+    pub fn decode(bytes: &[u8]) -> Option<Letter> {
+        let letter: Letter = serde_json::from_slice(bytes).ok()?;
+        let has_pid = letter.pid.is_none_or(|pid| pid > 1);
+        let has_end = match letter.fall {
+            Fall::Exited(Ended::Signal { number, .. }, _) => (1..=64).contains(&number),
+            Fall::Exited(Ended::Code(code), _) => (0..=255).contains(&code),
+            Fall::Exited(Ended::Unknown, _)
+            | Fall::Preparation(_)
+            | Fall::Fork(_)
+            | Fall::Exec(..)
+            | Fall::Timeout
+            | Fall::Stranger(_) => true,
+        };
+        (has_pid && has_end).then_some(letter)
+    }
+
+    /// The report's name.
+    pub fn id(&self) -> ErrorId {
+        ErrorId(self.id)
+    }
+
+    /// The report, of a start by this plan that was over by `now`.
+    pub fn report(&self, plan: Arc<Plan>, now: Tick) -> Report {
+        let ended = Tick::from_nanos(self.ended).min(now);
+        let by = |nanos: u64, after: Tick| Tick::from_nanos(nanos).clamp(after.min(ended), ended);
+        let started = by(self.started, Tick::ZERO);
+        let mut attempt = Attempt::begin(plan, started);
+        if let Some(prepared) = self.prepared {
+            let prepared = by(prepared, started);
+            attempt.prepared(prepared);
+            if let (Some(executed), Some(pid)) = (self.executed, self.pid) {
+                attempt.executed(pid, by(executed, prepared));
+            }
+        }
+        let report = attempt.fail(&self.fall, self.envvars.clone(), self.id(), ended);
+        Report {
+            output: self.output.clone(),
+            ..report
+        }
+    }
+}
+
+/// The second half of a text, or a little less, so that no character is cut.
+fn last_half(text: &str) -> &str {
+    let middle = (text.len() / 2 + 1..=text.len()).find(|at| text.is_char_boundary(*at));
+    &text[middle.unwrap_or(text.len())..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spawn::error::Fault;
+    use crate::spawn::handshake::response::CommandCheck;
+    use crate::spawn::plan::{Kind, sample};
+    use std::time::Duration;
+
+    fn plan() -> Arc<Plan> {
+        let mut plan = sample();
+        plan.kind = Kind::FastCgi;
+        Arc::new(plan)
+    }
+
+    fn at(seconds: u64) -> Tick {
+        Tick::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn attempt() -> Attempt {
+        let mut attempt = Attempt::begin(plan(), at(10));
+        attempt.prepared(at(11));
+        attempt.executed(77, at(12));
+        attempt.wrote(b"no database\n");
+        attempt
+    }
+
+    #[test]
+    fn the_reader_makes_the_same_report() {
+        for fall in [
+            Fall::Timeout,
+            Fall::Stranger("it said hello".to_owned()),
+            Fall::Exited(Ended::Code(3), CommandCheck::default()),
+            Fall::Exited(
+                Ended::Signal {
+                    number: 11,
+                    core: true,
+                },
+                CommandCheck::default(),
+            ),
+        ] {
+            let (own, id) = (attempt(), ErrorId(0xabc));
+            let envvars = Some("A=b\n".to_owned());
+            let letter = own.letter(&fall, envvars.clone(), id, at(13));
+            let read = Letter::decode(&letter.encode()).expect("a letter");
+            assert_eq!(read, letter);
+            let there = read.report(plan(), at(20));
+            let here = own.fail(&fall, envvars, id, at(13));
+            assert_eq!(there.text(), here.text());
+            assert_eq!(there.json(5), here.json(5));
+        }
+    }
+
+    #[test]
+    fn a_letter_is_never_too_long() {
+        let mut attempt = attempt();
+        for _ in 0..100 {
+            attempt.wrote(&[1; 8192]);
+        }
+        let letter = attempt.letter(&Fall::Timeout, Some("\u{1}".repeat(500_000)), ErrorId(1), at(13));
+        let bytes = letter.encode();
+        assert!(
+            bytes.len() <= MOST_BYTES && bytes.len() > MOST_BYTES / 4,
+            "{}",
+            bytes.len()
+        );
+        assert!(Letter::decode(&bytes).is_some());
+    }
+
+    #[test]
+    fn nonsense_is_no_letter_or_a_harmless_one() {
+        let fall = Fall::Fork(Fault {
+            text: String::new(),
+            errno: i32::MIN,
+        });
+        let good = attempt().letter(&fall, None, ErrorId(1), at(13));
+        for ended in [
+            Ended::Signal {
+                number: i32::MIN,
+                core: false,
+            },
+            Ended::Signal {
+                number: 65,
+                core: false,
+            },
+            Ended::Code(-1),
+        ] {
+            let letter = Letter {
+                fall: Fall::Exited(ended, CommandCheck::default()),
+                ..good.clone()
+            };
+            assert_eq!(Letter::decode(&letter.encode()), None);
+        }
+        let letter = Letter {
+            pid: Some(-1),
+            ..good.clone()
+        };
+        assert_eq!(Letter::decode(&letter.encode()), None);
+        assert_eq!(Letter::decode(b"{\"id\":1}"), None);
+        assert_eq!(Letter::decode(&[0xff; 100]), None);
+        let odd = Letter {
+            started: u64::MAX,
+            prepared: Some(0),
+            executed: Some(u64::MAX),
+            ended: 7,
+            ..good
+        };
+        let report = odd.report(plan(), at(20));
+        assert!(report.started <= report.ended && report.ended <= at(20));
+        assert!(!report.text().is_empty());
+    }
+}

@@ -1,0 +1,242 @@
+//! Reports of FastCGI programs that could not be started: with the operator, and only of their own pool.
+
+use super::fastcgi_programs::{ODD, pid_of, start};
+use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::{process, until};
+use nix::sys::socket::{SockType, getsockopt, sockopt};
+use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::process::Command;
+
+/// What `forkyard ARGUMENTS` says of a daemon.
+fn forkyard(daemon: &Daemon, arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(arguments)
+        .arg("--socket")
+        .arg(daemon.dir.join("control.sock"))
+        .output()
+        .expect("forkyard");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn last_error(daemon: &Daemon, pool: &str) -> Option<serde_json::Value> {
+    let status: serde_json::Value =
+        serde_json::from_str(&forkyard(daemon, &["status", "--json"])).expect("JSON");
+    let pools = status["pools"].as_array().expect("pools").clone();
+    let found = pools.into_iter().find(|it| it["name"] == pool)?;
+    Some(found["last_error"].clone()).filter(|error| !error.is_null())
+}
+
+/// The id of the error that a request is refused with.
+fn refused(daemon: &Daemon, name: &str) -> String {
+    let answer = daemon.get(name, "x");
+    let body = answer.body();
+    let id = body
+        .split("(error ")
+        .nth(1)
+        .and_then(|rest| rest.split(')').next());
+    id.unwrap_or_else(|| panic!("no id in {body:?}")).to_owned()
+}
+
+/// Ends the first time; hangs from then on, so that there is one report.
+const ONCE: &str = "import os, sys, time\nif os.path.exists('failed'): time.sleep(1000)\nopen('failed', 'w')\n\
+                    sys.exit('the database is not there')\n";
+
+/// A daemon with a pool `www` of a program that does this, and one `other` whose program is well.
+fn two(command: &str) -> Daemon {
+    Daemon::start(|dir| {
+        make_writable(dir);
+        fs::write(dir.join("odd.py"), ODD).expect("write");
+        fs::write(dir.join("once.py"), ONCE).expect("write");
+        let one = |name: &str, command: &str| {
+            let root = dir.display();
+            let application =
+                format!("runtime = \"fastcgi\"\nroot = \"{root}\"\nstart_command = \"python3 {command}\"");
+            pool(dir, name, "pm = \"static\"\nmax_children = 1\n", &application)
+        };
+        let control = dir.join("control.sock");
+        format!(
+            "[global]\ncontrol = \"{}\"\n{}{}",
+            control.display(),
+            one("www", command),
+            one("other", "odd.py well")
+        )
+    })
+}
+
+#[test]
+fn the_operator_can_ask_for_the_report() {
+    let daemon = two("once.py");
+    let id = refused(&daemon, "www");
+    until("the last error", || {
+        last_error(&daemon, "www").filter(|error| error["id"] == *id)
+    });
+    let text = forkyard(&daemon, &["error", &id]);
+    assert!(
+        text.contains(&id) && text.contains("the database is not there") && text.contains("PATH=/usr"),
+        "{text}"
+    );
+    assert_eq!(forkyard(&daemon, &["error"]), text, "the last one of all");
+    let json: serde_json::Value =
+        serde_json::from_str(&forkyard(&daemon, &["error", &id, "--json"])).expect("JSON");
+    assert_eq!(json["error"]["id"], *id);
+    assert_eq!(json["error"]["step"], "SUBPROCESS_APP_LOAD_OR_EXEC");
+    let subprocess = &json["diagnostics"]["subprocess"];
+    assert_eq!(subprocess["stdout_and_err"], "the database is not there\n");
+    assert!(
+        subprocess["envvars"]
+            .as_str()
+            .is_some_and(|text| text.contains("PATH=")),
+        "{json:#}"
+    );
+    assert!(subprocess["pid"].as_i64().is_some_and(|pid| pid > 1), "{json:#}");
+    let html = forkyard(&daemon, &["error", &id, "--html"]);
+    assert!(
+        html.contains("<html") && html.contains("the database is not there"),
+        "{html}"
+    );
+    assert!(last_error(&daemon, "other").is_none());
+    let table = forkyard(&daemon, &["status"]);
+    assert!(
+        table.contains(&format!(
+            "last error {id}: The application exited with code 1 during startup."
+        )),
+        "{table}"
+    );
+    let metrics = forkyard(&daemon, &["status", "--metrics"]);
+    assert!(
+        metrics.contains("forkyard_pool_failed_starts_total{pool=\"other\"} 0\n"),
+        "{metrics}"
+    );
+    assert!(
+        !metrics.contains("forkyard_pool_failed_starts_total{pool=\"www\"} 0\n"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn a_report_with_much_output_is_cut_and_arrives() {
+    let daemon = start("", |dir| {
+        let program =
+            "import sys, os\nfor n in range(4000): os.write(1, b'\\1' * 100)\nsys.exit('the last word')\n";
+        fs::write(dir.join("loud.py"), program).expect("write");
+        "start_command = \"python3 loud.py\"\n[global]\ncontrol = \"DIR/control.sock\"\n"
+            .replace("DIR", &dir.display().to_string())
+    });
+    let id = refused(&daemon, "www");
+    let text = until("the report", || {
+        Some(forkyard(&daemon, &["error", &id])).filter(|text| !text.is_empty())
+    });
+    assert!(
+        text.contains("the last word") && text.contains("exited with code 1"),
+        "{text}"
+    );
+}
+
+/// The socket over which a worker tells its reports: copied out of the worker, as somebody could who has taken it over.
+fn reports_of(worker: u32) -> OwnedFd {
+    // SAFETY: system calls that take numbers; the new descriptors are this process' own.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, worker, 0) as RawFd) };
+    let numbers = fs::read_dir(format!("/proc/{worker}/fd")).expect("/proc");
+    let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
+    let found = numbers.filter_map(|number| {
+        // SAFETY: as above.
+        let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) };
+        // SAFETY: as above.
+        let copy = (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy as RawFd) })?;
+        // It alone has room for a whole report and no more.
+        let is_it = getsockopt(&copy, sockopt::SockType).is_ok_and(|kind| kind == SockType::SeqPacket)
+            && getsockopt(&copy, sockopt::SndBuf).is_ok_and(|bytes| bytes == 2 * 192 * 1024);
+        is_it.then_some(copy)
+    });
+    found.last().expect("the socket")
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .expect("VmRSS");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[test]
+fn a_worker_that_lies_harms_its_own_pool_alone() {
+    let daemon = two("once.py");
+    let id = refused(&daemon, "www");
+    until("the last error", || last_error(&daemon, "www"));
+    pid_of(&daemon.get("other", "x"));
+    let worker = daemon.wait_for_workers("other", 1)[0];
+    let socket = reports_of(worker);
+    let before = resident_kib(daemon.pid());
+    let forged = |id: u32, output: &str| {
+        serde_json::json!({
+            "id": id, "pid": 7, "fall": {"Stranger": "[pool www] forged\u{1b}[2J"}, "started": u64::MAX, "prepared": 0,
+            "executed": null, "ended": u64::MAX, "output": output, "envvars": null,
+        })
+        .to_string()
+    };
+    let send = |bytes: &[u8]| {
+        until("room in the socket", || {
+            match nix::unistd::write(&socket, bytes) {
+                Ok(_) => Some(()),
+                Err(nix::errno::Errno::EAGAIN) => None,
+                Err(errno) => panic!("write: {errno}"),
+            }
+        });
+    };
+    // The name of another pool's report.
+    send(forged(u32::from_str_radix(&id, 16).expect("an id"), "").as_bytes());
+    send(forged(1, "mine").as_bytes());
+    let mine = until("the pool's own report", || last_error(&daemon, "other"));
+    assert_eq!(mine["id"], "00000001");
+    let text = forkyard(&daemon, &["error", &id]);
+    assert!(
+        text.contains("the database is not there") && !text.contains("forged"),
+        "{text}"
+    );
+    let text = forkyard(&daemon, &["error", "00000001"]);
+    assert!(text.contains("forged") && !text.contains('\u{1b}'), "{text}");
+    // Nonsense, and more of it than anybody could want.
+    for bytes in [
+        &b""[..],
+        b"{",
+        &[0xff; 4096],
+        b"[]",
+        b"{\"id\":1}",
+        &[b' '; 190_000],
+    ] {
+        send(bytes);
+    }
+    let large = forged(2, &"x".repeat(180_000)).replace("\"id\":2", "\"id\":ID");
+    for number in 10..1000_u32 {
+        send(large.replace("\"id\":ID", &format!("\"id\":{number}")).as_bytes());
+    }
+    // The master is there for others, has kept little, and what it knew of the other pool.
+    pid_of(&daemon.get("other", "x"));
+    let metrics = forkyard(&daemon, &["status", "--metrics"]);
+    let count = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("forkyard_pool_failed_starts_total{pool=\"other\"} "));
+    let count: u32 = count.expect("a count").parse().expect("a number");
+    assert!((1..100).contains(&count), "{count}");
+    assert!(forkyard(&daemon, &["error", &id]).contains("the database is not there"));
+    let grown = resident_kib(daemon.pid()).saturating_sub(before);
+    assert!(grown < 16 * 1024, "the master has grown by {grown} KiB");
+    assert!(process::runs(worker));
+}
+
+#[test]
+fn reports_arrive_after_an_upgrade() {
+    let mut daemon = two("odd.py exits");
+    refused(&daemon, "www");
+    until("the last error", || last_error(&daemon, "www"));
+    let text = forkyard(&daemon, &["upgrade"]);
+    assert!(text.contains("has taken over"), "{text}\n{}", daemon.log());
+    let error = until("an error of after the upgrade", || last_error(&daemon, "www"));
+    let text = forkyard(&daemon, &["error", error["id"].as_str().expect("an id")]);
+    assert!(text.contains("the database is not there"), "{text}");
+    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.wait();
+}

@@ -1,0 +1,137 @@
+//! The unix sockets of native programs: they go with the process that has made them, however it ends.
+
+use super::programs::{ONDEMAND, Site};
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Listens at a path of its own, and never removes it. Tells its path and pid.
+const NATIVE: &str = r#"
+import json, os, signal, socket
+
+path = os.getcwd() + "/" + str(os.getpid()) + ".sock"
+server = socket.socket(socket.AF_UNIX)
+server.bind(path)
+server.listen(128)
+response = os.environ["FORKYARD_SPAWN_WORK_DIR"] + "/response"
+sockets = [{"address": "unix:" + path, "protocol": "http", "concurrency": 1, "accept_http_requests": True}]
+with open(response + "/properties.json", "w") as file:
+    json.dump({"sockets": sockets}, file)
+with open(response + "/finish", "w") as file:
+    file.write("1")
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+while True:
+    client, _ = server.accept()
+    if client.recv(65536):
+        body = str(os.getpid()).encode()
+        client.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    client.close()
+"#;
+
+const APPLICATION: &str = "start_command = \"python3 native.py\"\nhandshake = true";
+
+fn sockets(root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root).expect("the directory").map_while(Result::ok);
+    let sockets = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
+    sockets.map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_no_socket() {
+    let mut site = Site::start(&[("native.py", NATIVE)], ONDEMAND, "http", APPLICATION);
+    let root = site.root.clone();
+    let first: u32 = site.get("x").parse().expect("a pid");
+    let own = |pid: u32| root.join(format!("{pid}.sock"));
+    assert_eq!(sockets(&site.root), [own(first)]);
+    process::signal(first, Signal::SIGKILL);
+    site.daemon.wait_for_count("of the application is up", 2);
+    let second: u32 = site.get("x").parse().expect("a pid");
+    assert_ne!(first, second);
+    assert_eq!(sockets(&site.root), [own(second)]);
+    // Somebody else's at the same place stays.
+    fs::remove_file(own(second)).expect("remove");
+    let _other = std::os::unix::net::UnixListener::bind(own(second)).expect("bind");
+    let kept = own(second);
+    site.daemon.signal(Signal::SIGTERM);
+    site.daemon.wait();
+    assert_eq!(sockets(&site.root), [kept]);
+}
+
+#[test]
+fn a_symbolic_link_leads_nowhere() {
+    let mut site = Site::start(&[("native.py", NATIVE)], ONDEMAND, "http", APPLICATION);
+    let pid: u32 = site.get("x").parse().expect("a pid");
+    let elsewhere = directory();
+    let name = format!("{pid}.sock");
+    let precious = elsewhere.path().join(&name);
+    let _listener = std::os::unix::net::UnixListener::bind(&precious).expect("bind");
+    fs::rename(site.root.join(&name), site.root.join("moved")).expect("rename");
+    std::os::unix::fs::symlink(&precious, site.root.join(&name)).expect("symlink");
+    site.daemon.signal(Signal::SIGTERM);
+    site.daemon.wait();
+    assert!(precious.exists() && site.root.join(&name).is_symlink());
+}
+
+#[test]
+fn a_master_that_is_killed_leaves_no_socket_either() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    let root = path.join("app");
+    fs::create_dir(&root).expect("mkdir");
+    make_writable(&root);
+    fs::write(root.join("native.py"), NATIVE).expect("write");
+    let application = format!("runtime = \"http\"\nroot = \"{}\"\n{APPLICATION}", root.display());
+    let text = pool(&path, "www", "pm = \"static\"\nmax_children = 1\n", &application);
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    command
+        .args(["run", "--keeper", "-c"])
+        .arg(path.join("forkyard.toml"));
+    let mut daemon = Daemon::launch(&path, command);
+    daemon.wait_for("ready to handle connections");
+    let first: u32 = daemon.get("www", "x").body().parse().expect("a pid");
+    let own = |pid: u32| root.join(format!("{pid}.sock"));
+    assert_eq!(sockets(&root), [own(first)]);
+    let master = || {
+        let children = process::children(daemon.pid());
+        let found = children
+            .into_iter()
+            .find(|pid| process::title(*pid).starts_with("forkyard: master"));
+        found.expect("a master")
+    };
+    let document = || {
+        let fds = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("/proc");
+        let texts = fds.filter_map(|fd| {
+            let path = fd.ok()?.path();
+            let is_document = fs::read_link(&path).ok()?.to_string_lossy().contains("estate-");
+            is_document.then(|| String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned())
+        });
+        texts.collect::<String>()
+    };
+    until("the document", || {
+        document().contains(&format!("{first}.sock")).then_some(())
+    });
+    let old = master();
+    let workers = process::children(old);
+    process::signal(old, Signal::SIGKILL);
+    daemon.wait_for("taking over from process");
+    for worker in workers {
+        until("the old workers to leave", || {
+            (!process::runs(worker)).then_some(())
+        });
+    }
+    let second: u32 = until("the new program", || daemon.get("www", "x").body().parse().ok());
+    assert_ne!(first, second);
+    until("the old socket to go", || {
+        (sockets(&root) == [own(second)]).then_some(())
+    });
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    until("the last socket to go", || {
+        sockets(&root).is_empty().then_some(())
+    });
+}

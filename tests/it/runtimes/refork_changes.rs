@@ -1,0 +1,117 @@
+//! An upgrade and a reload while a pool's preloader is one that was made from a worker.
+
+use super::refork::{End, PYTHON, RUBY, STATIC, Site, assert_renewed, told};
+use crate::support::{process, until};
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs something while clients ask; every request has to be answered. One client keeps its connection.
+fn under_load(site: &Site, act: impl FnOnce()) {
+    let daemon = &site.daemon;
+    let ends = AtomicBool::new(false);
+    let answered: usize = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3)
+            .map(|number| {
+                let ends = &ends;
+                scope.spawn(move || {
+                    let mut count = 0;
+                    let mut client = daemon.client("www").kept();
+                    while !ends.load(Ordering::SeqCst) {
+                        if number > 0 {
+                            client = daemon.client("www");
+                        }
+                        told(&mut client, daemon);
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        let end = End(&ends);
+        act();
+        drop(end);
+        clients
+            .into_iter()
+            .map(|client| client.join().expect("a client"))
+            .sum()
+    });
+    assert!(answered > 20, "{answered}");
+}
+
+fn order(site: &Site, order: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args([order, "--socket"])
+        .arg(site.daemon.dir.join("control.sock"))
+        .output()
+        .expect("forkyard");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+/// Makes a preloader from a worker, then has everything replaced by an order while clients ask. Afterwards nothing of before is
+/// there, the application has begun anew, and preloaders are made from workers again.
+fn assert_replaced(runtime: &str, source: &str, by: &str, said: &str) {
+    let site = Site::start(runtime, source, STATIC, "refork_after = [5, 0]\n");
+    assert_renewed(&site);
+    let (preloader, before) = (site.preloader(), site.daemon.wait_for_workers("www", 3));
+    let made = || site.daemon.log().matches("made from a worker").count();
+    let made_before = made();
+    let mark = match runtime {
+        "rack" => "\n$told << \"new\"\n",
+        _ => "\ntold.append(\"new\")\n",
+    };
+    let name = if runtime == "rack" { "config.ru" } else { "wsgi.py" };
+    // The hooks of new code begin with a mark.
+    let (head, tail) = source.split_at(source.find("\n\n").or(source.find("Forkyard")).expect("a place"));
+    fs::write(site.root.path().join(name), format!("{head}{mark}{tail}")).expect("write");
+    under_load(&site, || {
+        let text = order(&site, by);
+        assert!(text.contains(said), "{text}\n{}", site.daemon.log());
+        until("the old processes to leave", || {
+            let old = before.iter().chain([&preloader]);
+            old.into_iter().all(|pid| !process::runs(*pid)).then_some(())
+        });
+        until("a preloader that is made from a new worker", || {
+            (made() > made_before).then_some(())
+        });
+        until("workers of it", || {
+            site.ask()
+                .hooks
+                .iter()
+                .any(|hook| hook == "promoted")
+                .then_some(())
+        });
+    });
+    until("the last of them to be a worker of it", || {
+        let told = site.ask();
+        assert_eq!(told.hooks.first().map(String::as_str), Some("new"), "{told:?}");
+        let promoted = told.hooks.iter().filter(|hook| *hook == "promoted").count();
+        (promoted == 1).then_some(())
+    });
+    assert_ne!(site.preloader(), preloader);
+    site.daemon.wait_for_workers("www", 3);
+    let log = site.daemon.log();
+    assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn an_upgrade_in_python() {
+    assert_replaced("wsgi", PYTHON, "upgrade", "has taken over");
+}
+
+#[test]
+fn an_upgrade_in_ruby() {
+    assert_replaced("rack", RUBY, "upgrade", "has taken over");
+}
+
+#[test]
+fn a_reload_in_python() {
+    assert_replaced("wsgi", PYTHON, "reload", "replaced www: ");
+}
+
+#[test]
+fn a_reload_in_ruby() {
+    assert_replaced("rack", RUBY, "reload", "replaced www: ");
+}
