@@ -459,12 +459,14 @@ fn applications(directory: &Path, arguments: &[String]) -> (Applications, bool) 
         ..Options::default()
     };
     let settings = Applications {
+        user_switching: true,
         directories: vec![directory.to_owned()],
         root_parameter: "APP_ROOT".to_owned(),
         max: count("max").unwrap_or(std::num::NonZeroU32::MIN),
         max_spawning: std::num::NonZeroU32::new(8).unwrap_or(std::num::NonZeroU32::MIN),
         options,
         restart_dir: None,
+        groups: std::collections::BTreeMap::new(),
         stat_throttle_rate: Duration::from_millis(number("throttle_ms").unwrap_or(10_000)),
         max_request_queue_time: number("queue_ms").map(Duration::from_millis),
         forget_after: Duration::from_millis(number("forget_ms").unwrap_or(3_600_000)),

@@ -61,6 +61,12 @@ class Sites(Forkyard):
         return [pid for pid in self.processes() if any(word in processes.title(pid) for word in words)]
 
 
+class OneUser(Sites):
+    """All applications run as the same user. Only then is a connection kept that one of them has had."""
+
+    settings = 'default_user = "www-data"\nuser_switching = false\n' if os.geteuid() == 0 else ""
+
+
 class Plain(Forkyard):
     """forkyard with a pool for one application."""
 
@@ -106,22 +112,23 @@ def run(bench):
 
 
 def _router(bench):
-    """The smallest script through the router, beside a plain pool of as many workers."""
+    """Scripts through the router, beside a plain pool of as many workers."""
     rounds, seconds = (5, 0.5) if bench.quick else (9, 2)
     pool = Pool(max_children=WORKERS)
-    with bench.start(Sites, pool) as routed, bench.start(Plain, pool) as plain:
+    with bench.start(Sites, pool) as owned, bench.start(OneUser, pool) as shared, bench.start(Plain, pool) as plain:
         plain.wait_for_workers(WORKERS)
-        root = routed.add("hello", {"index.php": ""})
-        for clients in (1, 8):
-            for keep in (False, True):
-                options = {"clients": clients, "param": f"FORKYARD_APP_ROOT={root}"} | ({"keep": True} if keep else {})
-                comparison = bench.rate([routed, plain], "hello.php", seconds, rounds, **options)
-                many = "client" if clients == 1 else "clients"
-                work = f"hello through the router, {clients} {many}, {'kept' if keep else 'new'} (beside: a plain pool)"
-                yield at_least(comparison, 0.9, work=work)
-                ours, theirs, _ = comparison.number(2)
-                added = ours - theirs
-                yield Row(f"{work}: p50", ours, theirs, "µs", "≤ 15 µs more", added <= 15, ours / theirs)
+        roots = {server: server.add("hello", {"index.php": ""}) for server in (owned, shared)}
+        for script, name in (("hello.php", "hello"), ("compute.php", "a script that computes")):
+            for clients in (1, 8):
+                for server, keep, how in ((owned, {}, "new"), (shared, {"keep": True}, "kept")):
+                    param = {"param": f"FORKYARD_APP_ROOT={roots[server]}"}
+                    comparison = bench.rate([server, plain], script, seconds, rounds, clients=clients, **param, **keep)
+                    many = "client" if clients == 1 else "clients"
+                    work = f"{name} through the router, {clients} {many}, {how} (beside: a plain pool)"
+                    yield at_least(comparison, 0.9, work=work)
+                    ours, theirs, _ = comparison.number(2)
+                    added = ours - theirs
+                    yield Row(f"{work}: p50", ours, theirs, "µs", "≤ 15 µs more", added <= 15, ours / theirs)
 
 
 def _book(bench):

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Grows when a function is added at the end; anything else is a new forkyard_api_vN. */
-#define FORKYARD_API_VERSION 3
+#define FORKYARD_API_VERSION 4
 
 typedef struct forkyard_request forkyard_request;
 
@@ -92,6 +92,9 @@ struct forkyard_api {
     void (*retire)(forkyard_request *request);
     /* Closes the connection in the middle of the answer: the rest can't be had, and the web server has to see that. */
     void (*break_off)(forkyard_request *request);
+
+    /* Since version 4. Asks for out-of-band work: see forkyard_worker_works. */
+    void (*want_work)(forkyard_request *request);
 };
 
 #define FORKYARD_NOT_YET (-2)
@@ -157,13 +160,13 @@ typedef struct forkyard_worker forkyard_worker;
 /* In the worker, once. The preloader is gone then, whatever comes of it. */
 forkyard_worker *forkyard_worker_begin(forkyard_preloader *preloader);
 /* Ends the request before, if there is one, and waits for the next, which is valid until the next call. NULL: there is
- * none any more, unless forkyard_worker_promotes. */
+ * none any more, unless forkyard_worker_promotes or forkyard_worker_works. */
 forkyard_request *forkyard_worker_next(forkyard_worker *worker);
 /* The exit code. The worker is gone then. */
 int forkyard_worker_end(forkyard_worker *worker);
 
 /* Instead of forkyard_worker_next, for languages that are called after all: serves until the worker has to end (0), or is to make
- * a preloader first (1). */
+ * a preloader first (1), or to do out-of-band work first (2). */
 int forkyard_worker_serve(forkyard_worker *worker, forkyard_answer answer, void *data);
 
 /*
@@ -188,6 +191,17 @@ void forkyard_worker_forked(forkyard_worker *worker, int pid);
 void forkyard_worker_refuse(forkyard_worker *worker, const char *message, size_t length);
 /* In the new process, once. The worker is gone then, whatever comes of it. */
 forkyard_preloader *forkyard_worker_promoted(forkyard_worker *worker);
+
+/*
+ * Out-of-band work: what an application does between two requests, when no client waits. It asks for it by want_work while it
+ * answers one. forkyard_worker_serve returns 2, or forkyard_worker_next NULL and forkyard_worker_works 1, when it is time for it:
+ *
+ *   ... do it ...
+ *   forkyard_worker_worked(w, "", 0);          or what went wrong, which is logged
+ *   ... on as a worker ...
+ */
+int forkyard_worker_works(forkyard_worker *worker);
+void forkyard_worker_worked(forkyard_worker *worker, const char *message, size_t length);
 
 /*
  * What a worker is busy with, for the log of slow requests. In the worker, before it serves:

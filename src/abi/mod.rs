@@ -6,6 +6,7 @@
 pub mod preloader;
 pub mod promotion;
 pub mod questions;
+pub mod work;
 pub mod worker;
 
 use crate::scoreboard::Stage;
@@ -15,7 +16,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 
 /// `FORKYARD_API_VERSION`.
-const API_VERSION: u32 = 3;
+const API_VERSION: u32 = 4;
 
 /// `FORKYARD_NOT_YET`.
 const NOT_YET: isize = -2;
@@ -67,6 +68,7 @@ pub struct Api {
     connection: unsafe extern "C" fn(*const Handle) -> c_int,
     retire: unsafe extern "C" fn(*mut Handle),
     break_off: unsafe extern "C" fn(*mut Handle),
+    want_work: unsafe extern "C" fn(*mut Handle),
 }
 
 static API: Api = Api {
@@ -90,6 +92,7 @@ static API: Api = Api {
     connection,
     retire,
     break_off,
+    want_work,
 };
 
 /// The table; never null, valid for the life of the process.
@@ -305,4 +308,9 @@ unsafe extern "C" fn retire(request: *mut Handle) {
 unsafe extern "C" fn break_off(request: *mut Handle) {
     // SAFETY: the header's contract.
     unsafe { exclusive(request) }.break_off();
+}
+
+unsafe extern "C" fn want_work(request: *mut Handle) {
+    // SAFETY: the header's contract.
+    unsafe { exclusive(request) }.want_work();
 }

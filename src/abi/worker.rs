@@ -6,6 +6,10 @@ use crate::fastcgi::Params;
 use crate::worker::{Request, Runtime, Worker};
 use std::ffi::{c_int, c_void};
 
+/// What [`forkyard_worker_serve`] returns before the worker has to end.
+const PROMOTES: c_int = 1;
+const WORKS: c_int = 2;
+
 /// `forkyard_worker`.
 #[derive(Debug)]
 pub struct CWorker {
@@ -83,7 +87,8 @@ pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Hand
     }
 }
 
-/// Serves by calls. 1: the worker is to make a preloader, and then to ask again; 0: it has to end.
+/// Serves by calls. 1: the worker is to make a preloader, and then to ask again; 2: it is to do out-of-band work, and then to ask
+/// again; 0: it has to end.
 ///
 /// # Safety
 /// As the header says; `answer` may be called with `data`.
@@ -103,9 +108,15 @@ pub unsafe extern "C" fn forkyard_worker_serve(
         runtime.answer(&mut request);
         request.release();
     }
-    let is_to_promote = c_int::from(worker.is_to_promote());
+    let next = if worker.is_to_promote() {
+        PROMOTES
+    } else if worker.is_to_work() {
+        WORKS
+    } else {
+        0
+    };
     this.usage = runtime.usage;
-    is_to_promote
+    next
 }
 
 /// The exit code; frees the worker.

@@ -123,6 +123,8 @@ impl Book {
             }
             Event::SetMax(max) => self.set_max(max.get()),
             Event::Add { name, group, options } => self.add(name, group, options, step),
+            Event::Join { name, group, options } => self.join(name, group, options),
+            Event::Leave(name) => self.leave(&name),
             Event::Remove(name, removal) => {
                 if let Some(app) = self.names.get(&name).copied() {
                     self.remove(app, removal, step);

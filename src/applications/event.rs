@@ -55,6 +55,18 @@ pub enum Event {
         /// Its settings.
         options: Options,
     },
+    /// An application is in this group from now on, and in no other; it is begun if it is unknown, and stays until it is removed or
+    /// leaves.
+    Join {
+        /// Its name.
+        name: Arc<str>,
+        /// The group from which any member may be asked for.
+        group: Arc<str>,
+        /// Its settings from now on.
+        options: Options,
+    },
+    /// An application is in no group any more, and is there only as long as somebody asks for it. Unknown: nothing.
+    Leave(Arc<str>),
     /// Take an application out. Its name may be used again at once. Unknown: nothing.
     Remove(Arc<str>, Removal),
     /// Take out all applications of a group.

@@ -36,6 +36,24 @@ impl Book {
         let owned = self.held.values().filter(|held| held.consumer.is_some()).count();
         let known: usize = self.consumers.values().map(|tickets| tickets.len()).sum();
         assert_eq!(owned, known, "consumers own what they ask for");
+        self.check_groups();
+    }
+
+    fn check_groups(&self) {
+        let members: usize = self.groups.values().map(Vec::len).sum();
+        let grouped = self.apps.values().filter(|app| app.group.is_some()).count();
+        assert_eq!(members, grouped, "an application is in one group at most");
+        for (group, apps) in &self.groups {
+            assert!(!apps.is_empty(), "no group is empty");
+            for app in apps {
+                let app = &self.apps[app];
+                assert_eq!(app.group.as_ref(), Some(group), "both know of each other");
+                assert!(
+                    app.registered && !app.removed,
+                    "it stays as long as it is in a group"
+                );
+            }
+        }
     }
 
     fn recount(&self) -> Counts {

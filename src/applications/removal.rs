@@ -31,23 +31,60 @@ impl Book {
         }
     }
 
+    pub(super) fn join(&mut self, name: Arc<str>, group: Arc<str>, options: Options) {
+        if self.ending {
+            return;
+        }
+        let id = self.merge(name, options);
+        if self
+            .apps
+            .get(&id)
+            .is_some_and(|app| app.group.as_ref() == Some(&group))
+        {
+            return;
+        }
+        self.leave_group(id);
+        if let Some(app) = self.apps.get_mut(&id) {
+            app.registered = true;
+            app.group = Some(Arc::clone(&group));
+            self.groups.entry(group).or_default().push(id);
+        }
+        self.touched.insert(id);
+    }
+
+    pub(super) fn leave(&mut self, name: &str) {
+        let Some(id) = self.names.get(name).copied() else {
+            return;
+        };
+        self.leave_group(id);
+        if let Some(app) = self.apps.get_mut(&id) {
+            app.registered = false;
+        }
+        self.touched.insert(id);
+    }
+
+    fn leave_group(&mut self, id: AppId) {
+        let Some(group) = self.apps.get_mut(&id).and_then(|app| app.group.take()) else {
+            return;
+        };
+        if let Some(apps) = self.groups.get_mut(&group) {
+            apps.retain(|other| *other != id);
+            if apps.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+    }
+
     pub(super) fn remove(&mut self, id: AppId, removal: Removal, step: &mut Step<'_>) {
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
-        let (name, group) = (Arc::clone(&app.name), app.group.take());
+        let name = Arc::clone(&app.name);
         app.removed = true;
         if self.names.get(&name) == Some(&id) {
             self.names.remove(&name);
         }
-        if let Some(group) = group {
-            if let Some(apps) = self.groups.get_mut(&group) {
-                apps.retain(|other| *other != id);
-                if apps.is_empty() {
-                    self.groups.remove(&group);
-                }
-            }
-        }
+        self.leave_group(id);
         self.end_rolling(id);
         let refusal = if self.ending {
             Refusal::ShuttingDown

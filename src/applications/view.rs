@@ -25,6 +25,8 @@ pub struct View {
 pub struct ApplicationView {
     /// Its name.
     pub name: Arc<str>,
+    /// The group that it is in.
+    pub group: Option<Arc<str>>,
     /// Requests that wait for an instance.
     pub waiting: usize,
     /// Sessions that wait in private queues.
@@ -69,6 +71,7 @@ impl Book {
             instances.sort_by_key(|one| one.sessions > 0);
             ApplicationView {
                 name: Arc::clone(&app.name),
+                group: app.group.clone(),
                 waiting: app.waiters.len(),
                 queued: app.queued,
                 generation: app.generation,

@@ -1,7 +1,7 @@
 //! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: orders for the running daemon.
 
 use super::status::{Use, table};
-use super::{EXIT_CONFIG, EXIT_SOFTWARE};
+use super::{CONFIG, EXIT_CONFIG, EXIT_SOFTWARE};
 use crate::config;
 use crate::control::client::{AskError, ask};
 use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request};
@@ -22,12 +22,7 @@ const TAKEOVER_LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug, Args)]
 pub(super) struct Daemon {
     /// Its configuration file, which names its control socket
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        default_value = "/etc/forkyard/forkyard.toml"
-    )]
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
     /// Its control socket
     #[arg(long, value_name = "PATH", conflicts_with = "config")]

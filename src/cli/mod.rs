@@ -23,6 +23,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Where the configuration is unless somebody says otherwise.
+const CONFIG: &str = "/etc/forkyard/forkyard.toml";
 /// sysexits.h, EX_SOFTWARE: something failed that is not the configuration's fault.
 const EXIT_SOFTWARE: u8 = 70;
 /// sysexits.h, EX_CONFIG.
@@ -41,12 +43,7 @@ enum Command {
     /// Run the daemon
     Run {
         /// Configuration file (TOML)
-        #[arg(
-            short,
-            long,
-            value_name = "FILE",
-            default_value = "/etc/forkyard/forkyard.toml"
-        )]
+        #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
         config: PathBuf,
         /// Go to the background, whatever `daemonize` says
         #[arg(short = 'D', long, overrides_with = "nodaemonize")]
@@ -85,12 +82,7 @@ enum Command {
     /// Check a configuration without starting anything
     Check {
         /// Configuration file (TOML)
-        #[arg(
-            short,
-            long,
-            value_name = "FILE",
-            default_value = "/etc/forkyard/forkyard.toml"
-        )]
+        #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
         config: PathBuf,
     },
     /// Start an application as the daemon would, say how that went, and stop it

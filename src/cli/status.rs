@@ -1,8 +1,9 @@
 //! The status as people read it. What is said of applications is their router's word, and read with care.
 
 use super::control::printable;
-use crate::control::protocol::{Applications, Status};
+use crate::control::protocol::{Applications, Starting, Status};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// What the system knows of a process.
@@ -92,8 +93,14 @@ fn applications_table(
         let root = printable(&starting.application);
         let _ = writeln!(
             text,
-            "  starting instance {} of {root}: {}",
-            starting.instance, starting.step
+            "  starting instance {} of {root} for {:.1} s: {} for {:.1} s{}",
+            starting.instance,
+            starting.for_ms as f64 / 1000.0,
+            printable(&starting.step),
+            starting.step_for_ms as f64 / 1000.0,
+            starting
+                .pid
+                .map_or_else(String::new, |pid| format!(", pid {pid}"))
         );
     }
     for error in &of.errors {
@@ -117,6 +124,9 @@ fn one(application: &Value, uses: &dyn Fn(i32) -> Use, text: &mut String) {
         if application[key].as_bool() == Some(true) {
             let _ = write!(remarks, ", {remark}");
         }
+    }
+    if let Some(group) = application["group"].as_str() {
+        let _ = write!(remarks, ", group {}", printable(group));
     }
     let waiting = number(&application["waiting"]) + number(&application["queued"]);
     if waiting > 0 {
@@ -270,6 +280,42 @@ pub(super) fn metrics(status: &Status) -> String {
         }
     }
     head(
+        "instances_starting",
+        "gauge",
+        "Instances of an application that are being started.",
+        &mut text,
+    );
+    each_starting(status, &mut text, "instances_starting", |starts| {
+        starts.len() as f64
+    });
+    head(
+        "start_age_seconds",
+        "gauge",
+        "How long the oldest start under way of an application has lasted.",
+        &mut text,
+    );
+    each_starting(status, &mut text, "start_age_seconds", |starts| {
+        let oldest = starts.iter().map(|starting| starting.for_ms).max();
+        oldest.unwrap_or(0) as f64 / 1000.0
+    });
+    head(
+        "oldest_wait_seconds",
+        "gauge",
+        "How long the oldest request of an application has waited for an instance.",
+        &mut text,
+    );
+    for (pool, book) in pools() {
+        for application in book["applications"].as_array().into_iter().flatten() {
+            let _ = writeln!(
+                text,
+                "forkyard_applications_oldest_wait_seconds{{pool=\"{}\",application=\"{}\"}} {}",
+                label(&pool.name),
+                label(application["name"].as_str().unwrap_or_default()),
+                application["oldest_wait"].as_f64().unwrap_or(0.0)
+            );
+        }
+    }
+    head(
         "application_instances",
         "gauge",
         "Instances of an application.",
@@ -288,6 +334,25 @@ pub(super) fn metrics(status: &Status) -> String {
     }
     super::programs::metrics(status, &mut text);
     text + "# EOF\n"
+}
+
+/// A number for each application of which something is being started.
+fn each_starting(status: &Status, text: &mut String, name: &str, value: impl Fn(&[&Starting]) -> f64) {
+    for pool in &status.pools {
+        let mut by_root: BTreeMap<&str, Vec<&Starting>> = BTreeMap::new();
+        for starting in pool.applications.iter().flat_map(|it| &it.starting) {
+            by_root.entry(&starting.application).or_default().push(starting);
+        }
+        for (root, starts) in by_root {
+            let _ = writeln!(
+                text,
+                "forkyard_applications_{name}{{pool=\"{}\",application=\"{}\"}} {}",
+                label(&pool.name),
+                label(root),
+                value(&starts)
+            );
+        }
+    }
 }
 
 fn head(name: &str, kind: &str, help: &str, text: &mut String) {
@@ -323,11 +388,19 @@ mod tests {
             router: Some(5),
             scout: None,
             max: 6,
-            starting: Vec::new(),
+            starting: vec![Starting {
+                instance: 4,
+                application: "/srv/b".into(),
+                step: "SUBPROCESS_APP_LOAD_OR_EXEC".into(),
+                step_for_ms: 1900,
+                for_ms: 2000,
+                pid: Some(78),
+            }],
             errors: vec![StartError {
                 application: "/srv/b".into(),
                 id: "abc".into(),
                 message: "it\nfails".into(),
+                time: 0,
             }],
             book: Some(book),
         };
@@ -358,6 +431,7 @@ mod tests {
             "forkyard 1, pid 1, f\n\npool s\"x on /run/s\n  applications: router 5, scout none, 1 of 6 instances, 2 \
              requests wait, 0 connections\n  /srv/?a: restarts 3, restarting, 2 requests wait, the oldest for 1.2 s\n      \
              \u{20}   77  busy       sessions 1, processed 8, up 5.0 s, used 0.5 s ago, memory 3 MiB, cpu 1.0 s\n  \
+             starting instance 4 of /srv/b for 2.0 s: SUBPROCESS_APP_LOAD_OR_EXEC for 1.9 s, pid 78\n  \
              error abc in /srv/b: it?fails\n"
         );
     }
@@ -367,6 +441,8 @@ mod tests {
         let text = metrics(&status());
         assert!(text.ends_with("# EOF\n"));
         let wanted = "forkyard_applications_requests_total{pool=\"s\\\"x\",application=\"/srv/\u{1b}a\"} 9\n";
+        assert!(text.contains(wanted), "{text}");
+        let wanted = "forkyard_applications_start_age_seconds{pool=\"s\\\"x\",application=\"/srv/b\"} 2\n";
         assert!(text.contains(wanted), "{text}");
         assert!(
             text.contains("forkyard_pool_failed_starts_total{pool=\"s\\\"x\"} 3\n"),

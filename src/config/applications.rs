@@ -2,6 +2,7 @@
 
 use crate::applications::Options;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,8 +31,13 @@ pub struct Applications {
     pub forget_after: Duration,
     /// Owners of applications have at least this user id.
     pub min_uid: u32,
+    /// Applications run as their owners; otherwise all as `default_user`. Means something for root alone.
+    pub user_switching: bool,
     /// Whom the applications of an owner run as who may have none; `None`: they are refused.
     pub default_user: Option<String>,
+    /// Names of groups, and the roots of the applications of which any may be taken by that name.
+    #[serde(default)]
+    pub groups: BTreeMap<String, Vec<PathBuf>>,
     /// Whom the router runs as.
     pub router_user: Option<String>,
 }

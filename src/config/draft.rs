@@ -242,15 +242,19 @@ draft! {
             start_timeout: Time = "applications.start_timeout",
             stop_timeout: Time = "applications.stop_timeout",
             drain_timeout: Time = "applications.drain_timeout",
+            work_timeout: Time = "applications.work_timeout",
             rolling_restarts: Flag = "applications.rolling_restarts",
             restart_dir: Text = "applications.restart_dir",
             stat_throttle_rate: Time = "applications.stat_throttle_rate",
             forget_after: Time = "applications.forget_after",
             min_uid: Whole = "applications.min_uid",
+            user_switching: Flag = "applications.user_switching",
             default_user: Text = "applications.default_user",
             router_user: Text = "applications.router_user",
         }
-        tables {}
+        tables {
+            groups: Texts = "applications.groups",
+        }
     }
 }
 

@@ -301,8 +301,18 @@ pub struct Starting {
     pub instance: u64,
     /// Its application's root.
     pub application: String,
-    /// What is being done: `looked at`, `ordered`, `loading`.
+    /// What is being done: its directory is `looked at`; it is `ordered` and waits for its turn; the step of the spawning kit that
+    /// its preloader or program is at; its worker is `made`.
     pub step: String,
+    /// For how long, milliseconds.
+    #[serde(default)]
+    pub step_for_ms: u64,
+    /// How long ago the router asked for it, milliseconds.
+    #[serde(default)]
+    pub for_ms: u64,
+    /// The process that is at it.
+    #[serde(default)]
+    pub pid: Option<i32>,
 }
 
 /// Why an application could not be started.
@@ -314,6 +324,9 @@ pub struct StartError {
     pub id: String,
     /// What happened.
     pub message: String,
+    /// When, in seconds since 1970.
+    #[serde(default)]
+    pub time: u64,
 }
 
 /// A process of a program.

@@ -66,7 +66,8 @@ impl Master {
                 self.edge.pass_on(id, asker, Order::SetMax { max: *max });
             }
             Request::Take { of, wait_ms } => {
-                let id = match self.edge.router_for(Path::new(of)) {
+                let of_group = self.edge.router_of_group(of).transpose();
+                let id = match of_group.unwrap_or_else(|| self.edge.router_for(Path::new(of))) {
                     Ok(id) => id,
                     Err(message) => return Some(Answer::refusal(message)),
                 };

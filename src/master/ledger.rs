@@ -2,6 +2,7 @@
 //! has come, and whether there may be another.
 
 use super::event::{OrderId, WorkerId};
+use crate::tick::Tick;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -21,6 +22,10 @@ pub(super) struct Instance {
     /// As in [`crate::router::orders::ToMaster::Spawn`].
     pub(super) generation: u32,
     pub(super) at: At,
+    /// Since when.
+    pub(super) since: Tick,
+    /// When the router asked for it.
+    pub(super) asked: Tick,
     /// It was told to stop.
     pub(super) is_stopping: bool,
     /// The present router knows it.
@@ -38,6 +43,13 @@ pub(super) enum At {
     Made(OrderId, WorkerId),
     /// The worker is up.
     Up(OrderId, WorkerId),
+}
+
+impl Instance {
+    /// It has come so far.
+    pub(super) fn come_to(&mut self, at: At, now: Tick) {
+        (self.at, self.since) = (at, now);
+    }
 }
 
 /// Why there can be no such instance.
@@ -66,6 +78,7 @@ impl Ledger {
         application: PathBuf,
         generation: u32,
         max: u32,
+        now: Tick,
     ) -> Result<(), Denial> {
         if number <= self.last {
             return Err(Denial::Stale(self.last));
@@ -79,6 +92,8 @@ impl Ledger {
             application,
             generation,
             at: At::Looking,
+            since: now,
+            asked: now,
             is_stopping: false,
             is_known: true,
         };
@@ -131,7 +146,7 @@ mod tests {
     use super::*;
 
     fn admit(ledger: &mut Ledger, number: u64) -> Result<(), Denial> {
-        ledger.admit(number, PathBuf::from("/srv/a"), 0, 2)
+        ledger.admit(number, PathBuf::from("/srv/a"), 0, 2, Tick::ZERO)
     }
 
     #[test]
@@ -153,7 +168,9 @@ mod tests {
     fn a_next_router_is_told_of_what_is_up_and_stays() {
         let mut ledger = Ledger::default();
         for number in 1..=3 {
-            ledger.admit(number, PathBuf::from("/srv/a"), 0, 9).unwrap();
+            ledger
+                .admit(number, PathBuf::from("/srv/a"), 0, 9, Tick::ZERO)
+                .unwrap();
         }
         let up = At::Up(OrderId(1), WorkerId(1));
         for number in [1, 2] {

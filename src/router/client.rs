@@ -97,6 +97,11 @@ impl Client {
         self.state
     }
 
+    /// Nobody waits for anything on it.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle | State::Silent)
+    }
+
     /// Goes where a cause leads; whether that is another state.
     pub(super) fn change(&mut self, cause: Cause) -> bool {
         let before = self.state;
@@ -159,6 +164,11 @@ impl Clients {
         let client = self.places[index].take()?;
         self.free.push(index as u32);
         Some(client)
+    }
+
+    /// The numbers of all.
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.iter().map(|(id, _)| id).collect()
     }
 
     /// The numbers of all, with what they are.

@@ -1,11 +1,13 @@
 //! What passes between the router and the master, and the scout.
 
+use super::groups::MEMBER;
 use super::instances::{Holder, Who};
 use super::orders::{Order, ToMaster, ToRouter};
 use super::run::Router;
+use super::state::State;
 use crate::applications::RestartMethod;
 use crate::applications::action::{Disabling, Notice, Refusal};
-use crate::applications::event::{Adopted, Event, Get, InstanceId, Patience, Return, Target, Ticket};
+use crate::applications::event::{Adopted, Event, InstanceId, Return, Ticket};
 use crate::scout::look::{Look, Seen};
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with};
@@ -16,7 +18,6 @@ use serde_json::{Value, json};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Messages of one sender before others have their turn.
 const MESSAGES: usize = 32;
@@ -139,9 +140,26 @@ impl Router {
         if settings.max != self.settings.max {
             self.tell(Event::SetMax(settings.max));
         }
+        if settings.user_switching && !self.settings.user_switching {
+            self.keep_no_more();
+        }
         self.apps.forget_after = settings.forget_after;
         (self.pool, self.settings) = (pool, settings);
         self.roots.look_anew();
+        self.regroup();
+    }
+
+    /// From now on there are applications of several users, and the router can't know who has copies of which connections: it
+    /// keeps none, until another router is started for it.
+    fn keep_no_more(&mut self) {
+        self.one_user = false;
+        for id in self.clients.ids() {
+            match self.clients.get(id) {
+                Some(client) if client.state() == State::Idle => self.close(id),
+                Some(client) => client.keep = false,
+                None => {}
+            }
+        }
     }
 
     /// All that runs is known: takes it over and begins to serve.
@@ -164,6 +182,7 @@ impl Router {
         }
         self.tell(Event::Adopt(adopted, InstanceId(next)));
         self.open();
+        self.regroup();
     }
 
     /// Asks the scout to look.
@@ -215,12 +234,13 @@ impl Router {
         if let Some(text) = news.say {
             log::warn!("[pool {}] no application: {text}", self.pool.name);
         }
-        for (index, id) in news.waiting.into_iter().enumerate() {
-            let Some(client) = self
-                .clients
-                .get(id)
-                .filter(|one| one.state() == super::state::State::Looking)
-            else {
+        let mut waiting = news.waiting;
+        waiting.retain(|who| *who != MEMBER);
+        if let (Some(known), true) = (&news.known, waiting.is_empty()) {
+            self.tell(Event::Seen(Arc::clone(&known.name), news.sight));
+        }
+        for (index, id) in waiting.into_iter().enumerate() {
+            let Some(client) = self.clients.get(id).filter(|one| one.state() == State::Looking) else {
                 continue;
             };
             match &news.known {
@@ -232,6 +252,7 @@ impl Router {
                 None => self.refuse(id, super::answer::Problem::NotFound),
             }
         }
+        self.member_seen(&news.root, news.known.as_ref());
     }
 
     fn done(&mut self, order: u64, result: Result<Value, String>) {
@@ -318,25 +339,6 @@ impl Router {
         };
         self.tell(Event::Restart(name, method));
         self.done(order, Ok(json!({ "rolling": method == RestartMethod::Rolling })));
-    }
-
-    /// Lends an instance to whoever gave the order.
-    fn take(&mut self, order: u64, of: &str, patience: Option<Duration>) {
-        let ticket = self.ticket();
-        let name: Arc<str> = Arc::from(of);
-        let target = match self.book.options(&name) {
-            Some(_) => Target::Known(name),
-            None => Target::Group(name, ticket.0),
-        };
-        let get = Get {
-            ticket,
-            target,
-            patience: patience.map_or(Patience::None, |time| Patience::Until(self.now + time)),
-            consumer: None,
-            sight: None,
-        };
-        self.holders.insert(ticket, Holder::waiting(Who::Order(order)));
-        self.tell(Event::Get(get));
     }
 
     /// An order has its instance.

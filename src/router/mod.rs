@@ -21,6 +21,7 @@
 mod answer;
 pub mod channel;
 mod client;
+mod groups;
 mod instances;
 mod master;
 pub mod orders;

@@ -51,6 +51,8 @@ pub(super) enum Answer {
 /// What a look has brought.
 #[derive(Debug, PartialEq)]
 pub(super) struct News {
+    /// Of what.
+    pub root: PathBuf,
     /// The application. `None`: there is none.
     pub known: Option<Arc<Known>>,
     /// Its restart files.
@@ -125,6 +127,11 @@ impl Roots {
         }))
     }
 
+    /// Whether a look at it is under way.
+    pub(super) fn is_looked_at(&self, root: &[u8]) -> bool {
+        self.entries.get(root).is_some_and(|entry| entry.asked.is_some())
+    }
+
     /// What was known before of a root whose look takes too long.
     pub(super) fn before(&self, root: &[u8]) -> Option<Arc<Known>> {
         self.entries.get(root)?.known.clone().flatten()
@@ -160,6 +167,7 @@ impl Roots {
         let known = same.or(known.map(Arc::new));
         entry.known = Some(known.clone());
         Some(News {
+            root: PathBuf::from(OsStr::from_bytes(&root)),
             known,
             sight,
             say: say.map(|why| format!("{}: {why}", String::from_utf8_lossy(&root).escape_debug())),

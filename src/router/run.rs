@@ -1,6 +1,7 @@
 //! The loop of a router.
 
 use super::client::{Client, Clients, Watch};
+use super::groups::Groups;
 use super::orders::ToRouter;
 use super::roots::Roots;
 use super::state::{Cause, Limit, State};
@@ -8,6 +9,7 @@ use super::tally::{Apps, Errors};
 use crate::applications::event::{Event, Removal, Ticket};
 use crate::applications::{Book, action::Action};
 use crate::config::{Applications, Pool};
+use crate::listen::may_connect;
 use crate::logs::Log;
 use crate::sys::fd::receive_with;
 use crate::sys::identity::{self, Identity};
@@ -15,9 +17,8 @@ use crate::sys::{Error, clock, socket, title};
 use crate::tick::Tick;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Exit code of a router that could not begin or go on (sysexits.h, EX_SOFTWARE).
@@ -133,6 +134,7 @@ pub(super) struct Router {
     pub(super) one_user: bool,
     pub(super) clients: Clients,
     pub(super) roots: Roots,
+    pub(super) groups: Groups,
     pub(super) book: Book,
     pub(super) apps: Apps,
     pub(super) errors: Errors,
@@ -206,6 +208,7 @@ impl Router {
             one_user,
             clients: Clients::default(),
             roots: Roots::default(),
+            groups: Groups::default(),
             apps: Apps::new(settings.forget_after),
             pool,
             settings,
@@ -356,8 +359,8 @@ impl Router {
             self.tell(Event::Deadline);
         }
         if self.apps.next_deadline().is_some_and(|due| due <= now) {
-            let live: HashSet<Arc<str>> = self.book.names_with_instances().collect();
-            for name in self.apps.forget(now, |name| live.contains(name)) {
+            let kept = self.remembered();
+            for name in self.apps.forget(now, |name| kept.contains(name)) {
                 self.tell(Event::Remove(name, Removal::Graceful(None)));
             }
         }
@@ -495,7 +498,7 @@ impl Router {
     }
 
     fn admit(&mut self, socket: OwnedFd) {
-        if !self.is_allowed(&socket) {
+        if !may_connect(&self.pool.listen.allowed_clients, socket.as_fd()) {
             return;
         }
         self.accepted += 1;
@@ -506,31 +509,11 @@ impl Router {
         self.attend(id);
     }
 
-    fn is_allowed(&self, socket: &OwnedFd) -> bool {
-        let allowed = &self.pool.listen.allowed_clients;
-        if allowed.is_empty() {
-            return true;
-        }
-        match socket::peer_address(socket.as_fd()) {
-            Ok(None) => true,
-            Ok(Some(peer)) if allowed.iter().any(|one| one.to_canonical() == peer) => true,
-            Ok(Some(peer)) => {
-                log::error!("Connection disallowed: IP address '{peer}' has been dropped.");
-                false
-            }
-            Err(error) => {
-                log::error!("Connection disallowed: {error}");
-                false
-            }
-        }
-    }
-
     /// Closes a connection on which nobody waits for anything, to make room for another.
     fn close_idle(&mut self) -> bool {
-        let idle = |state| matches!(state, State::Idle | State::Silent);
         let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
         for id in due {
-            if self.clients.get(id).is_some_and(|client| idle(client.state())) {
+            if self.clients.get(id).is_some_and(|client| client.is_idle()) {
                 self.close(id);
                 return true;
             }
@@ -564,15 +547,11 @@ impl Router {
         self.shut();
         self.listener = None;
         self.finishing = Some(limit.map(|limit| self.now + limit));
-        let idle = |client: &Client| matches!(client.state(), State::Idle | State::Silent);
-        let idle: Vec<u64> = self
-            .clients
-            .iter()
-            .filter(|(_, one)| idle(one))
-            .map(|(id, _)| id)
-            .collect();
-        for id in idle {
-            self.close(id);
+        self.refuse_parked();
+        for id in self.clients.ids() {
+            if self.clients.get(id).is_some_and(|client| client.is_idle()) {
+                self.close(id);
+            }
         }
     }
 

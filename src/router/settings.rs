@@ -3,9 +3,18 @@
 use crate::applications::{Options, RestartMethod};
 use crate::scout::look::Settings;
 use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// The master gives a start up when it has lasted for `start_timeout`, and says why, with the report's id. Only what it does not
+/// notice is the book's to give up.
+const REPORT_TIME: Duration = Duration::from_secs(5);
 
 /// What holds for an application that says this of itself.
 pub(super) fn options(pool: &Options, own: Option<&Settings>) -> Options {
+    let pool = &Options {
+        start_timeout: pool.start_timeout.saturating_add(REPORT_TIME),
+        ..*pool
+    };
     let Some(own) = own else { return *pool };
     let lower = |pool: Option<NonZeroU32>, own: Option<u32>| match (pool, own.and_then(NonZeroU32::new)) {
         (Some(pool), Some(own)) => Some(pool.min(own)),
@@ -44,7 +53,11 @@ mod tests {
             rolling_restarts: Some(true),
             ..Settings::default()
         };
-        assert_eq!(options(&pool, None), pool);
+        let book = Options {
+            start_timeout: pool.start_timeout + REPORT_TIME,
+            ..pool
+        };
+        assert_eq!(options(&pool, None), book);
         let less = options(&pool, Some(&own(Some(2), Some(0), Some(500))));
         assert_eq!((less.max_per_app, less.min_instances), (NonZeroU32::new(2), 0));
         assert_eq!(less.max_requests, NonZeroU32::new(500));

@@ -69,6 +69,7 @@ impl Router {
         let known = self.apps.get(&app.name);
         json!({
             "name": &*app.name,
+            "group": app.group.as_deref(),
             "waiting": app.waiting,
             "queued": app.queued,
             "oldest_wait": oldest.get(&app.name).copied().map(seconds),

@@ -21,6 +21,8 @@ pub enum Stage {
     End = 6,
     /// The request is over and accounted for.
     Finished = 7,
+    /// No request: the application does its out-of-band work. php-fpm has no such stage.
+    Working = 8,
 }
 
 impl Stage {
@@ -35,6 +37,7 @@ impl Stage {
             5 => Stage::Executing,
             6 => Stage::End,
             7 => Stage::Finished,
+            8 => Stage::Working,
             _ => return None,
         })
     }
@@ -49,6 +52,7 @@ impl Stage {
             Stage::Executing => "Running",
             Stage::End => "Ending",
             Stage::Finished => "Finishing",
+            Stage::Working => "Working",
         }
     }
 }

@@ -5,6 +5,9 @@ use super::stage::Stage;
 use crate::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+/// What is shown of out-of-band work: the method by which Passenger asks for it.
+const WORK_METHOD: &[u8] = b"OOBW";
+
 /// What is shown of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Description<'a> {
@@ -73,6 +76,16 @@ impl<'a> Stamp<'a> {
             w.set(slot::CONTENT_LENGTH, 0);
         });
         self.stage(Stage::ReadingHeaders);
+    }
+
+    /// Out-of-band work begins, which is shown as a request of its own method.
+    pub fn working(&self, now: Tick) {
+        self.write(|w| w.set(slot::TAKEN, now.as_nanos()));
+        self.describe(&Description {
+            method: WORK_METHOD,
+            ..Description::default()
+        });
+        self.stage(Stage::Working);
     }
 
     /// The request is known.

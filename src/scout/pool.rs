@@ -91,7 +91,11 @@ pub fn pool_of(
     }
     // A number: the name of a user may be another one's by the time it is looked up again.
     let owner = if privileged {
-        let user = owner(applications, found, database)?;
+        let user = if applications.user_switching {
+            owner(applications, found, database)?
+        } else {
+            default_user(applications, database)?
+        };
         Some((user.uid.to_string(), user.gid.to_string()))
     } else {
         None
@@ -119,6 +123,13 @@ pub fn pool_of(
         write.push(found.root.clone());
     }
     Ok(pool)
+}
+
+/// Whom all run as, where users are not switched. Never root.
+fn default_user(applications: &Applications, database: &dyn Database) -> Result<UserEntry, Refused> {
+    let name = applications.default_user.as_deref().unwrap_or_default();
+    let user = database.user(name).filter(|user| user.uid != 0 && user.gid != 0);
+    user.ok_or_else(|| Refused::DefaultUser(name.to_owned()))
 }
 
 /// Whom it runs as: its owner, or the default user in place of one who may have no applications. Never root.

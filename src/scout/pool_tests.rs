@@ -54,10 +54,12 @@ fn template() -> Pool {
             ..Options::default()
         },
         restart_dir: None,
+        groups: std::collections::BTreeMap::new(),
         stat_throttle_rate: Duration::from_secs(10),
         max_request_queue_time: None,
         forget_after: Duration::from_secs(600),
         min_uid: 1000,
+        user_switching: true,
         default_user: None,
         router_user: None,
     });
@@ -127,6 +129,11 @@ fn it_runs_as_its_owner() {
     assert_eq!(
         make(&standing_in, &owned(1001)).unwrap().user.as_deref(),
         Some("1001")
+    );
+    applications(&mut standing_in).user_switching = false;
+    assert_eq!(
+        make(&standing_in, &owned(1001)).unwrap().user.as_deref(),
+        Some("65534")
     );
     for wrong in ["root", "ghost", "wheel", "0"] {
         applications(&mut standing_in).default_user = Some(wrong.to_owned());

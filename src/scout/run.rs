@@ -30,7 +30,7 @@ pub fn run(
     applications: &Applications,
     identity: Option<&Identity>,
 ) -> i32 {
-    let switching = identity::is_root();
+    let switching = identity::is_root() && applications.user_switching;
     let terms = Terms {
         directories: applications.directories.clone(),
         restart_dir: applications.restart_dir.clone(),

@@ -32,10 +32,12 @@ fn applications(directory: &Path) -> Applications {
         max_spawning: std::num::NonZeroU32::MIN,
         options: crate::applications::Options::default(),
         restart_dir: None,
+        groups: std::collections::BTreeMap::new(),
         stat_throttle_rate: Duration::ZERO,
         max_request_queue_time: None,
         forget_after: LONG,
         min_uid: 0,
+        user_switching: true,
         default_user: None,
         router_user: None,
     }

@@ -134,9 +134,14 @@ impl Machine {
     }
 
     fn journey_of(&self, token: Token) -> Option<JourneyId> {
+        self.attempt_for(token).map(|(id, _)| id)
+    }
+
+    /// The journey for a wish.
+    pub(super) fn attempt_for(&self, token: Token) -> Option<(JourneyId, &Attempt)> {
         let mut attempts = self.attempts.iter();
         let found = attempts.find(|(_, attempt)| attempt.purpose == Purpose::Wish(token));
-        found.map(|(id, _)| *id)
+        found.map(|(id, attempt)| (*id, attempt))
     }
 
     fn spawn(&mut self, token: Token, plan: Arc<Plan>, now: Tick, out: &mut Vec<Action>) {

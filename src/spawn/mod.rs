@@ -26,5 +26,6 @@ pub mod setupper;
 #[cfg(test)]
 mod simulation_tests;
 pub mod step;
+pub mod under_way;
 pub mod user;
 mod workdir;

@@ -3,7 +3,7 @@
 
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, mkfifo, unlinkat};
 use std::ffi::OsString;
@@ -71,7 +71,24 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
         Err(Errno::ENOENT | Errno::ELOOP | Errno::ENXIO | Errno::ENOTDIR | Errno::EACCES) => return Ok(None),
         Err(errno) => return Err(Error::new("openat", name, errno)),
     };
-    let stat = fstat(&file).named("fstat", name)?;
+    content(&file, name, most)
+}
+
+/// As [`read`], by a path in the directory of which no part is a link or another file system: whoever owns the directory can't
+/// make this wait. Nothing also where that can't be opened, and where the kernel doesn't know how (before Linux 5.6).
+pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Option<Content> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
+    let stays = ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_XDEV
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let how = OpenHow::new().flags(flags).resolve(stays);
+    let file = openat2(directory, path, how).ok()?;
+    content(&file, path, most).ok().flatten()
+}
+
+fn content(file: &OwnedFd, name: &str, most: usize) -> Result<Option<Content>> {
+    let stat = fstat(file).named("fstat", name)?;
     // A second name may be that of a file which its maker may not read.
     if kind(&stat) != SFlag::S_IFREG || stat.st_nlink != 1 {
         return Ok(None);
@@ -79,7 +96,7 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
     let mut bytes = vec![0; most + 1];
     let mut length = 0;
     while length < bytes.len() {
-        match nix::unistd::read(&file, &mut bytes[length..]) {
+        match nix::unistd::read(file, &mut bytes[length..]) {
             Ok(0) => break,
             Ok(count) => length += count,
             Err(Errno::EINTR) => {}
@@ -321,6 +338,33 @@ mod tests {
         }
         assert!(write(fd.as_fd(), "link", b"x").is_err());
         assert_eq!(std::fs::read(directory.path().join("long")).unwrap(), b"abcdef");
+    }
+
+    #[test]
+    fn what_is_read_beneath_is_in_the_directory_and_on_its_file_system() {
+        let (directory, fd) = scratch();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir(at("inner")).unwrap();
+        std::fs::write(at("inner/file"), "abcdef").unwrap();
+        std::os::unix::fs::symlink("inner", at("link")).unwrap();
+        std::os::unix::fs::symlink("file", at("inner/link")).unwrap();
+        drop(make_fifo(directory.path(), "fifo", false).unwrap());
+        let read = |path: &str| read_beneath(fd.as_fd(), path, 3).map(|content| content.bytes);
+        assert_eq!(read("inner/file"), Some(b"abc".to_vec()));
+        for path in [
+            "link/file",
+            "inner/link",
+            "fifo",
+            "missing",
+            "../x",
+            "/etc/passwd",
+            "inner",
+        ] {
+            assert_eq!(read(path), None, "{path}");
+        }
+        let root = open(Path::new("/")).unwrap();
+        assert!(std::fs::read("/proc/version").is_ok(), "another file system");
+        assert_eq!(read_beneath(root.as_fd(), "proc/version", 3), None);
     }
 
     #[test]

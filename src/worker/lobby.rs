@@ -5,6 +5,7 @@ use super::held;
 use super::promotion::{self, Promotion};
 use super::routed;
 use super::service::Service;
+use crate::listen::may_connect;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
@@ -47,6 +48,8 @@ pub(super) enum Work {
     Connection(Box<Connection>),
     /// Make a preloader.
     Promote(Promotion),
+    /// Do the application's out-of-band work, which has begun.
+    OutOfBand,
     /// The companion has to be looked after.
     Companion,
     /// The same, from a router; it is the current one already.
@@ -162,6 +165,11 @@ impl Lobby {
         }
     }
 
+    /// The worker's slot.
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
     fn must_retire(&self, service: &Service) -> bool {
         header::retire(service.board.header(), self.slot)
     }
@@ -229,7 +237,10 @@ impl Lobby {
             self.take_up(service);
             return Some(Work::Promote(promotion));
         }
-        // Work comes first: nobody else was woken for it.
+        // Requests come first: nobody else was woken for them.
+        if count == 0 && service.want.due().is_some_and(|due| due <= now) && self.claims_work(service) {
+            return Some(Work::OutOfBand);
+        }
         (ready.companion || companion.is_some_and(|due| due <= now)).then_some(Work::Companion)
     }
 
@@ -256,7 +267,7 @@ impl Lobby {
         };
         let connection = service.connection(socket);
         self.take_up(service);
-        if !is_allowed(service, &connection) {
+        if !may_connect(&service.settings.pool.listen.allowed_clients, connection.socket()) {
             service.close(connection);
             service.stamp().idle(clock::now());
             return Ok(None);
@@ -403,10 +414,11 @@ impl Ready {
     }
 }
 
-/// How long to wait at most: until a held connection expires, or the companion is due.
+/// How long to wait at most: until a held connection expires, or the companion or out-of-band work is due.
 fn timeout(service: &Service, companion: Option<Tick>) -> EpollTimeout {
     let expiry = service.minder.held().next_expiry();
-    match expiry.into_iter().chain(companion).min() {
+    let work = service.want.due();
+    match expiry.into_iter().chain(companion).chain(work).min() {
         None => EpollTimeout::NONE,
         Some(due) => EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX),
     }
@@ -436,23 +448,4 @@ fn count(service: &Service) -> (u64, u64) {
         }
     }
     (idle, busy)
-}
-
-fn is_allowed(service: &Service, connection: &Connection) -> bool {
-    let allowed = &service.settings.pool.listen.allowed_clients;
-    if allowed.is_empty() {
-        return true;
-    }
-    match socket::peer_address(connection.socket()) {
-        Ok(None) => true,
-        Ok(Some(peer)) if allowed.iter().any(|a| a.to_canonical() == peer) => true,
-        Ok(Some(peer)) => {
-            log::error!("Connection disallowed: IP address '{peer}' has been dropped.");
-            false
-        }
-        Err(error) => {
-            log::error!("Connection disallowed: {error}");
-            false
-        }
-    }
 }

@@ -14,6 +14,7 @@ mod held;
 mod kit;
 mod lobby;
 mod minder;
+mod out_of_band;
 mod promotion;
 mod relay;
 mod request;
@@ -49,6 +50,14 @@ pub trait Runtime {
     /// A system call failed; the process has to end.
     fn prepare(&mut self, has_elder: bool) -> Result<(), crate::sys::Error> {
         let _ = has_elder;
+        Ok(())
+    }
+
+    /// Does the out-of-band work that the application has asked for ([`Request::want_work`]); no client waits meanwhile.
+    ///
+    /// # Errors
+    /// What went wrong, for the log. The worker goes on.
+    fn work(&mut self) -> Result<(), String> {
         Ok(())
     }
 

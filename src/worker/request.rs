@@ -214,6 +214,11 @@ impl<'w> Request<'w> {
         self.service.leaving = true;
     }
 
+    /// Asks for out-of-band work: to be called once when no client waits ([`super::Runtime::work`]).
+    pub fn want_work(&mut self) {
+        self.service.want = self.service.want.ask();
+    }
+
     /// Whether the answer has ended.
     pub fn is_finished(&self) -> bool {
         self.service.is_finished()

@@ -13,6 +13,7 @@
 
 use super::connection::Connection;
 use super::lobby::{Lobby, Work};
+use super::out_of_band::Want;
 use super::service::Service;
 use crate::router::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker, head, parse};
 use crate::sys::fd::{receive_with, send_gathered_with};
@@ -82,6 +83,8 @@ enum Came {
     Nothing,
     /// A connection: its first bytes are in the input.
     Connection(OwnedFd),
+    /// Do the out-of-band work.
+    Work,
     /// Something that has been seen to.
     Other,
     /// Nothing will any more.
@@ -131,8 +134,14 @@ impl Service {
                 // The process has no descriptor left for it.
                 None => channel.tell(ToRouter::NotBegun, ticket, &[]),
             },
-            ToWorker::Where => channel.tell(ToRouter::Here, ticket, &[]),
-            ToWorker::Work => channel.tell(ToRouter::Worked, ticket, &[1]),
+            ToWorker::Where => {
+                channel.tell(ToRouter::Here, ticket, &[]);
+                // A router that asks this is a new one, and may not have heard it.
+                if self.want == Want::Told {
+                    channel.tell(ToRouter::WorkWanted, 0, &[]);
+                }
+            }
+            ToWorker::Work => return Came::Work,
         }
         Came::Other
     }
@@ -192,6 +201,22 @@ impl Service {
             channel.session = Session::Vacant;
         }
         self.measure();
+        self.tell_want();
+    }
+
+    /// Tells that the application has asked for out-of-band work; once until it is told to begin.
+    fn tell_want(&mut self) {
+        if self.want.due().is_some() {
+            self.want = Want::Told;
+            self.tell_router(ToRouter::WorkWanted, &[]);
+        }
+    }
+
+    /// The work is over, well or not.
+    pub(super) fn tell_worked(&mut self, is_well: bool) {
+        self.tell_router(ToRouter::Worked, &[u8::from(is_well)]);
+        // What was asked for meanwhile.
+        self.tell_want();
     }
 
     /// Nothing of the current connection is known here only but whole bytes of a next request.
@@ -263,6 +288,7 @@ impl Service {
                     drop(socket);
                     self.tell_router(ToRouter::NotBegun, &[]);
                 }
+                Came::Work => self.tell_router(ToRouter::Worked, &[0]),
                 Came::Other => {}
                 Came::Nothing | Came::End => return,
             }
@@ -286,6 +312,11 @@ impl Lobby {
                     service.attach_routed(connection);
                     self.take_up(service);
                     return Work::Attached;
+                }
+                Came::Work => {
+                    self.take_up(service);
+                    service.begin_work();
+                    return Work::OutOfBand;
                 }
                 Came::Other | Came::Nothing => {}
                 Came::End => return Work::Retire,

@@ -30,10 +30,17 @@ pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
     match Worker::begin(kit, seat) {
         Ok(mut worker) => {
             worker.accompany(runtime.companion());
-            while worker.advance_with(runtime.companion()) {
-                let mut request = worker.request();
-                runtime.answer(&mut request);
-                request.release();
+            loop {
+                while worker.advance_with(runtime.companion()) {
+                    let mut request = worker.request();
+                    runtime.answer(&mut request);
+                    request.release();
+                }
+                if !worker.is_to_work() {
+                    break;
+                }
+                let outcome = runtime.work();
+                worker.worked(outcome);
             }
             if let Some(companion) = runtime.companion() {
                 companion.leave();
@@ -70,6 +77,7 @@ pub struct Worker {
 ///     │ └──── no request ───┘      └─ another ─┤
 ///     └──────── nothing more was sent ─────────┘      from Lobby or Request, told to or worn out: Ended
 ///                                                     from Lobby, told to make a preloader: Aside, and then Ended
+///                                                     from Lobby, to do out-of-band work: Working, and then Lobby
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -81,6 +89,8 @@ enum Place {
     Request,
     /// Has no connection and is to make a preloader.
     Aside,
+    /// Has no connection and does the application's out-of-band work.
+    Working,
     /// Is done; the exit code.
     Ended(i32),
 }
@@ -141,7 +151,7 @@ impl Worker {
 
     /// Ends the request before, if there is one, and waits for the next. False: the process has to end, unless it is to make
     /// a preloader first ([`Worker::is_to_promote`]) and then to ask again, which ends it: what it has closed for the sake of
-    /// the copy need not be opened again.
+    /// the copy need not be opened again; or to do out-of-band work first ([`Worker::is_to_work`]) and then to ask again.
     pub fn advance(&mut self) -> bool {
         self.advance_with(None)
     }
@@ -155,7 +165,7 @@ impl Worker {
                         None => self.wait(None),
                         Some(companion) => self.wait_with(*companion),
                     };
-                    if place == Place::Aside {
+                    if matches!(place, Place::Aside | Place::Working) {
                         self.place = place;
                         return false;
                     }
@@ -165,6 +175,11 @@ impl Worker {
                     // Whoever does not know how lets go of it.
                     self.promotion = None;
                     self.end(0)
+                }
+                Place::Working => {
+                    // Whoever does not know how has done nothing.
+                    self.worked(Err("nobody here knows how to do it".into()));
+                    Place::Lobby
                 }
                 Place::Connection => match self.begin_request() {
                     Ok(()) => {
@@ -190,6 +205,31 @@ impl Worker {
         self.place == Place::Aside && self.promotion.is_some()
     }
 
+    /// Whether the process is to do the application's out-of-band work now, and then to say [`Worker::worked`].
+    pub fn is_to_work(&self) -> bool {
+        self.place == Place::Working
+    }
+
+    /// The out-of-band work is done; or what went wrong, for the log. Nothing if none was to be done.
+    pub fn worked(&mut self, outcome: Result<(), String>) {
+        if !self.is_to_work() {
+            return;
+        }
+        if let Err(problem) = &outcome {
+            log::error!("out-of-band work failed: {problem}");
+        }
+        let service = &mut self.service;
+        service.end_work();
+        service.minder.end();
+        if self.caught {
+            self.end_output();
+        }
+        if self.service.channel.is_some() {
+            self.service.tell_worked(outcome.is_ok());
+        }
+        self.place = Place::Lobby;
+    }
+
     /// What the preloader is to be given.
     pub fn take_promotion(&mut self) -> Option<Promotion> {
         self.promotion.take()
@@ -199,7 +239,9 @@ impl Worker {
     pub fn exit_code(&self) -> i32 {
         match self.place {
             Place::Ended(code) => code,
-            Place::Lobby | Place::Connection | Place::Request | Place::Aside => EXIT_SOFTWARE,
+            Place::Lobby | Place::Connection | Place::Request | Place::Aside | Place::Working => {
+                EXIT_SOFTWARE
+            }
         }
     }
 
@@ -235,6 +277,11 @@ impl Worker {
                 self.service.minder.pause();
                 self.promotion = Some(promotion);
                 Place::Aside
+            }
+            Work::OutOfBand => {
+                // What it holds is others' to serve meanwhile.
+                self.service.minder.begin();
+                Place::Working
             }
             Work::Attached if self.service.has_input() => Place::Connection,
             Work::Attached => match self.service.fill(FIRST_BYTE_PATIENCE) {

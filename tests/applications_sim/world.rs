@@ -233,7 +233,10 @@ impl World {
         let app = self.app();
         let wait = self.random.millis(1, 3_000);
         let target = match self.random.below(10) {
-            0 => Target::Group(Arc::from("group"), self.random.next()),
+            0 => {
+                let group = self.random.pick(&["group", "another"]);
+                Target::Group(Arc::from(group), self.random.next())
+            }
             1 => Target::Known(name(app)),
             _ => Target::Application(name(app), self.told(app)),
         };
@@ -309,7 +312,7 @@ impl World {
         let Some(id) = self.instance() else {
             return Ok(());
         };
-        let event = match self.random.below(12) {
+        let event = match self.random.below(14) {
             0 => Event::Restart(name(app), method),
             1 => Event::Seen(name(app), self.sight()),
             2 => Event::SetMax(self.another_max()),
@@ -343,6 +346,15 @@ impl World {
                 Some(id) => Event::Worked(id),
                 None => return Ok(()),
             },
+            11 => {
+                let groups = ["group", "another"];
+                Event::Join {
+                    name: name(app),
+                    group: Arc::from(self.random.pick(&groups)),
+                    options: self.told(app),
+                }
+            }
+            12 => Event::Leave(name(app)),
             // A crash.
             _ => {
                 self.fates.insert(id, (self.now, Fate::Exit));

@@ -3,10 +3,14 @@
 mod changes;
 mod commands;
 mod deaths;
+mod groups;
+mod many;
 mod restarts;
 mod serving;
 mod storm;
 mod trust;
+mod under_way;
+mod work;
 
 use crate::support::daemon::Daemon;
 use crate::support::nginx::Nginx;

@@ -247,6 +247,49 @@ fn a_group_lends_what_is_free_in_any_of_its_pools() {
 }
 
 #[test]
+fn applications_join_groups_and_leave_them() {
+    let options = Options {
+        min_instances: 1,
+        max_per_app: NonZeroU32::new(1),
+        ..plain()
+    };
+    let join = |name: &str, group: &str| Event::Join {
+        name: Arc::from(name),
+        group: Arc::from(group),
+        options,
+    };
+    let mut bench = Bench::new(4);
+    // One that nobody has asked for, and one that serves already.
+    bench.tell(join("new", "g"));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    let old = bench.warm("old", options);
+    bench.tell(join("old", "g"));
+    bench.tell(join("old", "g"));
+    let of = |group: &str| Target::Group(Arc::from(group), 0);
+    let both = [new, old].map(|id| {
+        let ticket = bench.request(of("g"), Patience::None, None, None);
+        assert_eq!(bench.lent(ticket), Some(id));
+        ticket
+    });
+    for ticket in both {
+        bench.tell(Event::Close(ticket, Return::Ok));
+    }
+    // From one to another.
+    bench.tell(join("old", "h"));
+    let moved = bench.request(of("h"), Patience::None, None, None);
+    assert_eq!(bench.lent(moved), Some(old));
+    bench.tell(Event::Leave(Arc::from("old")));
+    bench.tell(Event::Leave(Arc::from("nobody")));
+    let none = bench.request(of("h"), Patience::None, None, None);
+    assert_eq!(bench.refused(none), Some(Refusal::Unknown), "the group is empty");
+    bench.tell(Event::Close(moved, Return::Ok));
+    let still = Target::Known(Arc::from("old"));
+    let still = bench.request(still, Patience::None, None, None);
+    assert_eq!(bench.lent(still), Some(old), "it serves on");
+}
+
+#[test]
 fn a_request_that_lasts_too_long_costs_its_instance() {
     let options = Options {
         max_request_time: Some(Duration::from_secs(3)),

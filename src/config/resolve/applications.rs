@@ -1,7 +1,8 @@
 //! `[pool.NAME.applications]`: the applications behind one socket.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::pool::absolute;
@@ -9,6 +10,7 @@ use crate::applications::{Options, RestartMethod};
 use crate::config::World;
 use crate::config::applications::Applications;
 use crate::config::draft::{ApplicationsDraft, PoolText};
+use crate::config::error::Kind;
 use crate::config::leaves::{Field, Written};
 use crate::config::model::ProcessManager;
 use crate::config::report::Report;
@@ -27,6 +29,8 @@ const DEFAULT_MIN_UID: u32 = 1000;
 /// The scoreboard of each application has a page for so many, and one more.
 const MOST_INSTANCES: i64 = 100_000;
 const MOST: i64 = u32::MAX as i64;
+/// The router has as many looked at when it starts.
+const MOST_MEMBERS: usize = 1000;
 
 /// The applications of a pool that has them; errors where their keys are in another.
 pub(super) fn resolve(
@@ -111,9 +115,23 @@ fn applications(
         max_request_queue_time: some(&draft.max_request_queue_time),
         forget_after: duration(&draft.forget_after, DEFAULT_FORGET_AFTER),
         min_uid: number(&draft.min_uid, MOST, report).unwrap_or(DEFAULT_MIN_UID),
+        user_switching: user_switching(draft, world, report),
         default_user: user(&draft.default_user, world, report),
         router_user: user(&draft.router_user, world, report),
+        groups: groups(draft, report),
     })
+}
+
+/// Whether applications run as their owners. Where they don't, somebody has to be named.
+fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Report<'_>) -> bool {
+    let Some(written) = draft.user_switching.written() else {
+        return true;
+    };
+    if !written.value.0 && world.is_root() && draft.default_user.is_absent() {
+        let problem = "it is false, and nobody is named whom all applications run as";
+        report.rule(written, problem, "set applications.default_user");
+    }
+    written.value.0
 }
 
 /// What holds for an application that says nothing else.
@@ -143,6 +161,7 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
         start_timeout: super::pool::positive(&draft.start_timeout, defaults.start_timeout, report),
         stop_timeout: super::pool::positive(&draft.stop_timeout, defaults.stop_timeout, report),
         drain_timeout: some(&draft.drain_timeout),
+        work_timeout: super::pool::positive(&draft.work_timeout, defaults.work_timeout, report),
         max_request_time: some(&draft.max_request_time),
         memory_limit: (draft.memory_limit.written())
             .map(|written| written.value.0)
@@ -222,6 +241,55 @@ fn user(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Opti
         Some(_) => {}
     }
     Some(name.clone())
+}
+
+/// Each application is in one group at most.
+fn groups(draft: &ApplicationsDraft, report: &mut Report<'_>) -> BTreeMap<String, Vec<PathBuf>> {
+    let mut groups: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    let mut count = 0;
+    for entry in &draft.groups {
+        let name = entry.name.join(".");
+        let roots: Vec<PathBuf> = entry.value.0.iter().map(PathBuf::from).collect();
+        count += roots.len();
+        let is_fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_plain = |root: &&PathBuf| {
+            let up = root.components().any(|part| part == Component::ParentDir);
+            root.is_absolute() && !up
+        };
+        let elsewhere = |root: &&PathBuf| groups.values().flatten().any(|other| other == *root);
+        let twice = |(at, root): &(usize, &PathBuf)| roots[..*at].contains(root);
+        let wrong = if name.is_empty() || !name.chars().all(is_fit) {
+            let problem = format!("{} can't be the name of a group", quoted(&name));
+            Some((problem, "use letters, digits, -, _ and ."))
+        } else if roots.is_empty() {
+            Some((
+                "it is empty".to_owned(),
+                "give the root of at least one application, or leave it out",
+            ))
+        } else if count > MOST_MEMBERS {
+            let problem = format!("there are more than {MOST_MEMBERS} applications in groups");
+            Some((problem, "give fewer"))
+        } else if let Some(root) = roots.iter().find(|root| !is_plain(root)) {
+            let problem = format!("{} is no application's root", quoted(&root.display().to_string()));
+            Some((problem, "give an absolute path without .."))
+        } else if let Some((_, root)) = roots.iter().enumerate().find(twice) {
+            let problem = format!("{} is there twice", quoted(&root.display().to_string()));
+            Some((problem, "give each application once"))
+        } else {
+            roots.iter().find(elsewhere).map(|root| {
+                let problem = format!("{} is in another group", quoted(&root.display().to_string()));
+                (problem, "give each application in one group")
+            })
+        };
+        match wrong {
+            Some((problem, remedy)) => {
+                let remedy = remedy.to_owned();
+                report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+            }
+            None => drop(groups.insert(name, roots)),
+        }
+    }
+    groups
 }
 
 fn number(field: &Field<Whole>, most: i64, report: &mut Report<'_>) -> Option<u32> {

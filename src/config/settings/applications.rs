@@ -39,6 +39,8 @@ pub(super) const ROWS: &[Setting] = &[
         "from telling an instance to stop until it is killed"),
     key(Applications, "drain_timeout", "duration", "`0`",
         "how long requests of an instance that leaves may take; 0: no limit"),
+    key(Applications, "work_timeout", "duration, not 0", r#"`"60s"`"#,
+        "how long an instance's out-of-band work may take until it is killed"),
     key(Applications, "rolling_restarts", "flag", "`false`",
         "restart an application one instance after the other; otherwise all at once"),
     key(Applications, "restart_dir", "path", r#"`"tmp"`"#,
@@ -47,8 +49,13 @@ pub(super) const ROWS: &[Setting] = &[
         "how long a look at an application's files is good; 0: they are looked at with every request"),
     key(Applications, "forget_after", "duration", r#"`"1h"`"#,
         "an application without a request and an instance for so long is forgotten"),
+    key(Applications, "groups", "table", "`{}`",
+        "names of groups, each with a list of applications' roots: [Groups](application-pool.md#groups)")
+        .sample(Off(r#"{ images = ["/srv/www/thumbnails", "/srv/www/posters"] }"#)),
     key(Applications, "min_uid", "number", "`1000`",
         "owners of applications have at least this user id"),
+    key(Applications, "user_switching", "flag", "`true`",
+        "run each application as its owner; otherwise all as `default_user`"),
     key(Applications, "default_user", "string", "none",
         "whom applications run as whose owner may have none; without it they are refused")
         .sample(Off(r#""www-data""#)),

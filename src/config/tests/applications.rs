@@ -21,6 +21,7 @@ fn little_has_to_be_written() {
     assert_eq!(applications.directories, [PathBuf::from("/srv/www")]);
     assert_eq!(applications.max.get(), 6);
     assert_eq!(applications.options, Options::default());
+    assert!(applications.user_switching);
     assert_eq!(applications.min_uid, 1000);
     assert_eq!(pool.pm, ProcessManager::Ordered { max_children: 7 });
     assert_eq!(pool.user, None);
@@ -35,7 +36,7 @@ fn keys_become_options_and_zero_is_no_limit() {
     let keys = "directories = [\"/srv/www\"]\nmax = 9\nmax_per_app = 3\nmin_instances = 2\nmax_requests = 5\n\
                 max_idle_time = 0\nmax_request_queue_size = 0\nmax_request_queue_time = 7\nmemory_limit = \"64M\"\n\
                 rolling_restarts = true\nstat_throttle_rate = 0\nrestart_dir = \"var/restart\"\n\
-                default_user = \"www-data\"\nuse_global_queue = false\ndrain_timeout = \"0\"";
+                default_user = \"www-data\"\nuser_switching = false\nuse_global_queue = false\ndrain_timeout = \"0\"\nwork_timeout = \"5s\"";
     let pool = valid(&routed("", keys)).pools.remove(0);
     let applications = pool.applications.expect("it has applications");
     let wanted = Options {
@@ -47,6 +48,7 @@ fn keys_become_options_and_zero_is_no_limit() {
         memory_limit: Some(64 << 20),
         restart_method: RestartMethod::Rolling,
         use_global_queue: false,
+        work_timeout: Duration::from_secs(5),
         ..Options::default()
     };
     assert_eq!(applications.options, wanted);
@@ -54,6 +56,49 @@ fn keys_become_options_and_zero_is_no_limit() {
     assert_eq!(applications.stat_throttle_rate, Duration::ZERO);
     assert_eq!(applications.restart_dir, Some(PathBuf::from("var/restart")));
     assert_eq!(applications.default_user.as_deref(), Some("www-data"));
+    assert!(!applications.user_switching);
+}
+
+#[test]
+fn groups_are_tables_of_roots() {
+    let keys = "directories = [\"/srv/www\"]\n[pool.www.applications.groups]\nimages = [\"/srv/www/a\", \"/srv/www/b\"]\n\
+                'v1.2' = [\"/srv/www/c\"]";
+    let pool = valid(&routed("", keys)).pools.remove(0);
+    let groups = pool.applications.expect("it has applications").groups;
+    let roots = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+    assert_eq!(groups["images"], roots(&["/srv/www/a", "/srv/www/b"]));
+    assert_eq!(groups["v1.2"], roots(&["/srv/www/c"]));
+    for (group, expected) in [
+        (
+            "'a b' = [\"/srv/www/a\"]",
+            "\"a b\" can't be the name of a group; use letters, digits, -, _ and .",
+        ),
+        (
+            "g = []",
+            "it is empty; give the root of at least one application, or leave it out",
+        ),
+        (
+            "g = [\"/srv/www/../a\"]",
+            "\"/srv/www/../a\" is no application's root; give an absolute path without ..",
+        ),
+        (
+            "g = [\"/srv/a\", \"/srv/a\"]",
+            "\"/srv/a\" is there twice; give each application once",
+        ),
+        (
+            "f = [\"/srv/a\"]\ng = [\"/srv/a\"]",
+            "\"/srv/a\" is in another group; give each application in one group",
+        ),
+    ] {
+        let line = 7 + group.matches('\n').count();
+        let keys = format!("directories = [\"/srv/www\"]\n[pool.www.applications.groups]\n{group}");
+        let text = routed("", &keys);
+        let expected = format!(
+            "{}:1: error: [pool www] applications.groups: {expected}",
+            line + 1
+        );
+        one(&text, &ROOT, &expected);
+    }
 }
 
 #[test]
@@ -97,6 +142,12 @@ fn rules_of_applications() {
             "",
             "directories = [\"/srv/www\"]\nrouter_user = \"root\"",
             "7:1: error: [pool www] applications.router_user: \"root\" is root; name another user",
+        ),
+        (
+            "",
+            "directories = [\"/srv/www\"]\nuser_switching = false",
+            "7:1: error: [pool www] applications.user_switching: it is false, and nobody is named whom all applications run \
+             as; set applications.default_user",
         ),
         (
             "",

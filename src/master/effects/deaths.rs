@@ -290,6 +290,7 @@ fn describe(entry: &census::Entry) -> Option<String> {
     match entry.stage {
         Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => None,
         Stage::ReadingHeaders => Some(", while reading a request".into()),
+        Stage::Working => Some(", while it did its out-of-band work".into()),
         Stage::Info | Stage::Executing | Stage::End => {
             let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
             let query = if entry.texts[2].is_empty() {

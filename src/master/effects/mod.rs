@@ -396,7 +396,7 @@ fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64], track_finished: 
     let stage = census::stage(page);
     let (since, running) = match stage {
         Stage::Creating | Stage::Accepting | Stage::Accepted | Stage::Finished => (slot::SINCE, false),
-        Stage::ReadingHeaders | Stage::Info | Stage::Executing => (slot::TAKEN, true),
+        Stage::ReadingHeaders | Stage::Info | Stage::Executing | Stage::Working => (slot::TAKEN, true),
         Stage::End => (slot::TAKEN, track_finished),
     };
     Row {

@@ -11,6 +11,7 @@ use crate::spawn::event::{Event, JourneyId, Token};
 use crate::spawn::machine::Machine;
 use crate::spawn::plan::Plan;
 use crate::spawn::report::Report;
+use crate::spawn::under_way::UnderWay;
 use crate::sys::{clock, process};
 use crate::tick::Tick;
 use mio::Registry;
@@ -167,6 +168,21 @@ impl Spawner {
             self.effects.failed(id, summary);
             self.drain();
         }
+    }
+
+    /// How far the start of a generation's preloader, or of a process of its program, is; of several, the one that began first.
+    /// `has_told`: what its process says of its steps is read, too.
+    pub(super) fn progress(&self, id: GenerationId, has_told: bool) -> Option<(UnderWay, Option<i32>)> {
+        let is_own = |purpose: &Purpose| match purpose {
+            Purpose::Preloader(of) | Purpose::Program(of, _) => *of == id,
+        };
+        let (token, _) = self.wishes.iter().find(|(_, purpose)| is_own(purpose))?;
+        let told = |journey| match has_told {
+            true => self.effects.steps_so_far(journey),
+            false => Vec::new(),
+        };
+        let under_way = self.machine.progress(*token, told)?;
+        Some((under_way, self.pid(*token)))
     }
 
     /// The process that is being started; `None`: there is none, or the wish has its answer.

@@ -20,6 +20,13 @@ const HOP_BY_HOP: &[&str] = &[
     "upgrade",
 ];
 
+/// How applications ask for out-of-band work, which programs are not given; no client's business.
+const OURS: &[&str] = &[
+    "forkyard-request-oob-work",
+    "x-passenger-request-oob-work",
+    "!~request-oob-work",
+];
+
 /// Why an answer can't be passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Malformed {
@@ -223,7 +230,7 @@ impl Answer {
             } else if is("connection") {
                 close = (close && !says("keep-alive")) || says("close");
             }
-            if !HOP_BY_HOP.iter().any(|name| is(name)) {
+            if !HOP_BY_HOP.iter().chain(OURS).any(|name| is(name)) {
                 head.extend_from_slice(field.name.as_bytes());
                 head.extend_from_slice(b": ");
                 head.extend_from_slice(field.value);

@@ -15,6 +15,11 @@ module Forkyard
   private_constant :EXIT_SOFTWARE, :USUAL_FILE, :SERVER_ERROR, :SIGNALS
 
   class << self
+    # Whether the application has out-of-band work to do.
+    def works?
+      !@out_of_band.empty?
+    end
+
     # The preloader, and, in the process that a worker is, the worker; the exit code.
     def main
       # Without a locale Ruby would take every source and template for ASCII.
@@ -208,11 +213,32 @@ module Forkyard
         until (request = @library.next_request.call(worker)).zero?
           answer(request, environment)
         end
+        unless @library.works.call(worker).zero?
+          work(worker)
+          next
+        end
         break if @library.promotes.call(worker).zero?
         return become_preloader(worker) if fork_orphan { |pid| @library.forked_preloader.call(worker, pid) }
       end
       @at_stop.each(&:call)
       @library.end_worker.call(worker)
+    end
+
+    # Does what the application wants done when no client waits. Whatever comes of it, the worker goes on.
+    def work(worker)
+      problems = @out_of_band.filter_map do |block|
+        block.call
+        nil
+      rescue Exception => error
+        # A copy of the worker that the block has forked is no worker.
+        raise if Process.pid != @pid
+
+        text = report(error)
+        $stderr.write(text)
+        text.split(/^\tfrom /, 2).first.strip.gsub(/\s*\n\s*/, "; ")
+      end
+      message = problems.join("; ").byteslice(0, MOST_OF_A_REPORT)
+      @library.worked.call(worker, message, message.bytesize)
     end
 
     # In a copy of a worker, which itself ends.

@@ -11,6 +11,7 @@ mod parting;
 mod ports;
 mod preloader;
 mod remains;
+mod told;
 
 use super::action::Order;
 use super::error::{Ended, Fault};

@@ -123,6 +123,21 @@ impl WorkDirectory {
         contents
     }
 
+    /// What is said of the steps so far, without their ends; the process may be writing it right now.
+    pub(in crate::spawn) fn steps_so_far(&self, steps: &[Step]) -> Vec<(Step, StepFiles)> {
+        let read = |step: &Step, name: &str| {
+            let path = format!("response/steps/{}/{name}", step.directory());
+            dir::read_beneath(self.top.as_fd(), &path, MOST_SHORT).map(|content| content.bytes)
+        };
+        let files = |step: &Step| StepFiles {
+            state: read(step, "state"),
+            begin_monotonic: read(step, "begin_time_monotonic"),
+            begin: read(step, "begin_time"),
+            ..StepFiles::default()
+        };
+        steps.iter().map(|step| (*step, files(step))).collect()
+    }
+
     /// Removes it. What is too large to be removed in no time is left to another process.
     pub(in crate::spawn) fn remove(self) -> sys::Result<Option<PathBuf>> {
         if self.keep {

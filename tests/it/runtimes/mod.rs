@@ -9,6 +9,7 @@ mod fastcgi_reports;
 mod git;
 mod http;
 mod log_lines;
+mod out_of_band;
 mod programs;
 mod programs_faults;
 mod programs_sockets;

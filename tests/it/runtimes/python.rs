@@ -9,6 +9,16 @@ use std::process::Command;
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
 
 fn start(files: &[(&str, &str)], settings: &str, application: &str) -> (Daemon, tempfile::TempDir) {
+    start_as("wsgi", files, settings, application)
+}
+
+/// The same for an interface.
+pub(super) fn start_as(
+    interface: &str,
+    files: &[(&str, &str)],
+    settings: &str,
+    application: &str,
+) -> (Daemon, tempfile::TempDir) {
     place_library();
     let root = directory();
     make_writable(root.path());
@@ -17,7 +27,7 @@ fn start(files: &[(&str, &str)], settings: &str, application: &str) -> (Daemon, 
     }
     let application = application.replace("ROOT", &root.path().display().to_string());
     let application = format!(
-        "runtime = \"wsgi\"\nroot = \"{}\"\n{application}",
+        "runtime = \"{interface}\"\nroot = \"{}\"\n{application}",
         root.path().display()
     );
     let daemon = Daemon::start(|dir| pool(dir, "www", settings, &application));

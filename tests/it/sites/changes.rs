@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::fs;
 
 /// Writes another configuration and reloads.
-fn reload(sites: &Sites, applications: &str, more: &str) {
+pub(super) fn reload(sites: &Sites, applications: &str, more: &str) {
     let text = configuration(&sites.daemon.dir, applications, more);
     fs::write(sites.daemon.dir.join("forkyard.toml"), text).expect("configuration");
     let output = sites.forkyard(&["reload"]);

@@ -1,6 +1,7 @@
 //! What an application says of itself is followed as its user, and what is refused is told to the operator alone.
 
 use super::{Sites, USERS};
+use crate::support::fcgi::Params;
 use crate::support::{is_root, until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -101,6 +102,37 @@ fn a_mistake_is_told_to_the_operator_and_serves_once_it_is_corrected() {
     // What was refused is looked at again after a moment.
     until("the application", || {
         (sites.get("/shop/") == (200, "shop".to_owned())).then_some(())
+    });
+    sites.end();
+}
+
+/// Two requests on one connection: the answers' bodies, `None` where the connection was closed before.
+fn twice(sites: &Sites, name: &str) -> [Option<String>; 2] {
+    let root = sites.daemon.dir.join("apps").join(name);
+    let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
+    let mut client = sites.daemon.client("sites").kept();
+    [(); 2].map(|()| {
+        let answer = client.request(&params, b"").ok()?;
+        answer.ended.then(|| answer.body())
+    })
+}
+
+#[test]
+fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
+    if !is_root() {
+        return;
+    }
+    let keys = format!("max = 4\ndefault_user = \"{}\"", USERS[0].0);
+    let sites = Sites::start(&format!("{keys}\nuser_switching = false"));
+    let owner = USERS[1].1.to_string();
+    let stand_in = USERS[0].1.to_string();
+    assert_ne!(owner, stand_in);
+    sites.php("shop", 1, "echo posix_geteuid();");
+    assert_eq!(twice(&sites, "shop"), [Some(stand_in.clone()), Some(stand_in)]);
+    // From now on as its owner, and a connection that it has had is nobody else's.
+    super::changes::reload(&sites, &keys, "");
+    until("the owner", || {
+        (twice(&sites, "shop") == [Some(owner.clone()), None]).then_some(())
     });
     sites.end();
 }

@@ -225,9 +225,12 @@ impl Client {
             }
             self.input.clear();
             let mut buffer = [0; 64 * 1024];
-            match self.stream.read(&mut buffer)? {
-                0 => return Ok(answer),
-                count => self.input.extend_from_slice(&buffer[..count]),
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Ok(answer),
+                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+                // A wait with a time limit ends so when the test was stopped meanwhile (signal(7)).
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }

@@ -18,6 +18,9 @@ const MOST_ASKED: usize = 1000;
 /// How long the status waits for the routers.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Starts whose processes' own words are read for a status: each costs some looks at files.
+const MOST_READ: usize = 32;
+
 /// Who asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::master::effects) enum Asked {
@@ -132,17 +135,39 @@ impl Edge {
     ) -> Option<Applications> {
         let edge = self.routers.get(&id)?;
         let (router, scout) = edge.pids();
+        let now = clock::now();
+        let mut looks = 0;
         let starting = edge.ledger.iter().filter_map(|(number, instance)| {
+            let known = edge.applications.get(&instance.application);
+            let mut since = instance.since;
+            let mut pid = None;
             let step = match instance.at {
                 At::Looking => "looked at",
-                At::Ordered(_) => "ordered",
-                At::Made(..) => "loading",
+                At::Ordered(_) => {
+                    looks += 1;
+                    let is_read = looks <= MOST_READ;
+                    let start = known.and_then(|it| self.spawner.progress(it.generation, is_read));
+                    match start {
+                        Some((start, process)) => {
+                            (since, pid) = (start.since.max(since), process);
+                            start.step.name()
+                        }
+                        None => "ordered",
+                    }
+                }
+                At::Made(_, worker) => {
+                    pid = self.workers.get(&worker).and_then(|worker| worker.pid);
+                    "made"
+                }
                 At::Up(..) => return None,
             };
             Some(Starting {
                 instance: number,
                 application: instance.application.display().to_string(),
                 step: step.to_owned(),
+                step_for_ms: millis(now.since(since)),
+                for_ms: millis(now.since(instance.asked)),
+                pid,
             })
         });
         Some(Applications {
@@ -202,8 +227,23 @@ impl Edge {
             .map(|(id, _)| *id)
     }
 
-    /// The pool whose directories an application is below, or the only one there is: a directory may be named by a link, and
-    /// a group is no path.
+    /// The pool that has a group of this name.
+    pub(in crate::master) fn router_of_group(&self, group: &str) -> Result<Option<PoolId>, String> {
+        let has = |edge: &RouterEdge| {
+            let applications = edge.template.applications.as_ref();
+            applications.is_some_and(|applications| applications.groups.contains_key(group))
+        };
+        let mut found = self.routers.iter().filter(|(_, edge)| has(edge));
+        match (found.next(), found.next()) {
+            (Some((_, one)), Some((_, other))) => Err(format!(
+                "there is a group {group} in pool {} and in pool {}; give one of them another name",
+                one.template.name, other.template.name
+            )),
+            (found, _) => Ok(found.map(|(id, _)| *id)),
+        }
+    }
+
+    /// The pool whose directories an application is below, or the only one there is: a directory may be named by a link.
     pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, String> {
         let is_below = |edge: &RouterEdge| {
             let directories = edge.template.applications.iter().flat_map(|it| &it.directories);
@@ -327,4 +367,8 @@ impl Edge {
             self.refuse_for_now(asker);
         }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

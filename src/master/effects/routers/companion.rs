@@ -439,7 +439,11 @@ fn be_companion(which: Which, mut own: Vec<OwnedFd>, template: &Pool, identity: 
             master,
             messages,
             // Without root there is nobody else whom they could run as.
-            one_user: identity.is_none(),
+            one_user: identity.is_none()
+                || template
+                    .applications
+                    .as_ref()
+                    .is_some_and(|all| !all.user_switching),
             identity,
             descriptor_limit: None,
         }),

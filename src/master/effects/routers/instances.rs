@@ -12,7 +12,7 @@ use crate::master::ledger::At;
 use crate::router::orders::{Instance, ToMaster, ToRouter};
 use crate::scout::look::{Found, Seen};
 use crate::spawn::report::Report;
-use crate::sys::identity;
+use crate::sys::{clock, identity};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -51,9 +51,9 @@ impl Edge {
         let Some(edge) = self.routers.get_mut(&id) else {
             return;
         };
-        if let Err(denial) = edge
-            .ledger
-            .admit(number, application.clone(), generation, edge.max)
+        if let Err(denial) =
+            edge.ledger
+                .admit(number, application.clone(), generation, edge.max, clock::now())
         {
             log::warn!(
                 "[pool {}] the router asks for instance {number}: {denial}",
@@ -144,7 +144,7 @@ impl Edge {
             .get_mut(&id)
             .and_then(|edge| edge.ledger.get_mut(number))
         {
-            instance.at = At::Ordered(order);
+            instance.come_to(At::Ordered(order), clock::now());
         }
         self.happened.push_back(Event::Order(Ordered {
             order,
@@ -203,7 +203,7 @@ impl Edge {
         if let Some((id, number)) = self.orders.get(&order).copied() {
             self.instances.insert(worker, (id, number));
             if let Some(instance) = self.instance(id, number) {
-                instance.at = At::Made(order, worker);
+                instance.come_to(At::Made(order, worker), clock::now());
             }
         }
     }
@@ -220,7 +220,7 @@ impl Edge {
         if let Some((id, number)) = self.instances.remove(&worker) {
             if let Some(instance) = self.instance(id, number) {
                 if let At::Made(order, _) | At::Up(order, _) = instance.at {
-                    instance.at = At::Ordered(order);
+                    instance.come_to(At::Ordered(order), clock::now());
                 }
             }
         }
@@ -246,7 +246,7 @@ impl Edge {
         let (At::Made(order, _), Some(pid), Some(channel)) = (instance.at, pid, channel) else {
             return;
         };
-        instance.at = At::Up(order, worker);
+        instance.come_to(At::Up(order, worker), clock::now());
         if let Some(application) = edge.applications.get_mut(&instance.application) {
             application.failure = None;
         }
@@ -368,6 +368,10 @@ pub(super) fn resolve(template: &Pool, max: u32, found: &Found) -> Result<Pool, 
     pool.pm = ProcessManager::Ordered {
         max_children: max.saturating_add(1),
     };
+    // Which group it is in is nothing to its processes.
+    if let Some(applications) = &mut pool.applications {
+        applications.groups.clear();
+    }
     Ok(pool)
 }
 
@@ -390,6 +394,7 @@ pub(super) struct LastError {
     pub(super) application: PathBuf,
     pub(super) id: String,
     pub(super) why: String,
+    pub(super) epoch_s: u64,
 }
 
 /// Errors that are remembered.
@@ -405,6 +410,7 @@ impl LastErrors {
             application: application.to_owned(),
             id: id.to_owned(),
             why: why.to_owned(),
+            epoch_s: clock::epoch_seconds(),
         });
     }
 
@@ -419,6 +425,7 @@ impl From<&LastError> for StartError {
             application: error.application.display().to_string(),
             id: error.id.clone(),
             message: error.why.clone(),
+            time: error.epoch_s,
         }
     }
 }

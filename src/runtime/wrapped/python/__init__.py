@@ -8,18 +8,26 @@
     @forkyard.after_fork
     def open_it_in_this_worker(): ...
 
+    @forkyard.out_of_band
+    def do_what_no_client_is_to_wait_for(): ...
+
     @forkyard.after_promotion
     def tidy_what_all_workers_will_share(): ...
 
 They run in the order in which they were given. `before_fork` runs in the preloader before each fork, and in a worker before
 the next preloader is forked from it; what it raises is logged. `after_fork` runs in each new worker before its first request;
 a worker in which it raises is given up. `after_promotion` runs in a preloader that was forked from a worker, once; if it raises,
-that preloader is given up.
+that preloader is given up. `out_of_band` runs in a worker between two requests, some time after the application has answered one
+with the header `Forkyard-Request-OOB-Work: true`, when no client waits for that; what it raises is logged. For ASGI it may be a
+coroutine function.
 """
 
 _before = []
 _after = []
 _promoted = []
+_work = []
+# The header by which an application asks for out-of-band work, and Passenger's names for it; no client sees it.
+_WORK_HEADERS = {"forkyard-request-oob-work", "x-passenger-request-oob-work", "!~request-oob-work"}
 
 
 def before_fork(function):
@@ -37,4 +45,10 @@ def after_fork(function):
 def after_promotion(function):
     """Calls `function` in a preloader that was forked from a worker, before it makes workers."""
     _promoted.append(function)
+    return function
+
+
+def out_of_band(function):
+    """Calls `function` in a worker between two requests, after the application has asked for it by a header."""
+    _work.append(function)
     return function

@@ -42,6 +42,7 @@ class Table(ctypes.Structure):
         ("connection", PYFUNCTYPE(c_int, c_void_p)),
         ("retire", PYFUNCTYPE(None, c_void_p)),
         ("break_off", CFUNCTYPE(None, c_void_p)),
+        ("want_work", PYFUNCTYPE(None, c_void_p)),
     ]
 
 
@@ -72,6 +73,7 @@ class Library:
         self.begin_worker = typed(free, "forkyard_worker_begin", c_void_p, c_void_p)
         self.serve = typed(free, "forkyard_worker_serve", c_int, c_void_p, ANSWER, c_void_p)
         self.end_worker = typed(free, "forkyard_worker_end", c_int, c_void_p)
+        self.worked = typed(held, "forkyard_worker_worked", None, c_void_p, c_char_p, c_size_t)
         self.fork_preloader = typed(held, "forkyard_worker_fork", c_int, c_void_p)
         self.refuse = typed(held, "forkyard_worker_refuse", None, c_void_p, c_char_p, c_size_t)
         self.promoted = typed(free, "forkyard_worker_promoted", c_void_p, c_void_p)
@@ -91,6 +93,7 @@ class Requests:
         self._params_packed = table.params_packed
         self.finish, self.connection = table.finish, table.connection
         self.retire, self.break_off = table.retire, table.break_off
+        self.want_work = table.want_work
         self._buffer = ctypes.create_string_buffer(READ_BYTES)
         self._address = ctypes.addressof(self._buffer)
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import http
+import inspect
 import os
 import socket
 import sys
+
+from forkyard import _WORK_HEADERS, _work
 
 from . import slow
 from .abi import ClientGone
@@ -12,6 +15,7 @@ from .wsgi import HOP_BY_HOP, INTERNAL_ERROR, is_secure, read_params, report_of
 
 REASONS = {status.value: f"Status: {status.value} {status.phrase}".encode() for status in http.HTTPStatus}
 DROPPED = {name.encode() for name in HOP_BY_HOP}
+WORK_HEADERS = {name.encode() for name in _WORK_HEADERS}
 VERSIONS = {"version": "3.0", "spec_version": "2.3"}
 
 
@@ -158,7 +162,11 @@ class Exchange:
         status = message["status"]
         lines = [REASONS.get(status) or b"Status: %d Unknown" % status]
         for name, value in message.get("headers", ()):
-            if name.lower() not in DROPPED:
+            lower = name.lower()
+            if lower in WORK_HEADERS:
+                if _work and self._request:
+                    self._requests.want_work(self._request)
+            elif lower not in DROPPED:
                 lines.append(bytes(name) + b": " + bytes(value))
         text = b"\r\n".join(lines)
         if text.count(b"\n") != len(lines) - 1 or text.count(b"\r") != len(lines) - 1 or b"\0" in text:
@@ -294,6 +302,14 @@ class Server:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
         asyncio.set_event_loop(None)
+
+    def work(self, function):
+        self._loop.run_until_complete(self._work(function))
+
+    async def _work(self, function):
+        result = function()
+        if inspect.isawaitable(result):
+            await result
 
     def answer(self, request):
         exchange = Exchange(self._loop, self._requests, request)

@@ -45,8 +45,8 @@ def load(root, entry, interface):
     )
 
 
-def report(error):
-    """Why the application can't be loaded: a line, the traceback from its own first line on, and what to do."""
+def told_of(error):
+    """What was raised, with the application's own calls and not forkyard's."""
     told = traceback.TracebackException.from_exception(error)
     own = [
         frame
@@ -55,8 +55,14 @@ def report(error):
         and not frame.filename.endswith("/importlib/__init__.py")
     ]
     told.stack = traceback.StackSummary.from_list(own)
+    return told
+
+
+def report(error):
+    """Why the application can't be loaded: a line, the traceback from its own first line on, and what to do."""
+    told = told_of(error)
     text = "".join(told.format()).rstrip()
-    if not own:
+    if not told.stack:
         text = text.replace("Traceback (most recent call last):\n", "", 1)
     python = f"{sys.executable or 'Python'} {sys.version.split()[0]}"
     # The last line of it that is not a note says what it was.

@@ -26,6 +26,8 @@ MOST_OF_A_REPORT = 16 * 1024
 # How long threads may take to end that were told to.
 PATIENCE_SECONDS = 0.2
 PROBLEM, SOLUTION, DETAILS = 1, 2, 3
+# What a worker is to do that has no request and need not end.
+WORKS = 2
 WORK_DIRECTORY = 5
 MARK = "FORKYARD_SPAWN_WORK_DIR"
 
@@ -150,7 +152,10 @@ def work(library, preloader, server, callback):
     worker = library.begin_worker(preloader)
     if not worker:
         return EXIT_SOFTWARE, None
-    while library.serve(worker, callback, None):
+    while wish := library.serve(worker, callback, None):
+        if wish == WORKS:
+            work_out_of_band(library, worker, server)
+            continue
         # The worker ends after this: what is closed for the copy's sake is not opened again.
         server.end()
         if is_copy_for_preloader(library, worker):
@@ -159,6 +164,22 @@ def work(library, preloader, server, callback):
     server.end()
     atexit._run_exitfuncs()
     return code, None
+
+
+def work_out_of_band(library, worker, server):
+    """Does what the application wants done when no client waits; whatever comes of it, the worker goes on."""
+    problems = []
+    for function in forkyard._work:
+        try:
+            server.work(function)
+        except BaseException as error:
+            told = load.told_of(error)
+            sys.stderr.write("".join(told.format()))
+            flush()
+            where = "".join(f" ({call.filename}:{call.lineno})" for call in told.stack[-1:])
+            problems.append(f"{type(error).__name__}: {' '.join(str(error).split())}{where}")
+    message = "; ".join(problems)[:MOST_OF_A_REPORT].encode("utf-8", "backslashreplace")
+    library.worked(worker, message, len(message))
 
 
 def is_copy_for_preloader(library, worker):

@@ -4,6 +4,8 @@ import os
 import sys
 import traceback
 
+from forkyard import _WORK_HEADERS, _work
+
 from .abi import ClientGone
 from .body import Body
 
@@ -87,6 +89,9 @@ class Exchange:
                 continue
             if lower == "content-length":
                 left = int(value)
+            elif lower in _WORK_HEADERS:
+                self.want_work()
+                continue
             lines.append(name + ": " + value)
         text = "\r\n".join(lines)
         if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1 or "\0" in text:
@@ -95,6 +100,10 @@ class Exchange:
         self._left = left
         self._bodiless = self.is_head or status[:3] in ("204", "304") or status[:1] == "1"
         return self.write_now
+
+    def want_work(self):
+        if _work and self.request:
+            self.requests.want_work(self.request)
 
     def write(self, data):
         """Sends data with what is buffered, some time. False: nothing more is wanted."""
@@ -210,6 +219,9 @@ class Server:
 
     def end(self):
         pass
+
+    def work(self, function):
+        function()
 
     def answer(self, request):
         exchange = Exchange(self._requests, request)

@@ -4,6 +4,8 @@ module Forkyard
   class Answer
     # What concerns a connection is the web server's; Status would be taken for the answer's.
     DROPPED = /\A(?:connection|keep-alive|proxy-authenticate|te|trailer|transfer-encoding|upgrade|status|rack\..*)\z/i
+    # Asks for out-of-band work: our name, and Passenger's.
+    WORK = /\A(?:forkyard|x-passenger|!~)-?request-oob-work\z/i
     ILLEGAL_NAME = /\A\z|[^!#$%&'*+\-.^_`|~0-9A-Za-z]/
     ILLEGAL_VALUE = /[\r\n\0]/
     FILE_BYTES = 256 * 1024
@@ -15,12 +17,13 @@ module Forkyard
       kinds.clear if kinds.size >= MOST_KINDS
       kinds[name] =
         if DROPPED.match?(name) then :dropped
+        elsif WORK.match?(name) then :work
         elsif ILLEGAL_NAME.match?(name) then :illegal
         elsif name.casecmp?("content-length") then :length
         else :usual
         end
     end
-    private_constant :DROPPED, :KINDS, :MOST_KINDS, :ILLEGAL_NAME, :ILLEGAL_VALUE, :FILE_BYTES, :TOGETHER_BYTES
+    private_constant :DROPPED, :WORK, :KINDS, :MOST_KINDS, :ILLEGAL_NAME, :ILLEGAL_VALUE, :FILE_BYTES, :TOGETHER_BYTES
 
     def initialize(exchange, env)
       @exchange = exchange
@@ -57,6 +60,7 @@ module Forkyard
         name = name.to_s
         kind = KINDS[name]
         next if kind == :dropped
+        next @exchange.want_work if kind == :work
 
         values = value.is_a?(Array) ? value : value.to_s
         values = values.include?("\n") ? values.split("\n") : [values] if values.is_a?(String)

@@ -73,6 +73,11 @@ module Forkyard
       @lock.synchronize { @library.finish.call(open) }
     end
 
+    # Out-of-band work, if the application has said what that is.
+    def want_work
+      @lock.synchronize { @library.want_work.call(open) } if Forkyard.works?
+    end
+
     def over
       @lock.synchronize { @request = nil }
     end

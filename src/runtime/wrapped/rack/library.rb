@@ -18,6 +18,7 @@ module Forkyard
   @after_fork = []
   @at_stop = []
   @after_promotion = []
+  @out_of_band = []
 
   class << self
     # Runs the block in the preloader before each worker is forked, and in a worker before the next preloader is forked from it.
@@ -35,6 +36,12 @@ module Forkyard
       @after_promotion << block
     end
 
+    # Runs the block in a worker between two requests, some time after the application has answered one with the header
+    # Forkyard-Request-OOB-Work, when no client waits for that.
+    def out_of_band(&block)
+      @out_of_band << block
+    end
+
     # Runs the block in each worker after its last request.
     def at_stop(&block)
       @at_stop << block
@@ -50,11 +57,11 @@ module Forkyard
     VOID = Fiddle::TYPE_VOID
 
     # Where the functions of struct forkyard_api are, in pointers from its start.
-    TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8 }.freeze
+    TABLE = { read_body: 4, write: 5, write_error: 6, flush: 7, finish: 8, want_work: 19 }.freeze
 
     attr_reader :begin_preloader, :application, :settle, :ready, :explain, :failed, :wait, :forked, :begin_worker,
-                :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :questions, :params_packed,
-                :read_body, :write, :write_error, :flush, :finish
+                :next_request, :end_worker, :promotes, :forked_preloader, :promoted, :works, :worked, :questions, :params_packed,
+                :read_body, :write, :write_error, :flush, :finish, :want_work
 
     def initialize(path)
       @handle = Fiddle.dlopen(path)
@@ -70,18 +77,21 @@ module Forkyard
       @promotes = function("forkyard_worker_promotes", [NUMBER], INT)
       @forked_preloader = function("forkyard_worker_forked", [NUMBER, INT], VOID)
       @promoted = function("forkyard_worker_promoted", [NUMBER], NUMBER)
+      @works = function("forkyard_worker_works", [NUMBER], INT)
+      @worked = function("forkyard_worker_worked", [NUMBER, POINTER, NUMBER], VOID)
       @questions = function("forkyard_worker_questions", [NUMBER, INT], INT)
       @params_packed = function("forkyard_request_params_packed", [NUMBER, NUMBER, NUMBER], NUMBER)
       # Other threads of the application run while these wait.
       @wait = function("forkyard_preloader_wait", [NUMBER], INT, waits: true)
       @next_request = function("forkyard_worker_next", [NUMBER], NUMBER, waits: true)
       table = Fiddle::Pointer.new(function("forkyard_api_v1", [], NUMBER).call)
-      @addresses = table[0, 15 * Fiddle::SIZEOF_VOIDP].unpack("J*")
+      @addresses = table[0, 20 * Fiddle::SIZEOF_VOIDP].unpack("J*")
       @read_body = entry(:read_body, [NUMBER, POINTER, NUMBER], COUNT)
       @write = entry(:write, [NUMBER, POINTER, NUMBER], COUNT)
       @write_error = entry(:write_error, [NUMBER, POINTER, NUMBER], COUNT)
       @flush = entry(:flush, [NUMBER], INT)
       @finish = entry(:finish, [NUMBER], INT)
+      @want_work = entry(:want_work, [NUMBER], VOID)
     end
 
     private
@@ -103,6 +113,7 @@ module PhusionPassenger
     case name
     when :starting_worker_process then Forkyard.after_fork { block.call(true) }
     when :stopping_worker_process then Forkyard.at_stop(&block)
+    when :oob_work then Forkyard.out_of_band(&block)
     end
   end
 end

@@ -1,0 +1,213 @@
+//! Groups of applications: an instance can be taken of any of them.
+//!
+//! Which there are is the configuration's to say, by applications' roots. The scout looks at each, as it does when a
+//! request names it, and the book is told what was found. They are looked at when the configuration comes into force,
+//! and when somebody takes from their group, as often as `stat_throttle_rate` allows; who takes waits for that.
+
+use super::instances::{Holder, Who};
+use super::roots::{Answer, Known};
+use super::run::Router;
+use crate::applications::action::Refusal;
+use crate::applications::event::{Event, Get, Patience, Target};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Whom a look at a member is for. No connection has this number.
+pub(super) const MEMBER: u64 = u64::MAX;
+
+/// Who is in which.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    /// As configured: roots, and their groups' names.
+    members: BTreeMap<PathBuf, Arc<str>>,
+    /// Members that are in the book, and the names that they have there.
+    joined: BTreeMap<PathBuf, Arc<str>>,
+    /// Orders that wait until their group's members were looked at.
+    parked: Vec<Parked>,
+}
+
+#[derive(Debug)]
+struct Parked {
+    order: u64,
+    group: String,
+    patience: Option<Duration>,
+}
+
+impl Groups {
+    /// The applications that are members.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.joined.values()
+    }
+
+    fn has(&self, group: &str) -> bool {
+        self.members.values().any(|known| **known == *group)
+    }
+
+    fn roots_of(&self, group: &str) -> Vec<PathBuf> {
+        let own = self.members.iter().filter(|(_, known)| ***known == *group);
+        own.map(|(root, _)| root.clone()).collect()
+    }
+
+    /// The group of an application: it may be named by several roots.
+    fn group_of(&self, name: &str) -> Option<&Arc<str>> {
+        let root = self.joined.iter().find(|(_, known)| ***known == *name);
+        root.and_then(|(root, _)| self.members.get(root))
+    }
+}
+
+impl Router {
+    /// The configuration says which groups there are.
+    pub(super) fn regroup(&mut self) {
+        let groups = self.settings.groups.iter();
+        let members = groups.flat_map(|(name, roots)| {
+            let name: Arc<str> = Arc::from(name.as_str());
+            roots.iter().map(move |root| (root.clone(), Arc::clone(&name)))
+        });
+        self.groups.members = members.collect();
+        let gone: Vec<PathBuf> = self.groups.joined.keys().cloned().collect();
+        for root in gone {
+            if !self.groups.members.contains_key(&root) {
+                self.leaves_group(&root);
+            }
+        }
+        let roots: Vec<PathBuf> = self.groups.members.keys().cloned().collect();
+        for root in roots {
+            self.look_at_member(&root);
+        }
+        self.unpark();
+    }
+
+    /// Has a member looked at, unless that was done just now. `true`: it is under way.
+    fn look_at_member(&mut self, root: &Path) -> bool {
+        let rate = self.settings.stat_throttle_rate;
+        match self
+            .roots
+            .ask(root.as_os_str().as_bytes(), MEMBER, rate, self.now)
+        {
+            Answer::Known(known) => self.joins_group(root, &known),
+            Answer::Refused => self.leaves_group(root),
+            Answer::Wait(look) => {
+                if let Some(look) = look {
+                    self.ask_scout(&look);
+                }
+                return true;
+            }
+            Answer::Busy => {}
+        }
+        false
+    }
+
+    /// A root was looked at that may be a member's.
+    pub(super) fn member_seen(&mut self, root: &Path, known: Option<&Arc<Known>>) {
+        if self.groups.members.contains_key(root) {
+            match known {
+                Some(known) => self.joins_group(root, known),
+                None => self.leaves_group(root),
+            }
+        }
+        self.unpark();
+    }
+
+    fn joins_group(&mut self, root: &Path, known: &Arc<Known>) {
+        if self
+            .groups
+            .joined
+            .get(root)
+            .is_some_and(|name| *name != known.name)
+        {
+            self.leaves_group(root);
+        }
+        self.groups
+            .joined
+            .insert(root.to_owned(), Arc::clone(&known.name));
+        let Some(group) = self.groups.group_of(&known.name).cloned() else {
+            return;
+        };
+        self.tell(Event::Join {
+            name: Arc::clone(&known.name),
+            group,
+            options: known.options,
+        });
+    }
+
+    fn leaves_group(&mut self, root: &Path) {
+        let Some(name) = self.groups.joined.remove(root) else {
+            return;
+        };
+        // By another root it is still one.
+        if self.groups.group_of(&name).is_none() {
+            self.tell(Event::Leave(name));
+        }
+    }
+
+    /// Lends an instance to whoever gave the order: of an application, or of a group.
+    pub(super) fn take(&mut self, order: u64, of: &str, patience: Option<Duration>) {
+        if self.groups.has(of) {
+            let roots = self.groups.roots_of(of);
+            let looks = roots.into_iter().filter(|root| self.look_at_member(root)).count();
+            if looks > 0 {
+                return self.groups.parked.push(Parked {
+                    order,
+                    group: of.to_owned(),
+                    patience,
+                });
+            }
+        }
+        self.take_now(order, of, patience);
+    }
+
+    fn take_now(&mut self, order: u64, of: &str, patience: Option<Duration>) {
+        let ticket = self.ticket();
+        let name: Arc<str> = Arc::from(of);
+        let target = match self.book.options(&name) {
+            Some(_) => Target::Known(name),
+            None => Target::Group(name, drawn()),
+        };
+        let get = Get {
+            ticket,
+            target,
+            patience: patience.map_or(Patience::None, |time| Patience::Until(self.now + time)),
+            consumer: None,
+            sight: None,
+        };
+        self.holders.insert(ticket, Holder::waiting(Who::Order(order)));
+        self.tell(Event::Get(get));
+    }
+
+    /// Goes on with the orders whose groups' members were all looked at.
+    fn unpark(&mut self) {
+        let parked = std::mem::take(&mut self.groups.parked);
+        for one in parked {
+            let roots = self.groups.roots_of(&one.group);
+            let is_looked_at = |root: &PathBuf| self.roots.is_looked_at(root.as_os_str().as_bytes());
+            match roots.iter().any(is_looked_at) {
+                true => self.groups.parked.push(one),
+                false => self.take_now(one.order, &one.group, one.patience),
+            }
+        }
+    }
+
+    /// Nothing is lent any more.
+    pub(super) fn refuse_parked(&mut self) {
+        for one in std::mem::take(&mut self.groups.parked) {
+            self.not_leased(one.order, Refusal::ShuttingDown);
+        }
+    }
+
+    /// The applications that are not to be forgotten, however long nobody asks for them.
+    pub(super) fn remembered(&self) -> BTreeSet<Arc<str>> {
+        let live = self.book.names_with_instances();
+        live.chain(self.groups.names().cloned()).collect()
+    }
+}
+
+/// A number that nobody can guess.
+fn drawn() -> u64 {
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
+}

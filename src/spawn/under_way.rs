@@ -1,0 +1,107 @@
+//! How far a journey is, for whoever asks while it is under way.
+
+use super::event::{JourneyId, Token};
+use super::journey::{Journey, Record, State};
+use super::machine::Machine;
+use super::step::{Party, Step};
+use crate::tick::Tick;
+
+/// A journey under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnderWay {
+    /// Where it is.
+    pub step: Step,
+    /// Since when; not before it began, whatever the new process says.
+    pub since: Tick,
+    /// When it began.
+    pub started: Tick,
+    /// When it has to be over.
+    pub until: Tick,
+}
+
+impl Machine {
+    /// How far the journey for a wish is; `told`: what its new process says of its steps. `None`: there is none.
+    pub fn progress(&self, token: Token, told: impl FnOnce(JourneyId) -> Vec<Record>) -> Option<UnderWay> {
+        let (id, attempt) = self.attempt_for(token)?;
+        let mut journey = attempt.journey.clone();
+        // Only while the process is waited for is its own word newer than what is known.
+        if journey.state(Step::KitHandshakePerform) == State::InProgress {
+            for record in told(id) {
+                journey.load(record);
+            }
+        }
+        let (step, since) = present(&journey);
+        Some(UnderWay {
+            step,
+            since: since.unwrap_or(attempt.started).max(attempt.started),
+            started: attempt.started,
+            until: attempt.started + attempt.plan.start_timeout,
+        })
+    }
+}
+
+/// Where a journey is, and since when: our own step that is under way, or, where that is to wait for the new process, that one's.
+fn present(journey: &Journey) -> (Step, Option<Tick>) {
+    let ours = journey
+        .records()
+        .iter()
+        .filter(|it| it.step.party() == Party::Kit);
+    let Some(ours) = ours.into_iter().find(|it| it.state == State::InProgress) else {
+        let step = journey.first_failed().unwrap_or(Step::KitFinish);
+        return (step, journey.record(step).and_then(|record| record.begin));
+    };
+    if ours.step != Step::KitHandshakePerform {
+        return (ours.step, ours.begin);
+    }
+    let step = journey.likely_failed();
+    let theirs = journey.records().iter();
+    let theirs: Vec<&Record> = theirs.filter(|it| it.step.party() == Party::Subprocess).collect();
+    let place = theirs.iter().position(|it| it.step == step).unwrap_or(0);
+    // One that has not begun is waited for since the one before it did.
+    let since = theirs[..theirs.len().min(place + 1)]
+        .iter()
+        .rev()
+        .find_map(|it| it.begin);
+    (step, since.or(ours.begin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spawn::step::Route;
+
+    fn tick(seconds: u64) -> Tick {
+        Tick::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn told(step: Step, state: State, begin: Option<u64>) -> Record {
+        Record {
+            step,
+            state,
+            begin: begin.map(tick),
+            end: None,
+        }
+    }
+
+    #[test]
+    fn our_own_step_counts_until_the_new_process_is_waited_for() {
+        let mut journey = Journey::new(Route::StartPreloader, true);
+        journey.begin(Step::KitPreparation, tick(1)).expect("begins");
+        assert_eq!(present(&journey), (Step::KitPreparation, Some(tick(1))));
+        journey.perform(Step::KitPreparation, tick(2)).expect("ends");
+        journey.begin(Step::KitHandshakePerform, tick(3)).expect("begins");
+        assert_eq!(
+            present(&journey),
+            (Step::SubprocessBeforeFirstExec, Some(tick(3)))
+        );
+        journey.load(told(Step::SubprocessExecWrapper, State::Performed, Some(4)));
+        assert_eq!(
+            present(&journey),
+            (Step::SubprocessWrapperPreparation, Some(tick(4)))
+        );
+        journey.load(told(Step::SubprocessAppLoadOrExec, State::InProgress, Some(5)));
+        assert_eq!(present(&journey), (Step::SubprocessAppLoadOrExec, Some(tick(5))));
+        journey.fail(Step::KitHandshakePerform, tick(6)).expect("fails");
+        assert_eq!(present(&journey), (Step::KitHandshakePerform, Some(tick(3))));
+    }
+}

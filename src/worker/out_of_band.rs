@@ -1,0 +1,109 @@
+//! Out-of-band work: what an application does between two requests, when no client waits for it.
+//!
+//! An application asks for it while it answers a request. In an application pool the router says when it is time: one instance
+//! of an application at a time, and nobody's request is given to it meanwhile. In a pool of one application the workers see to
+//! that themselves, by the scoreboard: who finds nothing to do says in its own slot that it works, looks at all others, and
+//! withdraws if one of them says the same. Both see both, since each has stored before it looks; so there are never two, and
+//! those who withdraw try again after times that differ.
+
+use super::lobby::Lobby;
+use super::service::Service;
+use crate::scoreboard::{Stage, census, header};
+use crate::sys::clock;
+use crate::tick::Tick;
+use std::time::Duration;
+
+/// How long a worker waits that has seen another one work, and how much longer with each slot.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_OF_SLOT: Duration = Duration::from_millis(1);
+const SLOTS_APART: usize = 50;
+
+/// Whether an application has asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    /// It has not.
+    Nothing,
+    /// It has; nobody else knows yet. Not before this time.
+    Wanted(Tick),
+    /// The router knows.
+    Told,
+}
+
+impl Want {
+    /// What it becomes when an application asks.
+    pub(super) fn ask(self) -> Want {
+        match self {
+            Want::Nothing => Want::Wanted(Tick::ZERO),
+            Want::Wanted(_) | Want::Told => self,
+        }
+    }
+
+    /// When a worker of a pool of one application is to try; `None`: not at all.
+    pub(super) fn due(self) -> Option<Tick> {
+        match self {
+            Want::Wanted(due) => Some(due),
+            Want::Nothing | Want::Told => None,
+        }
+    }
+}
+
+impl Service {
+    /// The work begins. It is seen as what the worker does, like a request.
+    pub(super) fn begin_work(&mut self) {
+        self.want = Want::Nothing;
+        let now = clock::now();
+        self.taken = now;
+        self.stamp().working(now);
+    }
+
+    /// It is over.
+    pub(super) fn end_work(&mut self) {
+        let took = clock::now().since(self.taken);
+        self.stamp().finished(took.as_micros() as u64, 0);
+    }
+}
+
+impl Lobby {
+    /// Nothing else is to be done: begins the work, if no sibling is at it. `false`: one is.
+    pub(super) fn claims_work(&mut self, service: &mut Service) -> bool {
+        if !is_alone(service, self.slot()) {
+            postpone(service, self.slot());
+            return false;
+        }
+        self.take_up(service);
+        service.begin_work();
+        if is_alone(service, self.slot()) {
+            return true;
+        }
+        postpone(service, self.slot());
+        service.stamp().idle(clock::now());
+        false
+    }
+}
+
+/// Whether no sibling works.
+fn is_alone(service: &Service, slot: usize) -> bool {
+    let words = service.board.header();
+    let mut others = (0..service.board.slots()).filter(|index| *index != slot && header::used(words, *index));
+    !others.any(|index| service.board.slot(index).map(census::stage) == Some(Stage::Working))
+}
+
+fn postpone(service: &mut Service, slot: usize) {
+    let apart = PAUSE_OF_SLOT.saturating_mul((slot % SLOTS_APART) as u32);
+    service.want = Want::Wanted(clock::now() + PAUSE + apart);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_has_asked_is_not_heard_twice() {
+        let want = Want::Nothing.ask();
+        assert_eq!(want.due(), Some(Tick::ZERO));
+        let later = Want::Wanted(Tick::from_nanos(5));
+        assert_eq!(later.ask(), later, "a time that was set stays");
+        assert_eq!(Want::Told.ask(), Want::Told);
+        assert_eq!((Want::Told.due(), Want::Nothing.due()), (None, None));
+    }
+}
