@@ -17,7 +17,7 @@ const LOOK_INTERVAL_MS: u8 = 10;
 /// A pool's control group.
 pub type Group = PathBuf;
 
-fn path(cgroup: &Cgroup, pool: &str) -> Group {
+pub(super) fn path(cgroup: &Cgroup, pool: &str) -> Group {
     cgroup.parent.join(pool)
 }
 

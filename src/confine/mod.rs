@@ -25,6 +25,12 @@ pub use group::{Group, remove as remove_group};
 use crate::config::{Application, Confine, Pool};
 use std::fs::File;
 
+/// The control group that a pool's processes enter, if any.
+pub fn group(pool: &Pool) -> Option<Group> {
+    let cgroup = pool.confine.cgroup.as_ref()?;
+    Some(group::path(cgroup, &pool.name))
+}
+
 /// Whether the kernel can do all that a pool asks for. Makes the pool's control group, with its limits.
 ///
 /// # Errors

@@ -164,6 +164,11 @@ impl Plan {
         self.generations.push(Generation {
             workers: living,
             programs: believed_programs(generation, facts),
+            places: if has_table(generation, facts) {
+                generation.places
+            } else {
+                0
+            },
             ..generation.clone()
         });
     }
@@ -205,8 +210,6 @@ fn believed(worker: &Worker, facts: &Facts) -> Worker {
 
 /// Those processes of its program that can be told to go. Whether they are there is looked at when they are taken over.
 fn believed_programs(generation: &Generation, facts: &Facts) -> Vec<Program> {
-    let wanted = Kind::Memory(table_pages(generation.places as usize, generation.slots as usize));
-    let table = facts.kinds.get(&names::program_table(generation.id));
     let mut places = BTreeSet::new();
     let mut is_sound = |program: &&Program| {
         let [input, _] = names::program(generation.id, program.place);
@@ -216,7 +219,16 @@ fn believed_programs(generation: &Generation, facts: &Facts) -> Vec<Program> {
             && places.insert(program.place)
     };
     let programs = generation.programs.iter().filter(|program| is_sound(program));
-    programs.filter(|_| table == Some(&wanted)).cloned().collect()
+    programs
+        .filter(|_| has_table(generation, facts))
+        .cloned()
+        .collect()
+}
+
+/// Whether the table of its program is there, and as large as it must be.
+fn has_table(generation: &Generation, facts: &Facts) -> bool {
+    let wanted = Kind::Memory(table_pages(generation.places as usize, generation.slots as usize));
+    facts.kinds.get(&names::program_table(generation.id)) == Some(&wanted)
 }
 
 #[cfg(test)]

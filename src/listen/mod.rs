@@ -6,6 +6,8 @@
 mod effects;
 mod fpm_sockets;
 mod inherited;
+mod peers;
 
 pub use effects::{ListenError, Listener, bind};
 pub use inherited::{Inherited, fpm_variables};
+pub use peers::may_connect;

@@ -4,6 +4,7 @@ use super::brief::{Brief, DESCRIPTORS, Refusal};
 use super::connection::{Connection, Wait};
 use super::pages::{Pages, Witness};
 use crate::fastcgi::{Limits, Params};
+use crate::listen::may_connect;
 use crate::logs::Log;
 use crate::scoreboard::Reader;
 use crate::status::Snapshot;
@@ -280,7 +281,7 @@ impl<'b> Reporter<'b> {
             let Some(socket) = socket::accept(self.status.as_fd())? else {
                 return Ok(());
             };
-            if !self.is_allowed(&socket) {
+            if !may_connect(&self.brief.allowed_clients, socket.as_fd()) {
                 continue;
             }
             if self.clients.len() >= MOST_CONNECTIONS {
@@ -314,22 +315,6 @@ impl<'b> Reporter<'b> {
         }
         again.push(LISTENER.0);
         Ok(())
-    }
-
-    fn is_allowed(&self, socket: &OwnedFd) -> bool {
-        let allowed = &self.brief.allowed_clients;
-        if allowed.is_empty() {
-            return true;
-        }
-        match socket::peer_address(socket.as_fd()) {
-            Ok(None) => true,
-            Ok(Some(peer)) if allowed.iter().any(|a| a.to_canonical() == peer) => true,
-            Ok(Some(peer)) => {
-                log::error!("Connection disallowed: IP address '{peer}' has been dropped.");
-                false
-            }
-            Err(_) => false,
-        }
     }
 
     /// Closes the connection that has waited the longest, one that is not being answered if there is any.

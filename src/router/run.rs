@@ -9,6 +9,7 @@ use super::tally::{Apps, Errors};
 use crate::applications::event::{Event, Ticket};
 use crate::applications::{Book, action::Action};
 use crate::config::{Applications, Pool};
+use crate::listen::may_connect;
 use crate::logs::Log;
 use crate::sys::fd::receive_with;
 use crate::sys::identity::{self, Identity};
@@ -492,7 +493,7 @@ impl Router {
     }
 
     fn admit(&mut self, socket: OwnedFd) {
-        if !self.is_allowed(&socket) {
+        if !may_connect(&self.pool.listen.allowed_clients, socket.as_fd()) {
             return;
         }
         self.accepted += 1;
@@ -501,25 +502,6 @@ impl Router {
         };
         self.limit(id);
         self.attend(id);
-    }
-
-    fn is_allowed(&self, socket: &OwnedFd) -> bool {
-        let allowed = &self.pool.listen.allowed_clients;
-        if allowed.is_empty() {
-            return true;
-        }
-        match socket::peer_address(socket.as_fd()) {
-            Ok(None) => true,
-            Ok(Some(peer)) if allowed.iter().any(|one| one.to_canonical() == peer) => true,
-            Ok(Some(peer)) => {
-                log::error!("Connection disallowed: IP address '{peer}' has been dropped.");
-                false
-            }
-            Err(error) => {
-                log::error!("Connection disallowed: {error}");
-                false
-            }
-        }
     }
 
     /// Closes a connection on which nobody waits for anything, to make room for another.

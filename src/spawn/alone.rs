@@ -37,8 +37,8 @@ pub enum Fall {
     Fork(Fault),
     /// It could not be executed, and what is wrong with the command, if that could be told.
     Exec(Fault, CommandCheck),
-    /// It ended, and what is wrong with the command.
-    Exited(Ended, CommandCheck),
+    /// It ended; what is wrong with the command; whether the kernel has killed for want of memory meanwhile.
+    Exited(Ended, CommandCheck, bool),
     /// It is not up in time.
     Timeout,
     /// It answered, but not as one of its kind.
@@ -115,7 +115,7 @@ impl Attempt {
         let failure = self.explain(fall);
         let _ = self.journey.fail(failure.step, now);
         let exit = match fall {
-            Fall::Exited(ended, _) => Some(*ended),
+            Fall::Exited(ended, ..) => Some(*ended),
             _ => None,
         };
         Report {
@@ -139,18 +139,19 @@ impl Attempt {
 
     fn explain(&self, fall: &Fall) -> Failure {
         let check = match fall {
-            Fall::Exec(_, check) | Fall::Exited(_, check) => Some(check.clone()),
+            Fall::Exec(_, check) | Fall::Exited(_, check, _) => Some(check.clone()),
             _ => None,
         };
         let response = Response {
             command: check.clone(),
+            out_of_memory: matches!(fall, Fall::Exited(ended, _, true) if ended.is_by_force()),
             ..Response::default()
         };
         let explained = |trouble: Trouble| explain(&trouble, &self.journey, &self.plan, Some(&response));
         match fall {
             Fall::Preparation(fault) => explained(Trouble::Preparation(fault.clone())),
             Fall::Fork(fault) => explained(Trouble::Fork(fault.clone())),
-            Fall::Exited(ended, _) => explained(Trouble::Exited(*ended)),
+            Fall::Exited(ended, ..) => explained(Trouble::Exited(*ended)),
             Fall::Timeout => explained(Trouble::Timeout(Step::KitHandshakePerform)),
             Fall::Exec(fault, check) => Failure {
                 category: Category::of_errno(fault.errno),
@@ -219,7 +220,7 @@ mod tests {
         attempt.prepared(now());
         attempt.executed(7, now());
         attempt.wrote(b"no database\n");
-        let fall = Fall::Exited(Ended::Code(3), CommandCheck::default());
+        let fall = Fall::Exited(Ended::Code(3), CommandCheck::default(), false);
         let report = attempt.fail(&fall, None, error_id(1), now());
         assert_eq!(report.failure.step, Step::SubprocessAppLoadOrExec);
         assert_eq!(

@@ -54,9 +54,9 @@ impl Letter {
         let letter: Letter = serde_json::from_slice(bytes).ok()?;
         let has_pid = letter.pid.is_none_or(|pid| pid > 1);
         let has_end = match letter.fall {
-            Fall::Exited(Ended::Signal { number, .. }, _) => (1..=64).contains(&number),
-            Fall::Exited(Ended::Code(code), _) => (0..=255).contains(&code),
-            Fall::Exited(Ended::Unknown, _)
+            Fall::Exited(Ended::Signal { number, .. }, ..) => (1..=64).contains(&number),
+            Fall::Exited(Ended::Code(code), ..) => (0..=255).contains(&code),
+            Fall::Exited(Ended::Unknown, ..)
             | Fall::Preparation(_)
             | Fall::Fork(_)
             | Fall::Exec(..)
@@ -129,13 +129,14 @@ mod tests {
         for fall in [
             Fall::Timeout,
             Fall::Stranger("it said hello".to_owned()),
-            Fall::Exited(Ended::Code(3), CommandCheck::default()),
+            Fall::Exited(Ended::Code(3), CommandCheck::default(), false),
             Fall::Exited(
                 Ended::Signal {
                     number: 11,
                     core: true,
                 },
                 CommandCheck::default(),
+                false,
             ),
         ] {
             let (own, id) = (attempt(), ErrorId(0xabc));
@@ -185,7 +186,7 @@ mod tests {
             Ended::Code(-1),
         ] {
             let letter = Letter {
-                fall: Fall::Exited(ended, CommandCheck::default()),
+                fall: Fall::Exited(ended, CommandCheck::default(), false),
                 ..good.clone()
             };
             assert_eq!(Letter::decode(&letter.encode()), None);

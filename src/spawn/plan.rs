@@ -113,6 +113,8 @@ pub struct Plan {
     pub start_command: String,
     /// Executed instead: forkyard's own preloader. The route is then `START_PRELOADER`.
     pub internal: Option<Internal>,
+    /// The control group that it enters by itself (the directory, cgroup v2). Not in reports.
+    pub cgroup: Option<PathBuf>,
     /// What it inherits; `None`: the environment of forkyard itself. Not in reports.
     pub inherited: Option<Vec<(OsString, OsString)>>,
     /// Not tried again at once when it has failed; otherwise whoever wants it sees to that.
@@ -175,6 +177,7 @@ impl Plan {
             find_free_port: false,
             start_command: start_command.to_owned(),
             internal: None,
+            cgroup: None,
             inherited: None,
             is_held_back: true,
             startup_file: None,

@@ -5,6 +5,7 @@ use super::held;
 use super::promotion::{self, Promotion};
 use super::routed;
 use super::service::Service;
+use crate::listen::may_connect;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
@@ -266,7 +267,7 @@ impl Lobby {
         };
         let connection = service.connection(socket);
         self.take_up(service);
-        if !is_allowed(service, &connection) {
+        if !may_connect(&service.settings.pool.listen.allowed_clients, connection.socket()) {
             service.close(connection);
             service.stamp().idle(clock::now());
             return Ok(None);
@@ -447,23 +448,4 @@ fn count(service: &Service) -> (u64, u64) {
         }
     }
     (idle, busy)
-}
-
-fn is_allowed(service: &Service, connection: &Connection) -> bool {
-    let allowed = &service.settings.pool.listen.allowed_clients;
-    if allowed.is_empty() {
-        return true;
-    }
-    match socket::peer_address(connection.socket()) {
-        Ok(None) => true,
-        Ok(Some(peer)) if allowed.iter().any(|a| a.to_canonical() == peer) => true,
-        Ok(Some(peer)) => {
-            log::error!("Connection disallowed: IP address '{peer}' has been dropped.");
-            false
-        }
-        Err(error) => {
-            log::error!("Connection disallowed: {error}");
-            false
-        }
-    }
 }

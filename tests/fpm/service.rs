@@ -86,11 +86,14 @@ impl Daemon {
 
     /// Starts what is told to stay in the foreground and to log there.
     pub(crate) fn run(command: &mut Command) -> Daemon {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it can be run");
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = crate::support::until("the program to be nobody's to write to", || {
+            match command.spawn() {
+                // A copy that was just made is open in what another thread has forked meanwhile, until that executes.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
+                child => Some(child.expect("it can be run")),
+            }
+        });
         let lines = lines_of(child.stderr.take().expect("it is piped"));
         Daemon { child, lines }
     }

@@ -10,6 +10,7 @@ use super::sources::Source;
 use super::spawner::{Purpose, Said, Started, Tidings};
 use super::{Edge, Who};
 use crate::config::{Application, Interface, sharing};
+use crate::confine;
 use crate::master::event::{Event, Exit, GenerationId};
 use crate::runtime::{self, Launch};
 use crate::spawn::event::Token;
@@ -308,6 +309,7 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     plan.switch_user = identity.is_some() && is_root;
     plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
     plan.no_new_privileges = pool.no_new_privs;
+    plan.cgroup = confine::group(pool);
     // The master has a back-off of its own.
     plan.is_held_back = false;
     if let Some(policy) = super::pools::policy(pool).preloader {

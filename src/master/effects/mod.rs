@@ -358,6 +358,9 @@ impl Edge {
             return;
         };
         self.programs.remove(&id);
+        if generation.share.is_some() {
+            self.unkeep([names::program_table(id.0)]);
+        }
         let is_ordered = generation.is_ordered();
         if let Some(mut resources) = generation.resources {
             if !is_ordered {

@@ -195,6 +195,14 @@ impl Edge {
         }
     }
 
+    pub(super) fn keep_program_table(&mut self, id: GenerationId) {
+        let share = self.generations.get(&id).and_then(|it| it.share.as_ref());
+        if let (Some(store), Some(share)) = (&mut self.store, share) {
+            store.is_stale = true;
+            store.keep(&names::program_table(id.0), share.memory().as_fd());
+        }
+    }
+
     pub(super) fn keep_worker(&mut self, id: WorkerId) {
         let worker = self.workers.get(&id).filter(|worker| worker.channel.is_none());
         let (Some(store), Some(worker)) = (&mut self.store, worker) else {

@@ -8,6 +8,7 @@ use super::recorded;
 use super::start::{Progress, Start, told};
 use crate::runtime::complaints::Complaints;
 use crate::spawn::alone::{Attempt, Fall, error_id};
+use crate::spawn::effects::oom_kills;
 use crate::spawn::handshake::response::CommandCheck;
 use crate::spawn::plan::Plan;
 use crate::spawn::report::{ErrorId, Report};
@@ -77,6 +78,8 @@ pub(super) struct Keeper {
     backoff: Backoff,
     /// The last failure: the report's id, and its page.
     last: Option<(ErrorId, Option<Rc<str>>)>,
+    /// How often the kernel had killed for want of memory before the last start.
+    oom_kills: u64,
     up_since: Tick,
     ups: u64,
     was_up: bool,
@@ -105,6 +108,7 @@ impl Keeper {
             last: None,
             up_since: Tick::ZERO,
             ups: 0,
+            oom_kills: 0,
             was_up: false,
             has_fallen: false,
             complaints: Complaints::default(),
@@ -147,10 +151,14 @@ impl Keeper {
             self.phase = self.phase.after(Cause::Begun);
             let means = &self.means;
             let progress = Start::begin(&means.plan, &means.recipe, &self.door, &|| check(means));
-            self.follow(match progress {
-                Progress::Pending(start) => start.trust(),
+            let progress = match progress {
+                Progress::Pending(start) => {
+                    self.oom_kills = start.oom_kills();
+                    start.trust()
+                }
                 other => other,
-            });
+            };
+            self.follow(progress);
             self.watch_all();
         }
         match self.phase {
@@ -277,7 +285,10 @@ impl Keeper {
 
     fn follow(&mut self, progress: Progress) {
         match progress {
-            Progress::Pending(start) => self.start = Some(start),
+            Progress::Pending(start) => {
+                self.oom_kills = start.oom_kills();
+                self.start = Some(start);
+            }
             Progress::Up(program, attempt, connection) => {
                 if let Some(connection) = &connection {
                     // From now on whoever uses it looks at it.
@@ -322,7 +333,8 @@ impl Keeper {
         let falls_again = std::mem::replace(&mut self.has_fallen, !is_well) && !is_well;
         if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
             self.phase = self.phase.after(Cause::Fell);
-            let fall = Fall::Exited(told(ended), check(&self.means));
+            let is_oom = oom_kills(None) > self.oom_kills;
+            let fall = Fall::Exited(told(ended), check(&self.means), is_oom);
             self.failed(attempt, &fall);
             return Some(ended);
         }

@@ -4,6 +4,7 @@ use super::door::Door;
 use super::probe::{Look, Probe};
 use super::program::{Output, Program, Recipe};
 use crate::spawn::alone::{Attempt, Fall};
+use crate::spawn::effects::oom_kills;
 use crate::spawn::error::{Ended, Fault};
 use crate::spawn::handshake::response::CommandCheck;
 use crate::spawn::plan::Plan;
@@ -22,6 +23,8 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Start {
     attempt: Attempt,
     program: Program,
+    /// How often the kernel had killed for want of memory before.
+    oom_kills: u64,
     probe: Option<Probe>,
     /// When to look next.
     next: Tick,
@@ -49,6 +52,7 @@ impl Start {
         let now = clock::now();
         let mut attempt = Attempt::begin(Arc::clone(plan), now);
         attempt.prepared(now);
+        let before = oom_kills(None);
         let program = match Program::start(recipe, door) {
             Ok(program) => program,
             Err(error) => {
@@ -64,6 +68,7 @@ impl Start {
         Progress::Pending(Start {
             attempt,
             program,
+            oom_kills: before,
             probe: None,
             next: now,
         })
@@ -101,7 +106,8 @@ impl Start {
         if let Some(ended) = self.program.reap() {
             // What it wrote last came before its end.
             self.read_output(log);
-            return Progress::Failed(self.attempt, Fall::Exited(told(ended), check()));
+            let fall = Fall::Exited(told(ended), check(), oom_kills(None) > self.oom_kills);
+            return Progress::Failed(self.attempt, fall);
         }
         let probe = match self.probe.take() {
             Some(probe) => Ok(probe),
@@ -121,6 +127,11 @@ impl Start {
             return self.fail(Fall::Timeout);
         }
         Progress::Pending(self)
+    }
+
+    /// How often the kernel had killed for want of memory before it was started.
+    pub(super) fn oom_kills(&self) -> u64 {
+        self.oom_kills
     }
 
     /// Its process.

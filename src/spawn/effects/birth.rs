@@ -140,7 +140,7 @@ impl Effects {
                 descriptor_limit: self.context.descriptor_limit,
             }
         };
-        live.oom_kills = memory::oom_kills();
+        live.oom_kills = memory::oom_kills(live.plan.cgroup.as_deref());
         let pid = process::start(&program)?;
         live.pid = Some(pid);
         live.is_leader = true;

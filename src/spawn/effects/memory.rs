@@ -1,9 +1,12 @@
-//! Whether the kernel has killed for want of memory: the counter of our memory cgroup, which new processes share.
+//! Whether the kernel has killed for want of memory: the counters of our memory cgroup, which new processes share, and of the
+//! one that they enter by themselves.
 
 use std::fs;
+use std::path::Path;
 
-/// How many processes of this cgroup were killed for want of memory (cgroups(7)); 0 where nobody counts.
-pub(super) fn oom_kills() -> u64 {
+/// How many processes of this process' cgroup, and of one of version 2 with this directory, were killed for want of memory
+/// (cgroups(7)); 0 where nobody counts.
+pub fn oom_kills(other: Option<&Path>) -> u64 {
     let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let files = membership.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -15,6 +18,7 @@ pub(super) fn oom_kills() -> u64 {
         }
     });
     files
+        .chain(other.map(|group| format!("{}/memory.events", group.display())))
         .filter_map(|file| count(&fs::read_to_string(file).ok()?))
         .sum()
 }
@@ -33,5 +37,13 @@ mod tests {
         assert_eq!(count("low 0\noom 3\noom_kill 2\noom_group_kill 0\n"), Some(2));
         assert_eq!(count("oom_kill_disable 0\nunder_oom 0\noom_kill 7\n"), Some(7));
         assert_eq!(count(""), None);
+    }
+
+    #[test]
+    fn another_group_counts_too() {
+        let group = tempfile::tempdir().unwrap();
+        let before = oom_kills(Some(group.path()));
+        fs::write(group.path().join("memory.events"), "oom_kill 3\n").unwrap();
+        assert!(oom_kills(Some(group.path())) >= before + 3);
     }
 }

@@ -22,6 +22,7 @@ use super::journey::Journey;
 use crate::sys::{self, clock, dir, process};
 use live::Live;
 pub use lookup::{account, code_revision, own_account};
+pub use memory::oom_kills;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::signal::Signal;
@@ -303,9 +304,7 @@ impl Effects {
             };
             (path.to_owned(), found)
         });
-        let killed = live
-            .ended
-            .is_some_and(|ended| matches!(ended, Ended::Signal { number: 9, .. }));
+        let killed = live.ended.is_some_and(Ended::is_by_force);
         let wall = i128::from(clock::epoch_seconds()) * 1_000_000_000;
         let response = Response {
             properties: contents.properties,
@@ -316,7 +315,7 @@ impl Effects {
             port: live.port,
             command: contents.command,
             output: live.capture.text(),
-            out_of_memory: killed && memory::oom_kills() > live.oom_kills,
+            out_of_memory: killed && memory::oom_kills(live.plan.cgroup.as_deref()) > live.oom_kills,
             wall_ahead_ns: wall - i128::from(clock::now().as_nanos()),
         };
         self.tell(id, News::Loaded(Box::new(response)));

@@ -31,10 +31,15 @@ impl Ended {
         }
     }
 
+    /// Whether it was killed by SIGKILL, itself or, as a shell says, what it has waited for.
+    pub fn is_by_force(self) -> bool {
+        matches!(self, Ended::Signal { number: 9, .. } | Ended::Code(137))
+    }
+
     /// What such an end commonly means, and what to do about it.
     pub fn hint(self, out_of_memory: bool) -> Option<(&'static str, &'static str)> {
         let hint = match self {
-            Ended::Signal { number: 9, .. } if out_of_memory => (
+            Ended::Signal { number: 9, .. } | Ended::Code(137) if out_of_memory => (
                 "The kernel killed it because its memory limit was reached or the machine was out of memory.",
                 "Give the service or container more memory, or let the application use less while it starts.",
             ),

@@ -4,6 +4,7 @@ use super::Kit;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::handshake::properties::Address;
 use forkyard::spawn::plan::Method;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
 fn example(name: &str) -> String {
@@ -26,20 +27,28 @@ fn plan(kit: &Kit, interpreter: &str, name: &str) -> forkyard::spawn::plan::Plan
 
 #[test]
 fn each_example_comes_up_and_answers() {
-    for (interpreter, name, serves) in [
-        ("/bin/sh", "app.sh", false),
-        ("/usr/bin/python3", "app.py", true),
-        ("/usr/bin/ruby", "app.rb", true),
-        ("/usr/bin/node", "app.js", true),
+    for (interpreter, name) in [
+        ("/bin/sh", "app.sh"),
+        ("/usr/bin/python3", "app.py"),
+        ("/usr/bin/ruby", "app.rb"),
+        ("/usr/bin/node", "app.js"),
     ] {
         let mut kit = Kit::new();
         let up = kit.up(plan(&kit, interpreter, name));
         let Address::Tcp(host, port) = &up.sockets[0].address else {
             panic!("{name}: no port");
         };
-        if serves {
-            TcpStream::connect((host.as_str(), *port)).expect("a connection");
-        }
+        let mut stream = TcpStream::connect((host.as_str(), *port)).expect("a connection");
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .expect("a request");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(
+            answer.starts_with("HTTP/1.") && answer.contains(" 200 OK\r\n"),
+            "{name}: {answer}"
+        );
         // It goes when its standard input ends.
         kit.stop();
         kit.assert_clean();

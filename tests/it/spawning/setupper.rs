@@ -221,6 +221,19 @@ fn a_login_shell_that_hangs_is_the_step_that_is_named() {
 }
 
 #[test]
+fn a_login_shell_that_ends_is_the_step_that_is_named() {
+    let mut kit = Kit::new();
+    let profile = (".bash_profile", "echo 'no more' >&2; exit 9\n");
+    let plan = with_shell(&kit, "/bin/bash", profile);
+    at_home(&mut kit);
+    let report = kit.failure(plan);
+    assert_eq!(report.failure.step, Step::SubprocessOsShell, "{}", report.text());
+    let exit = report.exit.map(|ended| ended.describe());
+    assert_eq!(exit.as_deref(), Some("exited with code 9"));
+    assert!(report.output.contains("no more"), "{}", report.text());
+}
+
+#[test]
 fn a_limit_that_is_none_is_named() {
     let mut kit = Kit::new();
     let mut plan = kit.native(UP);

@@ -3,7 +3,9 @@
 
 mod clients;
 mod failing;
+mod faults;
 mod limits;
+mod memory;
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
@@ -74,17 +76,19 @@ impl Broken {
 
     /// The operator's view of an error.
     fn report(&self, id: &str) -> serde_json::Value {
-        let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-            .args(["error", id, "--json", "--socket"])
-            .arg(self.daemon.dir.join("control.sock"))
-            .output()
-            .expect("forkyard");
+        let output = error(&self.daemon, id);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {output:?}"))
     }
 
     /// The application is mended: without a reload requests are answered again, and nothing is left of the failures.
     fn heals(&self, file: &str, source: &str) {
+        self.heals_unchecked(file, source);
+        self.is_clean();
+    }
+
+    /// The same, whatever else is there.
+    fn heals_unchecked(&self, file: &str, source: &str) {
         fs::write(self.root.path().join(file), source).expect("the application");
         until("the pool to heal", || {
             let answer = self.ask();
@@ -93,7 +97,6 @@ impl Broken {
                 false => (answer.body() == "well").then_some(()),
             }
         });
-        self.is_clean();
     }
 
     /// No work directory, no process but those of the pool, no descriptor of the master's.
@@ -118,6 +121,15 @@ impl Broken {
             self.descriptors
         );
     }
+}
+
+/// The report of an error, if there is one.
+fn error(daemon: &Daemon, id: &str) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_forkyard"))
+        .args(["error", id, "--json", "--socket"])
+        .arg(daemon.dir.join("control.sock"))
+        .output()
+        .expect("forkyard")
 }
 
 fn descriptors(pid: u32) -> usize {

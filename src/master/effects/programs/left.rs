@@ -80,10 +80,18 @@ impl Edge {
             process::is_child(it.pid) && process::start_time(it.pid) == Some(it.start_time)
         };
         let there: Vec<&document::Program> = left.programs.iter().filter(is_there).collect();
-        if there.is_empty() {
+        if left.places == 0 {
             return Ok(false);
         }
         let share = Share::adopt(memory, left.places as usize, left.slots as usize)?;
+        if there.is_empty() {
+            // Its workers find the processes of the program that comes after it.
+            (0..left.places as usize).for_each(|place| share.table().withdraw(place));
+            if let Some(generation) = self.generations.get_mut(&id) {
+                generation.share = Some(share);
+            }
+            return Ok(false);
+        }
         let mut places: Vec<Place> = (0..left.places).map(|_| Place::default()).collect();
         for process in there {
             let index = process.place as usize;

@@ -9,7 +9,7 @@ use super::output::{Lines, Look};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
 use super::{Edge, Who};
-use crate::config::Application;
+use crate::config::{Address, Application};
 use crate::control::protocol;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId};
@@ -100,8 +100,25 @@ impl Edge {
             places: (0..instances).map(|_| Place::default()).collect(),
             last_exit: Exit::Unknown,
         });
+        self.keep_program_table(id);
         self.change_program(id, |program, orders| program.start(orders));
         Ok(())
+    }
+
+    /// Shows workers of earlier generations, whose own program is gone with the master before this one, where a process is; `None`:
+    /// it is gone.
+    fn show_heirs(&self, id: GenerationId, index: usize, address: Option<&Address>) {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let others = self.generations.iter();
+        let others = others.filter(|(other, it)| Some(it.pool) == pool && !self.programs.contains_key(other));
+        for share in others.filter_map(|(_, generation)| generation.share.as_ref()) {
+            match address {
+                Some(address) => {
+                    share.table().publish(index, address);
+                }
+                None => share.table().withdraw(index),
+            }
+        }
     }
 
     /// Makes a generation's program end. False: it has none.
@@ -221,6 +238,9 @@ impl Edge {
             }
         }
         self.note_program();
+        if let Some(address) = address.as_ref().filter(|_| is_published) {
+            self.show_heirs(id, index, Some(address));
+        }
         match gone {
             Some(ended) => {
                 self.change_program(id, |program, orders| program.up(index, clock::now(), orders));
@@ -276,6 +296,7 @@ impl Edge {
             }
         }
         let name = self.generation_name(id).to_owned();
+        self.show_heirs(id, index, None);
         let Some(edge) = self.programs.get_mut(&id) else {
             return;
         };
