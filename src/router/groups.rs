@@ -8,7 +8,7 @@ use super::instances::{Holder, Who};
 use super::roots::{Answer, Known};
 use super::run::Router;
 use crate::applications::action::Refusal;
-use crate::applications::event::{Event, Get, Patience, Target};
+use crate::applications::event::{Event, Get, Patience, Removal, Target};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::os::unix::ffi::OsStrExt;
@@ -198,10 +198,16 @@ impl Router {
         }
     }
 
-    /// The applications that are not to be forgotten, however long nobody asks for them.
-    pub(super) fn remembered(&self) -> BTreeSet<Arc<str>> {
+    /// Forgets applications that nobody has asked for in a long time; those in a group are kept.
+    pub(super) fn forget_applications(&mut self) {
+        if self.apps.next_deadline().is_none_or(|due| due > self.now) {
+            return;
+        }
         let live = self.book.names_with_instances();
-        live.chain(self.groups.names().cloned()).collect()
+        let kept: BTreeSet<Arc<str>> = live.chain(self.groups.names().cloned()).collect();
+        for name in self.apps.forget(self.now, |name| kept.contains(name)) {
+            self.tell(Event::Remove(name, Removal::Graceful(None)));
+        }
     }
 }
 

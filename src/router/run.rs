@@ -6,7 +6,7 @@ use super::orders::ToRouter;
 use super::roots::Roots;
 use super::state::{Cause, Limit, State};
 use super::tally::{Apps, Errors};
-use crate::applications::event::{Event, Removal, Ticket};
+use crate::applications::event::{Event, Ticket};
 use crate::applications::{Book, action::Action};
 use crate::config::{Applications, Pool};
 use crate::listen::may_connect;
@@ -358,12 +358,7 @@ impl Router {
         if self.book.next_deadline().is_some_and(|due| due <= now) {
             self.tell(Event::Deadline);
         }
-        if self.apps.next_deadline().is_some_and(|due| due <= now) {
-            let kept = self.remembered();
-            for name in self.apps.forget(now, |name| kept.contains(name)) {
-                self.tell(Event::Remove(name, Removal::Graceful(None)));
-            }
-        }
+        self.forget_applications();
     }
 
     /// Looks at a connection again at the latest then.

@@ -2,14 +2,15 @@
 //!
 //! A line that a request leaves unfinished ends with the request. The worker sees to that with a newline of its own,
 //! where it can tell that there may be such a line: bytes that nobody has read yet, or a word of the scoreboard's header
-//! that says that the master holds one. Empty lines are dropped, so a newline too many does no harm, and there is no
-//! mark in the text that anybody could forge.
+//! that says that the master holds one, or is reading. The word is there before the master reads: bytes that a worker does
+//! not find any more were read after it. Empty lines are dropped, so a newline too many does no harm, and there is no mark
+//! in the text that anybody could forge.
 
 use super::output::{Lines, Look};
 use super::{Edge, Generation, GenerationId, WorkerEdge, WorkerId};
 use crate::logs::{Log, Speaker};
 use crate::scoreboard::layout::slot;
-use crate::scoreboard::{Stage, census, header};
+use crate::scoreboard::{census, header};
 use std::sync::atomic::AtomicU64;
 
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
@@ -18,6 +19,11 @@ const LAST_LOOKS: usize = 64;
 impl Edge {
     /// Logs what a worker wrote. `true`: there is more.
     pub(super) fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
+        let has_it = |worker: &WorkerEdge| index < worker.output.len();
+        if !self.workers.get(&id).is_some_and(has_it) {
+            return false;
+        }
+        self.note_unfinished(id, true);
         let Some(worker) = self.workers.get_mut(&id) else {
             return false;
         };
@@ -38,7 +44,6 @@ impl Edge {
                 lines.end_line(|words| self.log.write_output(&speaker(stream), words));
             }
         }
-        let before = requests(generation, worker);
         let Some((lines, stream)) = worker.output.get_mut(index) else {
             return false;
         };
@@ -48,14 +53,10 @@ impl Edge {
         }
         let is_unfinished = lines.is_unfinished();
         self.note_unfinished(id, is_unfinished);
-        if is_unfinished && look == Look::Drained {
-            self.end_lines_of_ended(id, before);
-        }
         look == Look::More
     }
 
-    /// Publishes whether lines are unfinished. Before [`Edge::end_lines_of_ended`] looks: a worker that has not seen
-    /// this is then seen to be done with its request, or to have begun another.
+    /// Publishes whether a line is unfinished, or may be.
     fn note_unfinished(&mut self, id: WorkerId, is_unfinished: bool) {
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
@@ -73,35 +74,6 @@ impl Edge {
         if let Some(resources) = resources {
             header::count_unfinished(resources.board.header(), is_one_more);
         }
-    }
-
-    /// The request may have ended before the master could say that it holds a line. `before`: how many requests there
-    /// had been when the line was read.
-    fn end_lines_of_ended(&mut self, id: WorkerId, before: u64) {
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return;
-        };
-        let Some(generation) = self.generations.get(&worker.generation) else {
-            return;
-        };
-        // The number of requests comes after the stage: it is stored before a stage that shows a request.
-        let stage = page(generation, worker).map(census::stage);
-        let is_between = matches!(stage, Some(Stage::Accepting | Stage::Accepted | Stage::Finished));
-        if !is_between && requests(generation, worker) == before {
-            return;
-        }
-        let pool = &generation.settings.pool;
-        let pid = pid(generation, worker);
-        for (lines, stream) in &mut worker.output {
-            let speaker = Speaker {
-                pool: &pool.name,
-                pid,
-                stream,
-                decorate: pool.decorate_workers_output,
-            };
-            lines.end_line(|words| self.log.write_output(&speaker, words));
-        }
-        self.note_unfinished(id, false);
     }
 
     /// Logs what a worker that is gone has left.
@@ -137,11 +109,6 @@ impl Edge {
 fn page<'g>(generation: &'g Generation, worker: &WorkerEdge) -> Option<&'g [AtomicU64]> {
     let resources = generation.resources.as_ref()?;
     resources.board.slot(worker.slot as usize)
-}
-
-/// How many requests a worker has taken up.
-fn requests(generation: &Generation, worker: &WorkerEdge) -> u64 {
-    page(generation, worker).map_or(0, |page| census::word(page, slot::REQUESTS))
 }
 
 /// A worker's process id. It may speak before its preloader has said which it is; then its own word is taken, which is

@@ -317,6 +317,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_meant_for_forkyard_is_not_passed_on() {
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Passenger-Request-OOB-Work: true\r\nX-A: b\r\n\
+                      forkyard-request-oob-work: 1\r\n!~Request-OOB-Work: 1\r\n\r\n";
+        let head = "Status: 200 OK\r\nContent-Length: 0\r\nX-A: b\r\n\r\n";
+        assert_eq!(read(answer, false, 1000), Ok((head.into(), String::new(), true)));
+    }
+
+    #[test]
     fn some_answers_have_no_body() {
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         assert_eq!(

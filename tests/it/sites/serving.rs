@@ -1,7 +1,7 @@
 //! Applications that are dropped in, served, put to sleep, and taken away.
 
 use super::{Sites, USERS};
-use crate::support::{is_root, process, until};
+use crate::support::{is_root, process, strace, until};
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -108,5 +108,20 @@ fn where_visitors_may_see_it_the_report_is_what_they_get() {
         page.contains("<html") && page.contains("nothing_of_that_name"),
         "{page}"
     );
+    sites.end();
+}
+
+/// Of a request to an instance that runs nobody hears but router, scout and instance.
+#[test]
+fn requests_cost_the_master_nothing() {
+    let sites = Sites::start("max = 2");
+    sites.php("shop", 0, "echo 'sold';");
+    assert_eq!(sites.body("/shop/"), "sold");
+    let calls = strace::count(sites.daemon.pid(), &sites.daemon.dir, || {
+        for _ in 0..50 {
+            assert_eq!(sites.body("/shop/"), "sold");
+        }
+    });
+    assert!(calls.values().sum::<u64>() <= 4, "{calls:?}");
     sites.end();
 }
