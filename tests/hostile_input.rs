@@ -9,7 +9,13 @@ use forkyard::runtime::php::protocol::Answer;
 use forkyard::runtime::php::request_settings::{Rule, Verdict};
 use forkyard::scoreboard::layout::slot;
 use forkyard::scoreboard::{census, header};
+use forkyard::spawn::effects::own_account;
+use forkyard::spawn::letter::Letter;
+use forkyard::spawn::plan::{Kind, Plan};
+use forkyard::tick::Tick;
+use forkyard::worker::Sight;
 use random::{Random, rounds};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const ROUNDS: u64 = 3_000;
@@ -45,6 +51,62 @@ fn a_message_is_a_level_and_the_rest() {
     });
 }
 
+/// Changes some bytes of a JSON text, so that it may still be one.
+fn spoil(line: &mut Vec<u8>, random: &mut Random) {
+    for _ in 0..random.below(6) {
+        let at = random.below(line.len());
+        match random.below(4) {
+            0 => line[at] = random.next() as u8,
+            1 => drop(line.remove(at)),
+            2 => line.insert(at, b"{}[]\",:0e-9\\u"[random.below(13)]),
+            _ => line
+                .splice(at..at, edge(random).to_string().into_bytes())
+                .for_each(drop),
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_letter_makes_a_report_or_is_none() {
+    let mut plan = Plan::new("app", "/srv/app".into(), "./app", own_account());
+    plan.kind = Kind::FastCgi;
+    let plan = Arc::new(plan);
+    let falls = [
+        r#""Timeout""#,
+        r#"{"Stranger":"it said hello"}"#,
+        r#"{"Fork":{"text":"fork: no memory","errno":12}}"#,
+        r#"{"Exited":[{"Code":3},{"word":"a","path":null,"fault":"x","remedy":null},false]}"#,
+        r#"{"Exited":[{"Signal":{"number":11,"core":true}},{"word":"","path":"/a","fault":null,"remedy":null},true]}"#,
+    ];
+    let understood = std::cell::Cell::new(0);
+    rounds(ROUNDS, |random| {
+        let fall = falls[random.below(falls.len())];
+        let numbers = [edge(random), edge(random), edge(random)];
+        let [started, prepared, ended] = numbers;
+        let mut line = format!(
+            r#"{{"id":7,"pid":77,"fall":{fall},"started":{started},"prepared":{prepared},"executed":null,"ended":{ended},
+            "output":"o\u001b\n","envvars":"A=b"}}"#
+        )
+        .into_bytes();
+        spoil(&mut line, random);
+        if let Some(letter) = Letter::decode(&line) {
+            understood.set(understood.get() + 1);
+            let now = Tick::from_nanos(edge(random));
+            let report = letter.report(Arc::clone(&plan), now);
+            assert!(report.started <= report.ended && report.ended <= now);
+            assert_eq!(report.plan.group, "app");
+            assert!(!report.text().contains('\u{1b}') && !report.line().contains('\n'));
+            assert!(report.html().contains("</html>") && report.json(0).is_object());
+        }
+        assert_eq!(Letter::decode(&random.bytes(200)), None);
+    });
+    assert!(understood.get() > 0);
+    assert_eq!(Letter::decode("[".repeat(100_000).as_bytes()), None);
+}
+
 #[test]
 fn an_answer_is_one_of_the_protocol_s_or_none() {
     let good = [
@@ -55,20 +117,7 @@ fn an_answer_is_one_of_the_protocol_s_or_none() {
     ];
     rounds(ROUNDS, |random| {
         let mut line = good[random.below(good.len())].as_bytes().to_vec();
-        for _ in 0..random.below(6) {
-            let at = random.below(line.len());
-            match random.below(4) {
-                0 => line[at] = random.next() as u8,
-                1 => drop(line.remove(at)),
-                2 => line.insert(at, b"{}[]\",:0e-9\\u"[random.below(13)]),
-                _ => line
-                    .splice(at..at, edge(random).to_string().into_bytes())
-                    .for_each(drop),
-            }
-            if line.is_empty() {
-                break;
-            }
-        }
+        spoil(&mut line, random);
         // What is understood says the same again when it is written down.
         if let Ok(answer) = serde_json::from_slice::<Answer>(&line) {
             let again = serde_json::to_vec(&answer).expect("JSON");
@@ -94,6 +143,8 @@ fn a_slot_is_read_within_its_page_whatever_is_in_it() {
             entry.consistent,
             page[slot::SEQUENCE].load(Ordering::Relaxed) & 1 == 0
         );
+        // What is told of a program is one of the known states, or nothing.
+        let _ = Sight::read(census::program(&page)).map(|sight| sight.doing.name());
         let stage = page[slot::STAGE].load(Ordering::Relaxed);
         assert!(stage <= u64::from(u32::MAX) || census::stage(&page) == entry.stage);
         // What the master does with a slot's counts, beside its own.

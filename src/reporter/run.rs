@@ -397,15 +397,16 @@ impl<'b> Reporter<'b> {
         if wait == Wait::Over {
             return Outcome::Over;
         }
-        if self.leaving.is_some() && wait == Wait::Idle {
-            return Outcome::Over;
-        }
         // Bytes that trickle in begin no new time, and one that never asked anything has no longer than a request has.
         let served = client.connection.served();
         let wait = match wait {
             Wait::Idle if served == 0 => Wait::Request,
             wait => wait,
         };
+        // The request of one that was accepted just now is on its way: nobody else will answer it.
+        if self.leaving.is_some() && wait == Wait::Idle {
+            return Outcome::Over;
+        }
         if wait != client.wait || served != client.served {
             client.wait = wait;
             client.served = served;

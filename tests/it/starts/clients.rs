@@ -6,6 +6,7 @@ use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn front(broken: &Broken) -> Nginx {
     let socket = broken.daemon.socket("www");
@@ -93,6 +94,38 @@ fn refusals_are_in_the_access_log() {
     });
     broken.heals("wsgi.py", WELL_WSGI);
     until("a worker's line", || lines().contains(" 200 ").then_some(()));
+}
+
+/// Whoever is let in by the process that stands in is answered by it, also when it is relieved at that moment.
+#[test]
+fn no_request_is_lost_when_an_application_heals() {
+    for _ in 0..4 {
+        let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", "", "");
+        broken.refused();
+        let heals = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..6)
+                .map(|_| {
+                    scope.spawn(|| {
+                        while !heals.load(Ordering::SeqCst) {
+                            let answer = broken.ask();
+                            let is_known = answer.body() == "well" || answer.text().contains(" 503 ");
+                            assert!(answer.ended && is_known, "{}", answer.text());
+                        }
+                    })
+                })
+                .collect();
+            // Also when it does not heal, or a client has failed, they end.
+            let end = scope
+                .spawn(|| broken.heals_unchecked("wsgi.py", WELL_WSGI))
+                .join();
+            heals.store(true, Ordering::SeqCst);
+            for client in clients {
+                client.join().expect("a client");
+            }
+            end.expect("the pool heals");
+        });
+    }
 }
 
 #[test]
