@@ -1,5 +1,6 @@
 //! Files below a directory that somebody else may write to: every name is looked up in an open directory, and no
-//! symbolic link is followed.
+//! symbolic link is followed. Nor is another file system entered, where the kernel knows how: whoever may mount his own
+//! there could make whoever reads it wait.
 
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
@@ -26,7 +27,29 @@ pub fn open(path: &Path) -> Result<OwnedFd> {
 
 /// Opens a directory in another.
 pub fn open_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
-    openat(parent, name, directory_flags(), Mode::empty()).named("openat", name)
+    open_below(parent, name, directory_flags()).named("openat", name)
+}
+
+/// Opens something in a directory that is neither a link nor on another file system (openat2(2)).
+fn open_below<P: ?Sized + nix::NixPath>(
+    directory: BorrowedFd<'_>,
+    name: &P,
+    flags: OFlag,
+) -> nix::Result<OwnedFd> {
+    match openat2(directory, name, OpenHow::new().flags(flags).resolve(staying())) {
+        // Before Linux 5.6, or where a filter knows only the older call.
+        Err(Errno::ENOSYS | Errno::EPERM) => {
+            openat(directory, name, flags | OFlag::O_NOFOLLOW, Mode::empty())
+        }
+        opened => opened,
+    }
+}
+
+fn staying() -> ResolveFlag {
+    ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_XDEV
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS
 }
 
 fn directory_flags() -> OFlag {
@@ -66,9 +89,11 @@ pub struct Content {
 pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option<Content>> {
     // Non-blocking, or opening a FIFO would wait for its other end.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
-    let file = match openat(directory, name, flags, Mode::empty()) {
+    let file = match open_below(directory, name, flags) {
         Ok(file) => file,
-        Err(Errno::ENOENT | Errno::ELOOP | Errno::ENXIO | Errno::ENOTDIR | Errno::EACCES) => return Ok(None),
+        Err(Errno::ENOENT | Errno::ELOOP | Errno::EXDEV | Errno::ENXIO | Errno::ENOTDIR | Errno::EACCES) => {
+            return Ok(None);
+        }
         Err(errno) => return Err(Error::new("openat", name, errno)),
     };
     content(&file, name, most)
@@ -78,11 +103,7 @@ pub fn read(directory: BorrowedFd<'_>, name: &str, most: usize) -> Result<Option
 /// make this wait. Nothing also where that can't be opened, and where the kernel doesn't know how (before Linux 5.6).
 pub fn read_beneath(directory: BorrowedFd<'_>, path: &str, most: usize) -> Option<Content> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
-    let stays = ResolveFlag::RESOLVE_BENEATH
-        | ResolveFlag::RESOLVE_NO_XDEV
-        | ResolveFlag::RESOLVE_NO_SYMLINKS
-        | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let how = OpenHow::new().flags(flags).resolve(stays);
+    let how = OpenHow::new().flags(flags).resolve(staying());
     let file = openat2(directory, path, how).ok()?;
     content(&file, path, most).ok().flatten()
 }
@@ -134,7 +155,7 @@ pub fn write(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> 
 /// ENXIO: nobody has; EEXIST: it is something else.
 pub fn write_fifo(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    let fifo = openat(directory, name, flags, Mode::empty()).named("openat", name)?;
+    let fifo = open_below(directory, name, flags).named("openat", name)?;
     if kind(&fstat(&fifo).named("fstat", name)?) != SFlag::S_IFIFO {
         return Err(Error::new("openat", name, Errno::EEXIST));
     }
@@ -288,7 +309,7 @@ fn clear_within(directory: BorrowedFd<'_>, budget: &mut usize, depth: u32) -> Re
             Err(Errno::EISDIR | Errno::EPERM) => {}
             Err(errno) => return Err(Error::new("unlinkat", shown, errno)),
         }
-        let below = match openat(directory, name.as_os_str(), directory_flags(), Mode::empty()) {
+        let below = match open_below(directory, name.as_os_str(), directory_flags()) {
             Ok(below) => below,
             // A directory of ours whose mode was changed.
             Err(Errno::EACCES) => {
@@ -296,8 +317,7 @@ fn clear_within(directory: BorrowedFd<'_>, budget: &mut usize, depth: u32) -> Re
                 let flag = nix::sys::stat::FchmodatFlags::FollowSymlink;
                 nix::sys::stat::fchmodat(directory, name.as_os_str(), mode, flag)
                     .named("fchmodat", &shown)?;
-                openat(directory, name.as_os_str(), directory_flags(), Mode::empty())
-                    .named("openat", &shown)?
+                open_below(directory, name.as_os_str(), directory_flags()).named("openat", &shown)?
             }
             Err(errno) => return Err(Error::new("openat", shown, errno)),
         };
@@ -365,6 +385,8 @@ mod tests {
         let root = open(Path::new("/")).unwrap();
         assert!(std::fs::read("/proc/version").is_ok(), "another file system");
         assert_eq!(read_beneath(root.as_fd(), "proc/version", 3), None);
+        let error = open_in(root.as_fd(), "proc").unwrap_err();
+        assert_eq!(error.errno, Errno::EXDEV);
     }
 
     #[test]
