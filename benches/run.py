@@ -27,7 +27,9 @@ def main():
         for name in arguments.cases or CASES:
             print(f"{name}: {CASES[name].__doc__.splitlines()[0]}", file=sys.stderr)
             try:
-                rows += list(CASES[name].run(bench))
+                # One by one: those before a failure are measured.
+                for row in CASES[name].run(bench):
+                    rows.append(row)
             except (RuntimeError, OSError, subprocess.SubprocessError) as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 broken.append(name)

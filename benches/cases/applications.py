@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from harness import processes
-from harness.servers import PHP_VERSION, PROGRAMS, Forkyard, Pool, place_library
+from harness.servers import PHP_VERSION, PROGRAMS, Forkyard, Pool
 from harness.table import Row, at_least, latencies, no_more
 
 from . import rack
@@ -106,7 +106,6 @@ def run(bench):
     yield from _router(bench)
     yield from _book(bench)
     yield from _known(bench)
-    place_library()
     for language, application in LANGUAGES.items():
         yield from _passenger(bench, language, application)
 

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 from harness import processes
-from harness.servers import PHP_VERSION, Forkyard, Pool, place_library
+from harness.servers import PHP_VERSION, Forkyard, Pool
 from harness.table import Row, no_more
 
 from . import rack, wsgi
@@ -43,7 +43,6 @@ class Puma(rack.Puma):
 
 
 def run(bench):
-    place_library()
     django = bench.directory("django")
     shutil.copytree(wsgi.SITE, django)
     wsgi.Gunicorn.root = django

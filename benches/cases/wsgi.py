@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness import processes
 from harness.nginx import Nginx
-from harness.servers import Forkyard, Pool, Server, place_library
+from harness.servers import Forkyard, Pool, Server
 from harness.table import Row, latencies, no_more
 
 CLIENTS = 8
@@ -20,7 +20,6 @@ def run(bench):
     rounds, seconds = (5, 1) if bench.quick else (9, 3)
     root = bench.directory("django")
     shutil.copytree(SITE, root)
-    place_library()
     pool = Pool(max_children=WORKERS, application=f'{{ runtime = "wsgi", root = "{root}", entry = "page" }}')
     with bench.start(Forkyard, pool) as forkyard:
         for kind in (Uwsgi, Gunicorn):

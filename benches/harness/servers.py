@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -18,13 +17,6 @@ PHP_VERSION = "8.2"
 PHP_FPM = f"/usr/sbin/php-fpm{PHP_VERSION}"
 READY = "ready to handle connections"
 PATIENCE_SECONDS = 60
-
-
-def place_library():
-    """Puts the C ABI beside the daemon; cargo leaves it among the intermediate files of `--bins`."""
-    library = PROGRAMS / "libforkyard.so"
-    if not library.exists():
-        shutil.copy(PROGRAMS / "deps/libforkyard.so", library)
 
 
 @dataclass
