@@ -23,7 +23,8 @@ class Nginx:
         self._ports = {server.name: free_port() for server in servers}
         path = directory / "nginx.conf"
         path.write_text(self._configuration(directory, servers))
-        self._process = subprocess.Popen(["/usr/sbin/nginx", "-e", directory / "error.log", "-c", path])
+        command = ["/usr/sbin/nginx", "-e", directory / "error.log", "-c", path]
+        self._process = subprocess.Popen(command, start_new_session=True)
         try:
             for server in servers:
                 _wait_for(self._ports[server.name])

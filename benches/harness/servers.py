@@ -53,8 +53,14 @@ class Server:
         self._ready = threading.Event()
         command = self.configure()
         begun = time.monotonic()
+        # In a session of its own, as a service manager starts it: the kernel shares processors out by sessions.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         threading.Thread(target=self._read_log, daemon=True).start()
         if not self._ready.wait(PATIENCE_SECONDS):
