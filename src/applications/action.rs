@@ -46,23 +46,31 @@ pub enum Force {
 }
 
 /// Why there is no instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// `max_request_queue_size` requests wait already: 503.
+    #[error("the queue is full")]
     QueueFull,
     /// The waiter's deadline has come: 504.
+    #[error("its time is over")]
     TimedOut,
     /// None is free, and the request does not wait.
+    #[error("no instance is free")]
     NoneFree,
     /// None can be started: 503.
+    #[error("no instance can be started")]
     Trouble(Trouble),
     /// There is no such application or group.
+    #[error("there is no such application")]
     Unknown,
     /// The application was removed while the request waited.
+    #[error("the application was removed")]
     Removed,
     /// Everything ends.
+    #[error("the pool ends")]
     ShuttingDown,
     /// The ticket's number is not higher than all before.
+    #[error("its ticket is out of order")]
     Stale,
 }
 

@@ -201,7 +201,10 @@ impl Router {
             | Refusal::Unknown
             | Refusal::Removed
             | Refusal::ShuttingDown
-            | Refusal::Stale => Problem::Unavailable,
+            | Refusal::Stale => {
+                log::warn!("[pool {}] a request is refused: {refusal}", self.pool.name);
+                Problem::Unavailable
+            }
         };
         self.refuse(id, problem);
     }

@@ -250,6 +250,11 @@ impl Router {
         };
         client.tries += 1;
         if client.tries >= MOST_TRIES {
+            let name = client.known.as_ref().map_or("", |known| &*known.name);
+            log::warn!(
+                "[pool {}] a request is refused: {MOST_TRIES} instances of {name} in turn did not take it",
+                self.pool.name
+            );
             return self.refuse(id, Problem::Unavailable);
         }
         self.ask(id);
