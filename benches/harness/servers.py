@@ -123,13 +123,12 @@ class Server:
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
-            for pid in everyone:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            self._process.kill()
             self._process.wait(10)
         # fcgiwrap leaves its children behind.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        for pid in everyone[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 class Forkyard(Server):
