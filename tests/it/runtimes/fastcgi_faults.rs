@@ -20,12 +20,7 @@ fn refused(daemon: &Daemon) -> String {
         "{}",
         answer.text()
     );
-    let body = answer.body();
-    let id = body
-        .split("(error ")
-        .nth(1)
-        .and_then(|rest| rest.split(')').next());
-    id.unwrap_or_else(|| panic!("no id in {body:?}")).to_owned()
+    answer.error_id()
 }
 
 fn runs(daemon: &Daemon) {

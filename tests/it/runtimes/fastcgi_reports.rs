@@ -1,27 +1,20 @@
 //! Reports of FastCGI programs that could not be started: with the operator, and only of their own pool.
 
 use super::fastcgi_programs::{ODD, pid_of, start};
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
 use crate::support::{process, until};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::process::Command;
 
 /// What `forkyard ARGUMENTS` says of a daemon.
-fn forkyard(daemon: &Daemon, arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(arguments)
-        .arg("--socket")
-        .arg(daemon.dir.join("control.sock"))
-        .output()
-        .expect("forkyard");
+fn said(daemon: &Daemon, arguments: &[&str]) -> String {
+    let output = forkyard(arguments, &daemon.dir).output().expect("forkyard");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn last_error(daemon: &Daemon, pool: &str) -> Option<serde_json::Value> {
-    let status: serde_json::Value =
-        serde_json::from_str(&forkyard(daemon, &["status", "--json"])).expect("JSON");
+    let status: serde_json::Value = serde_json::from_str(&said(daemon, &["status", "--json"])).expect("JSON");
     let pools = status["pools"].as_array().expect("pools").clone();
     let found = pools.into_iter().find(|it| it["name"] == pool)?;
     Some(found["last_error"].clone()).filter(|error| !error.is_null())
@@ -29,13 +22,7 @@ fn last_error(daemon: &Daemon, pool: &str) -> Option<serde_json::Value> {
 
 /// The id of the error that a request is refused with.
 fn refused(daemon: &Daemon, name: &str) -> String {
-    let answer = daemon.get(name, "x");
-    let body = answer.body();
-    let id = body
-        .split("(error ")
-        .nth(1)
-        .and_then(|rest| rest.split(')').next());
-    id.unwrap_or_else(|| panic!("no id in {body:?}")).to_owned()
+    daemon.get(name, "x").error_id()
 }
 
 /// Ends the first time; hangs from then on, so that there is one report.
@@ -71,14 +58,14 @@ fn the_operator_can_ask_for_the_report() {
     until("the last error", || {
         last_error(&daemon, "www").filter(|error| error["id"] == *id)
     });
-    let text = forkyard(&daemon, &["error", &id]);
+    let text = said(&daemon, &["error", &id]);
     assert!(
         text.contains(&id) && text.contains("the database is not there") && text.contains("PATH=/usr"),
         "{text}"
     );
-    assert_eq!(forkyard(&daemon, &["error"]), text, "the last one of all");
+    assert_eq!(said(&daemon, &["error"]), text, "the last one of all");
     let json: serde_json::Value =
-        serde_json::from_str(&forkyard(&daemon, &["error", &id, "--json"])).expect("JSON");
+        serde_json::from_str(&said(&daemon, &["error", &id, "--json"])).expect("JSON");
     assert_eq!(json["error"]["id"], *id);
     assert_eq!(json["error"]["step"], "SUBPROCESS_APP_LOAD_OR_EXEC");
     let subprocess = &json["diagnostics"]["subprocess"];
@@ -90,20 +77,20 @@ fn the_operator_can_ask_for_the_report() {
         "{json:#}"
     );
     assert!(subprocess["pid"].as_i64().is_some_and(|pid| pid > 1), "{json:#}");
-    let html = forkyard(&daemon, &["error", &id, "--html"]);
+    let html = said(&daemon, &["error", &id, "--html"]);
     assert!(
         html.contains("<html") && html.contains("the database is not there"),
         "{html}"
     );
     assert!(last_error(&daemon, "other").is_none());
-    let table = forkyard(&daemon, &["status"]);
+    let table = said(&daemon, &["status"]);
     assert!(
         table.contains(&format!(
             "last error {id}: The application exited with code 1 during startup."
         )),
         "{table}"
     );
-    let metrics = forkyard(&daemon, &["status", "--metrics"]);
+    let metrics = said(&daemon, &["status", "--metrics"]);
     assert!(
         metrics.contains("forkyard_pool_failed_starts_total{pool=\"other\"} 0\n"),
         "{metrics}"
@@ -125,7 +112,7 @@ fn a_report_with_much_output_is_cut_and_arrives() {
     });
     let id = refused(&daemon, "www");
     let text = until("the report", || {
-        Some(forkyard(&daemon, &["error", &id])).filter(|text| !text.is_empty())
+        Some(said(&daemon, &["error", &id])).filter(|text| !text.is_empty())
     });
     assert!(
         text.contains("the last word") && text.contains("exited with code 1"),
@@ -191,12 +178,12 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
     send(forged(1, "mine").as_bytes());
     let mine = until("the pool's own report", || last_error(&daemon, "other"));
     assert_eq!(mine["id"], "00000001");
-    let text = forkyard(&daemon, &["error", &id]);
+    let text = said(&daemon, &["error", &id]);
     assert!(
         text.contains("the database is not there") && !text.contains("forged"),
         "{text}"
     );
-    let text = forkyard(&daemon, &["error", "00000001"]);
+    let text = said(&daemon, &["error", "00000001"]);
     assert!(text.contains("forged") && !text.contains('\u{1b}'), "{text}");
     // Nonsense, and more of it than anybody could want.
     for bytes in [
@@ -215,13 +202,13 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
     }
     // The master is there for others, has kept little, and what it knew of the other pool.
     pid_of(&daemon.get("other", "x"));
-    let metrics = forkyard(&daemon, &["status", "--metrics"]);
+    let metrics = said(&daemon, &["status", "--metrics"]);
     let count = metrics
         .lines()
         .find_map(|line| line.strip_prefix("forkyard_pool_failed_starts_total{pool=\"other\"} "));
     let count: u32 = count.expect("a count").parse().expect("a number");
     assert!((1..100).contains(&count), "{count}");
-    assert!(forkyard(&daemon, &["error", &id]).contains("the database is not there"));
+    assert!(said(&daemon, &["error", &id]).contains("the database is not there"));
     let grown = resident_kib(daemon.pid()).saturating_sub(before);
     assert!(grown < 16 * 1024, "the master has grown by {grown} KiB");
     assert!(process::runs(worker));
@@ -232,10 +219,10 @@ fn reports_arrive_after_an_upgrade() {
     let mut daemon = two("odd.py exits");
     refused(&daemon, "www");
     until("the last error", || last_error(&daemon, "www"));
-    let text = forkyard(&daemon, &["upgrade"]);
+    let text = said(&daemon, &["upgrade"]);
     assert!(text.contains("has taken over"), "{text}\n{}", daemon.log());
     let error = until("an error of after the upgrade", || last_error(&daemon, "www"));
-    let text = forkyard(&daemon, &["error", error["id"].as_str().expect("an id")]);
+    let text = said(&daemon, &["error", error["id"].as_str().expect("an id")]);
     assert!(text.contains("the database is not there"), "{text}");
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     daemon.wait();

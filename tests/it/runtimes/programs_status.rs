@@ -2,12 +2,11 @@
 
 use super::fastcgi_programs::{ODD, pid_of};
 use super::programs::SERVER;
-use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::daemon::{Daemon, forkyard, make_writable, pool};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
-use std::process::Command;
 
 fn start() -> Daemon {
     Daemon::start(|dir| {
@@ -40,13 +39,8 @@ fn start() -> Daemon {
 }
 
 fn status(daemon: &Daemon, form: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .arg("status")
-        .args(form)
-        .arg("--socket")
-        .arg(daemon.dir.join("control.sock"))
-        .output()
-        .expect("forkyard");
+    let arguments = [&["status"], form].concat();
+    let output = forkyard(&arguments, &daemon.dir).output().expect("forkyard");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -143,11 +137,7 @@ fn processes_are_shown_with_what_they_use() {
         );
     }
     // An upgrade forgets nothing of them.
-    let said = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["upgrade", "--socket"])
-        .arg(daemon.dir.join("control.sock"))
-        .output()
-        .expect("forkyard");
+    let said = forkyard(&["upgrade"], &daemon.dir).output().expect("forkyard");
     assert!(said.status.success(), "{said:?}");
     let after = programs(&daemon, "node", |all| again(all, 1, killed));
     assert!(

@@ -119,7 +119,7 @@ impl Site {
     }
 }
 
-pub(super) fn told(client: &mut Client, daemon: &Daemon) -> Told {
+fn told(client: &mut Client, daemon: &Daemon) -> Told {
     let params = Params::get(&daemon.dir, "x", "")
         .with("CONTENT_TYPE", "")
         .with("CONTENT_LENGTH", "");
@@ -208,12 +208,45 @@ fn the_last_number_is_for_all_further_times() {
 }
 
 /// Tells clients to end, also when the test has failed: else it would wait for them for ever.
-pub(super) struct End<'a>(pub(super) &'a AtomicBool);
+struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
+}
+
+/// Runs something while three clients ask; every request has to be answered. Says how many were. One client keeps its
+/// connection, which is handed from worker to worker.
+pub(super) fn under_load(site: &Site, act: impl FnOnce()) -> usize {
+    let daemon = &site.daemon;
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..3)
+            .map(|number| {
+                let ends = &ends;
+                scope.spawn(move || {
+                    let mut count = 0;
+                    let mut client = daemon.client("www").kept();
+                    while !ends.load(Ordering::SeqCst) {
+                        if number > 0 {
+                            client = daemon.client("www");
+                        }
+                        told(&mut client, daemon);
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        let end = End(&ends);
+        act();
+        drop(end);
+        clients
+            .into_iter()
+            .map(|client| client.join().expect("a client"))
+            .sum()
+    })
 }
 
 #[test]
@@ -223,41 +256,16 @@ fn no_request_is_lost_and_most_workers_serve_all_the_time() {
         let site = Site::start(runtime, source, settings, "refork_after = [20, 30]\n");
         let daemon = &site.daemon;
         daemon.wait_for_workers("www", 4);
-        let ends = AtomicBool::new(false);
-        let answered: usize = std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..3)
-                .map(|kept| {
-                    let ends = &ends;
-                    scope.spawn(move || {
-                        let mut count = 0;
-                        let mut client = daemon.client("www").kept();
-                        while !ends.load(Ordering::SeqCst) {
-                            // One keeps its connection, which is handed from worker to worker.
-                            if kept > 0 {
-                                client = daemon.client("www");
-                            }
-                            told(&mut client, daemon);
-                            count += 1;
-                        }
-                        count
-                    })
-                })
-                .collect();
-            let mut fewest = 4;
-            let end = End(&ends);
+        let mut fewest = 4;
+        let answered = under_load(&site, || {
             until("three preloaders", || {
                 fewest = fewest.min(daemon.workers("www").len());
                 let log = daemon.log();
                 (log.matches("made from a worker").count() >= 3).then_some(())
             });
-            drop(end);
-            // One is on its way out or not there yet; one more may be a process whose title is not set yet.
-            assert!(fewest >= 2, "{fewest} workers of 4 were there");
-            clients
-                .into_iter()
-                .map(|client| client.join().expect("client"))
-                .sum()
         });
+        // One is on its way out or not there yet; one more may be a process whose title is not set yet.
+        assert!(fewest >= 2, "{fewest} workers of 4 were there");
         assert!(answered > 100, "{answered}");
         let log = daemon.log();
         assert!(!log.contains("WARNING") && !log.contains("ERROR"), "{log}");

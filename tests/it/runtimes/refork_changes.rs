@@ -1,50 +1,12 @@
 //! An upgrade and a reload while a pool's preloader is one that was made from a worker.
 
-use super::refork::{End, PYTHON, RUBY, STATIC, Site, assert_renewed, told};
+use super::refork::{PYTHON, RUBY, STATIC, Site, assert_renewed, under_load};
+use crate::support::daemon::forkyard;
 use crate::support::{process, until};
 use std::fs;
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Runs something while clients ask; every request has to be answered. One client keeps its connection.
-fn under_load(site: &Site, act: impl FnOnce()) {
-    let daemon = &site.daemon;
-    let ends = AtomicBool::new(false);
-    let answered: usize = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..3)
-            .map(|number| {
-                let ends = &ends;
-                scope.spawn(move || {
-                    let mut count = 0;
-                    let mut client = daemon.client("www").kept();
-                    while !ends.load(Ordering::SeqCst) {
-                        if number > 0 {
-                            client = daemon.client("www");
-                        }
-                        told(&mut client, daemon);
-                        count += 1;
-                    }
-                    count
-                })
-            })
-            .collect();
-        let end = End(&ends);
-        act();
-        drop(end);
-        clients
-            .into_iter()
-            .map(|client| client.join().expect("a client"))
-            .sum()
-    });
-    assert!(answered > 20, "{answered}");
-}
 
 fn order(site: &Site, order: &str) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args([order, "--socket"])
-        .arg(site.daemon.dir.join("control.sock"))
-        .output()
-        .expect("forkyard");
+    let output = forkyard(&[order], &site.daemon.dir).output().expect("forkyard");
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{text}");
     text
@@ -66,7 +28,7 @@ fn assert_replaced(runtime: &str, source: &str, by: &str, said: &str) {
     // The hooks of new code begin with a mark.
     let (head, tail) = source.split_at(source.find("\n\n").or(source.find("Forkyard")).expect("a place"));
     fs::write(site.root.path().join(name), format!("{head}{mark}{tail}")).expect("write");
-    under_load(&site, || {
+    let answered = under_load(&site, || {
         let text = order(&site, by);
         assert!(text.contains(said), "{text}\n{}", site.daemon.log());
         until("the old processes to leave", || {
@@ -84,6 +46,7 @@ fn assert_replaced(runtime: &str, source: &str, by: &str, said: &str) {
                 .then_some(())
         });
     });
+    assert!(answered > 20, "{answered}");
     until("the last of them to be a worker of it", || {
         let told = site.ask();
         assert_eq!(told.hooks.first().map(String::as_str), Some("new"), "{told:?}");

@@ -151,12 +151,7 @@ fn a_program_that_speaks_fastcgi() {
     let Some(group) = Group::make() else { return };
     let application = "runtime = \"fastcgi\"\nstart_command = \"python3 app.py\"";
     let broken = start(&group, application, &[("app.py", EATS)]);
-    let answer = broken.ask().text();
-    let id = answer
-        .split("(error ")
-        .nth(1)
-        .and_then(|rest| rest.split(')').next());
-    let id = id.unwrap_or_else(|| panic!("{answer}")).to_owned();
+    let id = broken.ask().error_id();
     crate::support::until("the report", || {
         let output = super::error(&broken.daemon, &id);
         output.status.success().then_some(())

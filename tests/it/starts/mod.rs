@@ -125,6 +125,7 @@ impl Broken {
 
 /// The report of an error, if there is one.
 fn error(daemon: &Daemon, id: &str) -> std::process::Output {
+    // By its socket: what is wrong may be wrong in the configuration, too.
     Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(["error", id, "--json", "--socket"])
         .arg(daemon.dir.join("control.sock"))
@@ -143,8 +144,5 @@ fn id_of(answer: &Answer) -> String {
         text.starts_with("Status: 503 Service Unavailable\r\n") && text.contains("\r\nRetry-After: "),
         "{text}"
     );
-    let id = text
-        .split_once("(error ")
-        .and_then(|(_, rest)| rest.split_once(')'));
-    id.unwrap_or_else(|| panic!("no id in {text}")).0.to_owned()
+    answer.error_id()
 }

@@ -86,6 +86,15 @@ impl Answer {
             .map_or_else(String::new, |(_, body)| body.to_owned())
     }
 
+    /// The id of the error that a refusal names.
+    pub fn error_id(&self) -> String {
+        let text = self.text();
+        let id = text
+            .split_once("(error ")
+            .and_then(|(_, rest)| rest.split_once(')'));
+        id.unwrap_or_else(|| panic!("no id in {text}")).0.to_owned()
+    }
+
     /// STDERR as text.
     pub fn error_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
