@@ -150,6 +150,8 @@ impl std::fmt::Display for Reason {
 pub enum Notice {
     /// An instance leaves.
     Leaves(InstanceId, Reason),
+    /// An instance that was to leave goes on: its place is not needed, or another one's is taken.
+    Stays(InstanceId),
     /// An instance ended by itself.
     Ended(InstanceId),
     /// An instance that was asked to stop is still there, and is killed.

@@ -26,6 +26,8 @@ pub struct Book {
     pub(super) index: Index,
     pub(super) timers: Timers,
     pub(super) counts: Counts,
+    /// Instances that are Spent because somebody else needs a place.
+    pub(super) yielding: BTreeSet<InstanceId>,
     /// Applications in which something changed and whose consequences are still to be drawn.
     pub(super) touched: BTreeSet<AppId>,
     pub(super) next_app: u64,
@@ -93,6 +95,7 @@ impl Book {
             index: Index::default(),
             timers: Timers::default(),
             counts: Counts::default(),
+            yielding: BTreeSet::new(),
             touched: BTreeSet::new(),
             next_app: 0,
             next_instance: 0,

@@ -1,7 +1,7 @@
 //! Who gets the next place, and who gives one up.
 
-use super::action::Reason;
-use super::application::AppId;
+use super::action::{Notice, Reason};
+use super::application::{AppId, length};
 use super::book::{Book, Step};
 use super::event::Ticket;
 use super::index::Class;
@@ -12,6 +12,7 @@ impl Book {
     pub(super) fn settle(&mut self, step: &mut Step<'_>) {
         loop {
             while let Some(app) = self.touched.pop_first() {
+                self.exchange(app, step);
                 self.begin_work(app, step);
                 self.serve(app, step);
                 self.finish_rolling(app, step);
@@ -40,10 +41,15 @@ impl Book {
         self.shrink(step) || self.give(step) || self.roll(step) || self.queue_privately(step)
     }
 
+    /// More than the total stay when those are gone that are leaving.
+    fn is_over(&self) -> bool {
+        let going = self.counts.stopping + self.counts.draining + self.counts.spent + self.counts.spares;
+        self.count().saturating_sub(going) > self.max
+    }
+
     /// After the total was lowered: lets idle instances go, and busy ones after their sessions.
     fn shrink(&mut self, step: &mut Step<'_>) -> bool {
-        let going = self.counts.stopping + self.counts.draining + self.counts.spent + self.counts.spares;
-        if self.count().saturating_sub(going) <= self.max {
+        if !self.is_over() {
             return false;
         }
         if self.evict(step) {
@@ -73,7 +79,7 @@ impl Book {
         if self.counts.stopping < self.index.wanted && self.evict(step) {
             return true;
         }
-        let coming = self.counts.stopping + self.counts.spent;
+        let coming = self.counts.stopping + length(self.yielding.len());
         if class != Class::Starving || coming >= self.index.starving {
             return false;
         }
@@ -97,14 +103,34 @@ impl Book {
         true
     }
 
-    /// Gives the application's least busy instance no more sessions, so that its place is free after those it has.
+    /// Gives the application's least busy instance no more sessions, so that its place is free after those it has; or that
+    /// of another one, if that has none before ([`Book::exchange`]).
     fn yield_one(&mut self, app: AppId, step: &mut Step<'_>) -> bool {
         let Some((_, id)) = self.apps[&app].busy.first().copied() else {
             return false;
         };
-        step.say(super::action::Notice::Leaves(id, Reason::Evicted));
+        step.say(Notice::Leaves(id, Reason::Evicted));
         self.change(id, Cause::Spend, step);
+        self.yielding.insert(id);
         true
+    }
+
+    /// Has an instance without sessions leave, if there is one now, in the place of one that is to leave after sessions that
+    /// may last for long. Before it is given another session: so whoever needs the place waits for the shortest only.
+    pub(super) fn exchange(&mut self, id: AppId, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get(&id).filter(|app| app.rolling.is_none()) else {
+            return;
+        };
+        let mut yielding = self.yielding.iter().filter(|one| app.instances.contains(one));
+        let (Some(yielding), Some((_, idle))) = (yielding.next().copied(), app.idle.first().copied()) else {
+            return;
+        };
+        step.say(Notice::Stays(yielding));
+        self.change(yielding, Cause::Reprieve, step);
+        let is_owed = self.counts.stopping < self.index.starving || self.is_over();
+        if is_owed && !self.evict(step) && self.apps[&id].may_lose() {
+            self.retire(idle, Reason::Evicted, step);
+        }
     }
 
     /// Goes on with a rolling restart. Its spare may be one more than the total, so that a full pool can be restarted.

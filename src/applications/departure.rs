@@ -48,6 +48,9 @@ impl Book {
             instance.life = after;
         }
         self.count_life(id, app, after, true);
+        if before == Life::Spent {
+            self.yielding.remove(&id);
+        }
         self.file(id);
         self.touched.insert(app);
         let options = self.apps[&app].options;
@@ -191,6 +194,7 @@ impl Book {
     pub(super) fn drop_instance(&mut self, id: InstanceId, step: &mut Step<'_>) {
         self.lose_sessions(id, step);
         self.unfile(id);
+        self.yielding.remove(&id);
         self.timers.clear(Timer::Instance(id));
         let Some(instance) = self.instances.remove(&id) else {
             return;

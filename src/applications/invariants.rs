@@ -20,6 +20,9 @@ impl Book {
         for (id, app) in &self.apps {
             self.check_app(*id, app);
         }
+        for id in &self.yielding {
+            assert_eq!(self.instances[id].life, Life::Spent, "it gives its place up");
+        }
         for (ticket, held) in &self.held {
             match held.instance {
                 None => assert!(self.apps[&held.app].waiters.contains(ticket), "a waiter waits"),

@@ -1,8 +1,8 @@
 //! The life of an instance.
 //!
 //! ```text
-//!            Up              Spend               Emptied
-//! Spawning ────▶ Serving ──────────▶ Spent ─────────────────▶ Stopping ──▶ (Exited)
+//!            Up           Spend, Reprieve         Emptied
+//! Spawning ────▶ Serving ◀─────────▶ Spent ─────────────────▶ Stopping ──▶ (Exited)
 //!                 ▲ ▲ │ Retire                     Emptied       ▲
 //!          Worked │ │ ├──────────▶ Draining ──────────────────────┤
 //!                 │ │ │ Disable                  Emptied          │
@@ -40,6 +40,8 @@ pub enum Life {
 pub(super) enum Cause {
     Up,
     Spend,
+    /// Another one leaves in its place.
+    Reprieve,
     Disable,
     Enable,
     Work,
@@ -51,32 +53,35 @@ pub(super) enum Cause {
 
 /// What an instance becomes.
 pub(super) fn next(life: Life, cause: Cause) -> Life {
-    use Cause::{Disable, Emptied, Enable, Retire, Spend, Stop, Up, Work, Worked};
+    use Cause::{Disable, Emptied, Enable, Reprieve, Retire, Spend, Stop, Up, Work, Worked};
     match (life, cause) {
         (_, Stop) => Life::Stopping,
         (Life::Spawning, Up) => Life::Serving,
         (Life::Spawning, Retire) => Life::Stopping,
-        (Life::Spawning, Spend | Disable | Enable | Work | Worked | Emptied) => Life::Spawning,
+        (Life::Spawning, Spend | Reprieve | Disable | Enable | Work | Worked | Emptied) => Life::Spawning,
         (Life::Serving, Spend) => Life::Spent,
         (Life::Serving, Disable) => Life::Disabling,
         (Life::Serving, Work) => Life::Working,
         (Life::Serving, Retire) => Life::Draining,
-        (Life::Serving, Up | Enable | Worked | Emptied) => Life::Serving,
+        (Life::Serving, Up | Reprieve | Enable | Worked | Emptied) => Life::Serving,
+        (Life::Spent, Reprieve) => Life::Serving,
         (Life::Spent, Emptied) => Life::Stopping,
         (Life::Spent, Retire) => Life::Draining,
         (Life::Spent, Up | Spend | Disable | Enable | Work | Worked) => Life::Spent,
         (Life::Disabling, Enable) => Life::Serving,
         (Life::Disabling, Emptied) => Life::Disabled,
         (Life::Disabling, Retire) => Life::Draining,
-        (Life::Disabling, Up | Spend | Disable | Work | Worked) => Life::Disabling,
+        (Life::Disabling, Up | Spend | Reprieve | Disable | Work | Worked) => Life::Disabling,
         (Life::Disabled, Enable) => Life::Serving,
         (Life::Disabled, Retire) => Life::Draining,
-        (Life::Disabled, Up | Spend | Disable | Work | Worked | Emptied) => Life::Disabled,
+        (Life::Disabled, Up | Spend | Reprieve | Disable | Work | Worked | Emptied) => Life::Disabled,
         (Life::Working, Worked) => Life::Serving,
         (Life::Working, Retire) => Life::Draining,
-        (Life::Working, Up | Spend | Disable | Enable | Work | Emptied) => Life::Working,
+        (Life::Working, Up | Spend | Reprieve | Disable | Enable | Work | Emptied) => Life::Working,
         (Life::Draining, Emptied) => Life::Stopping,
-        (Life::Draining, Up | Spend | Disable | Enable | Work | Worked | Retire) => Life::Draining,
-        (Life::Stopping, Up | Spend | Disable | Enable | Work | Worked | Retire | Emptied) => Life::Stopping,
+        (Life::Draining, Up | Spend | Reprieve | Disable | Enable | Work | Worked | Retire) => Life::Draining,
+        (Life::Stopping, Up | Spend | Reprieve | Disable | Enable | Work | Worked | Retire | Emptied) => {
+            Life::Stopping
+        }
     }
 }

@@ -385,6 +385,7 @@ impl Router {
         };
         match notice {
             Notice::Leaves(id, reason) => log::debug!("[pool {pool}] {} leaves: {reason}", who(id)),
+            Notice::Stays(id) => log::debug!("[pool {pool}] {} stays", who(id)),
             Notice::Ended(id) => log::warn!("[pool {pool}] instance number {} ended by itself", id.0),
             Notice::StopTimedOut(id) => {
                 log::warn!("[pool {pool}] {} did not stop in time and is killed", who(id));

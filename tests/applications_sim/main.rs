@@ -12,6 +12,7 @@
 //! Does it bite? `a_book_that_is_kept_wrong_is_noticed` falsifies what passes between book and world in several ways and
 //! expects each to be noticed.
 
+mod fairness;
 #[path = "../random/mod.rs"]
 mod random;
 mod scenario;

@@ -94,6 +94,12 @@ impl Shadow {
                     }
                 }
             }
+            // It is forgotten when the consequences are drawn.
+            Event::Exited(id) => {
+                if let Some(process) = self.processes.get_mut(id) {
+                    process.up = false;
+                }
+            }
             Event::SetMax(max) => {
                 self.excused = self.processes.len() as u32;
                 self.max = max.get();
@@ -287,6 +293,12 @@ impl Shadow {
             Action::Say(Notice::Restarting(name)) => {
                 self.resisting.remove(&number(name));
             }
+            Action::Say(Notice::Stays(id)) => match self.processes.get_mut(id) {
+                Some(process) if process.leaves == Some(Reason::Evicted) && !process.sessions.is_empty() => {
+                    process.leaves = None;
+                }
+                _ => return wrong("it was not to give its place up"),
+            },
             Action::Say(Notice::Leaves(id, reason)) => return self.check_leaves(*id, *reason, action),
             Action::Finished => self.finished = true,
             Action::Disabled(..) | Action::Removed(_) | Action::Say(_) => {}

@@ -63,6 +63,51 @@ fn a_flood_does_not_starve_anothers_first_request() {
 }
 
 #[test]
+fn whoever_is_free_first_gives_its_place_up() {
+    let mut bench = Bench::new(3);
+    let mut held: Vec<Ticket> = (0..3).map(|_| bench.ask("flood", plain())).collect();
+    for id in 0..3 {
+        bench.tell(Event::Spawned(InstanceId(id)));
+    }
+    held.extend((0..20).map(|_| bench.ask("flood", plain())));
+    let first = bench.ask("quiet", plain());
+    // The sessions of the others may last for hours.
+    bench.close(held[2]);
+    assert_eq!(bench.stopped(), [InstanceId(2)]);
+    bench.tell(Event::Exited(InstanceId(2)));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.lent(first), Some(new));
+    // All others go on as before.
+    for (at, id) in [(0, 0), (1, 1)] {
+        bench.close(held[at]);
+        assert_eq!(bench.stopped(), []);
+        assert_eq!(bench.lent(held[3 + at]), Some(InstanceId(id)));
+    }
+}
+
+#[test]
+fn a_session_that_is_the_last_for_hours_keeps_no_place_from_others() {
+    let once = Options {
+        max_requests: NonZeroU32::new(1),
+        ..plain()
+    };
+    let mut bench = Bench::new(2);
+    let _for_hours = bench.ask("worn", once);
+    bench.tell(Event::Spawned(InstanceId(0)));
+    let running = bench.ask("flood", plain());
+    bench.tell(Event::Spawned(InstanceId(1)));
+    let waiting = bench.ask("quiet", plain());
+    let later = bench.ask("flood", plain());
+    bench.close(running);
+    assert_eq!(bench.stopped(), [InstanceId(1)]);
+    bench.tell(Event::Exited(InstanceId(1)));
+    let new = bench.begun()[0];
+    bench.tell(Event::Spawned(new));
+    assert_eq!((bench.lent(waiting), bench.lent(later)), (Some(new), None));
+}
+
+#[test]
 fn with_one_place_whoever_waits_longest_is_next() {
     let mut bench = Bench::new(1);
     let id = bench.warm("a", plain());
