@@ -35,6 +35,7 @@ impl Book {
         let mut instance = Instance::new(app, application.generation, step.now);
         instance.life = Life::Serving;
         instance.running.insert(session);
+        instance.adopted = Some(session);
         instance.used = self.uses;
         self.instances.insert(id, instance);
         self.counts.active += 1;

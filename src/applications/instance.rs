@@ -17,6 +17,8 @@ pub(super) struct Instance {
     pub running: BTreeSet<Ticket>,
     /// Its private queue: sessions that it has not begun.
     pub queued: BTreeSet<Ticket>,
+    /// The session that it was taken over with from an earlier book, and may still have.
+    pub adopted: Option<Ticket>,
     /// Sessions ever begun and ever ended well.
     pub begun: u32,
     pub processed: u32,
@@ -34,11 +36,18 @@ impl Instance {
             generation,
             running: BTreeSet::new(),
             queued: BTreeSet::new(),
+            adopted: None,
             begun: 0,
             processed: 0,
             used: 0,
             used_at: now,
         }
+    }
+
+    /// What it does may be something that the earlier book had asked for.
+    pub(super) fn is_taken_over(&self) -> bool {
+        self.adopted
+            .is_some_and(|session| self.running.contains(&session))
     }
 
     pub(super) fn busyness(&self) -> u32 {

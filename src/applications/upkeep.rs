@@ -56,6 +56,10 @@ impl Book {
         if app.work_wanted.is_empty() || app.working > 0 || !spared || app.removed {
             return;
         }
+        // An instance that was taken over may be at the work that the earlier book had it do.
+        if app.instances.iter().any(|id| self.instances[id].is_taken_over()) {
+            return;
+        }
         let idle = |id: &&InstanceId| {
             let instance = &self.instances[id];
             instance.life == Life::Serving && instance.busyness() == 0

@@ -156,11 +156,12 @@ impl Service {
         (self.start, self.end) = (start, end);
     }
 
-    /// The answer's end is about to be sent. On a connection that is closed after it, the client can send nothing more from
-    /// before it sees the end: a web server that would send its next request there is told so at once, and takes another
-    /// connection.
+    /// The answer's end is about to be sent. On a connection that is closed after it although its client wants it kept, the
+    /// client can send nothing more from before it sees the end: a web server that would send its next request there is told so
+    /// at once, and takes another connection.
     pub(super) fn refuse_more(&self) {
-        let last = self.current().filter(|connection| connection.last);
+        let is_wanted = |connection: &&Connection| connection.last && connection.responder.keep();
+        let last = self.current().filter(is_wanted);
         if let Some(connection) = last.filter(|_| self.body_ended) {
             shutdown_read(connection.socket());
         }

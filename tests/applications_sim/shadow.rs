@@ -36,6 +36,8 @@ pub(crate) struct Shadow {
     pub processes: BTreeMap<InstanceId, Process>,
     pub waiters: BTreeMap<Ticket, Waiter>,
     pub lent: BTreeMap<Ticket, InstanceId>,
+    /// Sessions that instances were taken over with: they may be out-of-band work.
+    pub adopted: BTreeSet<Ticket>,
     pub resisting: BTreeSet<usize>,
     pub ever_resisted: BTreeSet<usize>,
     /// Instances whose application was removed.
@@ -123,6 +125,7 @@ impl Shadow {
                     };
                     self.processes.insert(one.id, process);
                     self.lent.insert(one.session, one.id);
+                    self.adopted.insert(one.session);
                 }
                 self.excused = self.processes.len() as u32;
             }
@@ -260,6 +263,11 @@ impl Shadow {
                 process.stopped = true;
             }
             Action::Work(id) => {
+                let app = self.processes.get(id).ok_or("no such instance")?.app;
+                let mut earlier = self.adopted.iter().filter_map(|ticket| self.lent.get(ticket));
+                if earlier.any(|other| self.processes.get(other).is_some_and(|other| other.app == app)) {
+                    return wrong("another may work already");
+                }
                 let process = self.processes.get_mut(id).ok_or("no such instance")?;
                 if !process.sessions.is_empty() {
                     return wrong("it is busy");

@@ -58,6 +58,29 @@ fn more_may_be_adopted_than_there_may_be_and_idle_ones_go() {
 }
 
 #[test]
+fn nobody_works_while_an_earlier_work_may_go_on() {
+    let mut bench = Bench::new(3);
+    bench.tell(Event::Adopt(
+        vec![adopted(1, "a", 1), adopted(2, "a", 2), adopted(3, "b", 3)],
+        InstanceId(4),
+    ));
+    let works = |actions: &[Action]| -> Vec<InstanceId> {
+        let works = actions.iter().filter_map(|action| match action {
+            Action::Work(id) => Some(*id),
+            _ => None,
+        });
+        works.collect()
+    };
+    // The first may be at its out-of-band work: the earlier book alone has known.
+    bench.tell(Event::Close(Ticket(2), Return::Ok));
+    assert_eq!(works(bench.tell(Event::WorkWanted(InstanceId(2)))), []);
+    assert_eq!(
+        works(bench.tell(Event::Close(Ticket(1), Return::Ok))),
+        [InstanceId(2)]
+    );
+}
+
+#[test]
 fn what_is_known_already_is_not_adopted() {
     let mut bench = Bench::new(2);
     bench.tell(Event::Adopt(vec![adopted(1, "a", 5)], InstanceId(2)));

@@ -215,11 +215,15 @@ fn the_next_router_hears_who_has_asked() {
     until("the next router", || {
         (sites.companion("router") != router).then_some(())
     });
+    // It does not know that the first works, and has the second wait all the same.
+    assert_eq!(sites.body("/app/"), second);
     fs::write(root.join("go"), "").expect("go");
     until("the work of both", || {
         let lines = lines(&root);
         let ended = |pid: &String| lines.contains(&format!("end {pid}"));
         (ended(&first) && ended(&second)).then_some(())
     });
+    let expected = [&first, &second].map(|pid| [format!("begin {pid}"), format!("end {pid}")]);
+    assert_eq!(lines(&root), expected.concat());
     sites.end();
 }
