@@ -7,7 +7,7 @@ use crate::control::client::{AskError, ask};
 use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request};
 use clap::Args;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -54,17 +54,21 @@ pub(super) fn reload(daemon: &Daemon, all: bool) -> ExitCode {
 
 /// Has the program on disk take the daemon's place, and waits until it answers.
 pub(super) fn upgrade(daemon: &Daemon) -> ExitCode {
-    tell(match answer(daemon, &Request::Upgrade {}) {
-        Ok(Answer::Upgrading {}) => new_daemon(daemon),
+    let path = match socket(daemon) {
+        Ok(path) => path,
+        Err(outcome) => return tell(outcome),
+    };
+    tell(match answer_at(&path, &Request::Upgrade {}) {
+        Ok(Answer::Upgrading {}) => new_daemon(&path),
         other => unexpected(other),
     })
 }
 
 /// The daemon's first words after an upgrade.
-fn new_daemon(daemon: &Daemon) -> Outcome {
+fn new_daemon(socket: &Path) -> Outcome {
     let end = Instant::now() + TAKEOVER_PATIENCE;
     loop {
-        match answer(daemon, &Request::Ping {}) {
+        match answer_at(socket, &Request::Ping {}) {
             Ok(Answer::Pong { pid, version }) => {
                 return Outcome {
                     output: format!("forkyard {version} has taken over, pid {pid}\n"),
@@ -118,7 +122,11 @@ pub(super) fn tell(outcome: Outcome) -> ExitCode {
 }
 
 pub(super) fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, Outcome> {
-    ask(&socket(daemon)?, request).map_err(|error| lost(&error))
+    answer_at(&socket(daemon)?, request)
+}
+
+fn answer_at(socket: &Path, request: &Request) -> Result<Answer, Outcome> {
+    ask(socket, request).map_err(|error| lost(&error))
 }
 
 /// The daemon's control socket.
@@ -141,21 +149,36 @@ pub(super) fn lost(error: &AskError) -> Outcome {
     }
 }
 
-/// The control socket that a configuration names.
+/// The control socket that a configuration names. A daemon goes on with what it has when its configuration becomes
+/// invalid, and is to be asked then, too.
 fn named_in(daemon: &Daemon) -> Result<PathBuf, Outcome> {
     let failed = |errors| Outcome {
         output: String::new(),
         errors,
         code: EXIT_CONFIG,
     };
-    let loaded = config::load(&daemon.config).map_err(|errors| failed(format!("{errors}\n")))?;
-    loaded.config.global.control.ok_or_else(|| {
+    let file = daemon.config.display();
+    let errors = match config::load(&daemon.config) {
+        Ok(loaded) => {
+            return loaded.config.global.control.ok_or_else(|| {
+                failed(format!(
+                    "forkyard: {file} names no control socket; write control = \"/run/forkyard.sock\" in [global] and \
+                     send the daemon SIGUSR2, or name its socket with --socket\n"
+                ))
+            });
+        }
+        Err(errors) => errors,
+    };
+    let path = config::control_socket(&daemon.config).ok_or_else(|| {
         failed(format!(
-            "forkyard: {} names no control socket; write control = \"/run/forkyard.sock\" in [global] and send the \
-             daemon SIGUSR2, or name its socket with --socket\n",
-            daemon.config.display()
+            "{errors}\nforkyard: {file} says no control socket; name that of the running daemon with --socket\n"
         ))
-    })
+    })?;
+    eprintln!(
+        "forkyard: {file} is not valid (see forkyard check -c {file}); asking the daemon at {}",
+        path.display()
+    );
+    Ok(path)
 }
 
 pub(super) fn unexpected(answer: Result<Answer, Outcome>) -> Outcome {

@@ -31,7 +31,8 @@ pub struct Applications {
     pub forget_after: Duration,
     /// Owners of applications have at least this user id.
     pub min_uid: u32,
-    /// Applications run as their owners; otherwise all as `default_user`. Means something for root alone.
+    /// Applications run as their owners; otherwise all as `default_user`. Without root always
+    /// false: all run as the daemon.
     pub user_switching: bool,
     /// Whom the applications of an owner run as who may have none; `None`: they are refused.
     pub default_user: Option<String>,

@@ -41,6 +41,13 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
     resolve::parse_bytes(&bytes, path, &host)
 }
 
+/// The control socket that a configuration names, also if the configuration can't be used: only the main file is read,
+/// and only `global.control` has to be right. `None` if the file can't be read, is not TOML or names none.
+pub fn control_socket(path: &Path) -> Option<PathBuf> {
+    let host = Host::default();
+    resolve::control_socket(&host.read(path).ok()?, path, &host)
+}
+
 /// The machine this process runs on. A user is looked up once: it takes opening dozens of files, and a thousand pools
 /// may have the same.
 #[derive(Debug, Default)]

@@ -36,7 +36,7 @@ pub use access::AccessLog;
 pub use application::*;
 pub use applications::Applications;
 pub use check::{EXIT_INVALID, check};
-pub use effects::{Host, load};
+pub use effects::{Host, control_socket, load};
 pub use error::{Errors, Finding, Kind, Place, Severity};
 pub use model::*;
 pub use resolve::parse;

@@ -93,7 +93,10 @@ pub enum Event {
     SecondGone(GenerationId, Exit),
     /// Stop now (SIGTERM, SIGINT).
     Terminate,
-    /// Stop after the requests that are running (SIGQUIT).
+    /// Stop after the requests that are running (SIGQUIT), but take orders still and leave their workers: routers have
+    /// applications started as long as somebody waits. `Finish` follows when they are gone.
+    Drain,
+    /// Stop after the requests that are running (SIGQUIT), and take no order any more.
     Finish,
     /// The deadline that `next_deadline` named has come.
     Deadline,

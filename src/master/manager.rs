@@ -129,6 +129,7 @@ impl Manager {
                 self.second_changed(generation, preloader::Cause::Gone, Some(exit), step);
             }
             Event::Terminate => self.stop(phase::Cause::Terminate, step),
+            Event::Drain => self.stop(phase::Cause::Drain, step),
             Event::Finish => self.stop(phase::Cause::Finish, step),
             Event::Deadline => self.fire(step),
         }

@@ -45,7 +45,7 @@ impl Manager {
             policy,
         } = ordered;
         let is_order = matches!(policy.pm, ProcessManager::Ordered { .. });
-        let is_running = self.phase == Phase::Running;
+        let is_running = matches!(self.phase, Phase::Running | Phase::Draining);
         let fits = match self.pools.get(&pool_id) {
             None => !self.generations.contains_key(&id),
             Some(pool) => {

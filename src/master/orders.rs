@@ -98,6 +98,11 @@ impl Master {
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer
     /// is given back. Otherwise `asker` is answered once the reload is done.
     pub(super) fn reload(&mut self, extent: Extent, asker: Option<u64>) -> Result<(), Answer> {
+        if self.stopping.is_some() {
+            let why = "the daemon is ending, its configuration is not reloaded";
+            log::info!("{why}");
+            return Err(Answer::refusal(why.to_owned()));
+        }
         log::info!("Reloading in progress ...");
         let refused = |errors| Answer::Error {
             message: "the configuration is not reloaded, the old one stays in force".to_owned(),

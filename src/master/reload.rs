@@ -22,7 +22,9 @@ impl Manager {
     pub(super) fn apply(&mut self, wanted: Wanted, step: &mut Step<'_>) {
         match self.phase {
             Phase::Running => {}
-            Phase::Finishing | Phase::Terminating | Phase::Gone => return self.refuse(&wanted, step),
+            Phase::Draining | Phase::Finishing | Phase::Terminating | Phase::Gone => {
+                return self.refuse(&wanted, step);
+            }
         }
         self.quota.set_max(wanted.process_max);
         self.control_timeout = wanted.control_timeout;
@@ -392,13 +394,25 @@ impl Manager {
             return;
         }
         self.starting = None;
-        let leave = match self.phase {
-            Phase::Running | Phase::Finishing => leave::Cause::Leave,
-            Phase::Terminating | Phase::Gone => leave::Cause::Stop,
+        let (leave, orders_end) = match self.phase {
+            Phase::Draining => (leave::Cause::Leave, false),
+            Phase::Running | Phase::Finishing => (leave::Cause::Leave, true),
+            Phase::Terminating | Phase::Gone => (leave::Cause::Stop, true),
         };
         for pool in self.pools.keys().copied().collect::<Vec<_>>() {
-            self.drain(pool, leave, step);
+            if orders_end || !self.is_for_orders(pool) {
+                self.drain(pool, leave, step);
+            }
         }
+    }
+
+    /// Whether a pool's workers are ordered, or its router orders workers for other pools.
+    fn is_for_orders(&self, id: PoolId) -> bool {
+        let Some(pool) = self.pools.get(&id) else {
+            return false;
+        };
+        let serving = pool.serving.and_then(|serving| self.generations.get(&serving));
+        pool.by_order || serving.is_some_and(|it| matches!(it.policy.pm, ProcessManager::Ordered { .. }))
     }
 
     /// Closes what is still open: the daemon leaves.

@@ -295,7 +295,7 @@ pub(super) struct Master {
     actions: Vec<super::action::Action>,
     /// The daemon is ending.
     pub(super) stopping: Option<Stopping>,
-    /// The core is told to finish once the routers have.
+    /// The core drains, and is told to finish once the routers have.
     waits_for_routers: bool,
     /// The new program takes over once the routers have finished.
     pub(super) upgrades_after_routers: bool,
@@ -500,9 +500,7 @@ impl Master {
                     // Routers have applications started as long as somebody waits.
                     let waits = *before == Stopping::Finish && self.edge.finish_routers();
                     self.waits_for_routers = waits;
-                    if !waits {
-                        self.tell(Event::Finish);
-                    }
+                    self.tell(if waits { Event::Drain } else { Event::Finish });
                 }
                 SIGUSR1 => {
                     self.reopen_logs();

@@ -1,6 +1,7 @@
 //! What is below a directory that somebody else may write to at any time: it is opened once, name by name and without
 //! following a link, and everything else is looked up in it.
 
+use super::dir::first_bytes;
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
@@ -116,18 +117,7 @@ pub fn read_in(directory: BorrowedFd<'_>, name: &OsStr, most: usize) -> Result<C
     if entry.form != Form::File {
         return Err(no_file());
     }
-    let mut bytes = vec![0; most + 1];
-    let mut length = 0;
-    while length < bytes.len() {
-        match nix::unistd::read(&file, &mut bytes[length..]) {
-            Ok(0) => break,
-            Ok(count) => length += count,
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(Error::new("read", subject, errno)),
-        }
-    }
-    let more = length > most;
-    bytes.truncate(length.min(most));
+    let (bytes, more) = first_bytes(file.as_fd(), most).named("read", &subject)?;
     Ok(Content { entry, bytes, more })
 }
 

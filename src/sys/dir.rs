@@ -114,6 +114,12 @@ fn content(file: &OwnedFd, name: &str, most: usize) -> Result<Option<Content>> {
     if kind(&stat) != SFlag::S_IFREG || stat.st_nlink != 1 {
         return Ok(None);
     }
+    let (bytes, more) = first_bytes(file.as_fd(), most).named("read", name)?;
+    Ok(Some(Content { bytes, more }))
+}
+
+/// Reads at most `most` bytes of a regular file, and whether there are more.
+pub(super) fn first_bytes(file: BorrowedFd<'_>, most: usize) -> nix::Result<(Vec<u8>, bool)> {
     let mut bytes = vec![0; most + 1];
     let mut length = 0;
     while length < bytes.len() {
@@ -121,12 +127,12 @@ fn content(file: &OwnedFd, name: &str, most: usize) -> Result<Option<Content>> {
             Ok(0) => break,
             Ok(count) => length += count,
             Err(Errno::EINTR) => {}
-            Err(errno) => return Err(Error::new("read", name, errno)),
+            Err(errno) => return Err(errno),
         }
     }
     let more = length > most;
     bytes.truncate(length.min(most));
-    Ok(Some(Content { bytes, more }))
+    Ok((bytes, more))
 }
 
 /// Writes a file, mode 0600. An old one is replaced only if it is a regular file with one name.

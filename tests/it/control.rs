@@ -134,7 +134,6 @@ fn what_is_wrong_is_said_with_its_place() {
         .position(|line| line.starts_with("verison"))
         .expect("the line");
     write(&daemon, &wrong);
-    // The command line reads the file itself, to find the socket.
     let output = forkyard(&daemon, &["reload"]);
     assert_eq!(output.status.code(), Some(78));
     assert!(
@@ -176,6 +175,54 @@ fn what_is_wrong_is_said_with_its_place() {
     assert_ne!(output.status.code(), Some(0));
     assert!(texts(&output).1.contains("[pool taken]"), "{output:?}");
     assert_eq!(daemon.workers("www"), old);
+}
+
+#[test]
+fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
+    let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
+    let socket = daemon.dir.join("control.sock").display().to_string();
+    let valid = configure(&daemon.dir, &[("www", "")]);
+    let global = format!("[global]\ncontrol = \"{socket}\"\n");
+    // A wrong key of a pool, one beside `control`, a file to include that is not TOML, a control socket that a pool
+    // has, no pool at all.
+    daemon.write("broken.toml", "[pool.other\n");
+    for wrong in [
+        configure(&daemon.dir, &[("www", "verison = 1\n")]),
+        valid.replace(&global, &format!("{global}demonize = true\n")),
+        valid.replace(&global, &format!("{global}include = [\"broken.toml\"]\n")),
+        valid.replace("www.sock", "control.sock"),
+        global.clone(),
+    ] {
+        write(&daemon, &wrong);
+        let (output, errors) = texts(&forkyard(&daemon, &["status"]));
+        assert!(output.contains("pool www on /"), "{wrong}{output}{errors}");
+        let file = daemon.dir.join("forkyard.toml");
+        let said = format!(
+            "forkyard: {file} is not valid (see forkyard check -c {file}); asking the daemon at {socket}\n",
+            file = file.display()
+        );
+        assert_eq!(errors, said);
+        let (_, errors) = texts(&forkyard(&daemon, &["error", "00000000"]));
+        assert!(
+            errors.starts_with(&said) && errors.contains("00000000"),
+            "{errors}"
+        );
+    }
+    // Where there is nothing to be found, the configuration's errors are all there is to say, and the way round them.
+    for wrong in [
+        valid.replace("[global]", "[global"),
+        valid.replace(&global, "[global]\ncontrol = \"control.sock\"\n"),
+        valid.replace(&global, "[globul]\n"),
+    ] {
+        write(&daemon, &wrong);
+        let output = forkyard(&daemon, &["status"]);
+        assert_eq!(output.status.code(), Some(78), "{wrong}");
+        let errors = texts(&output).1;
+        assert!(
+            errors.contains("forkyard.toml:") && errors.contains(": error: ") && errors.contains("--socket"),
+            "{wrong}{errors}"
+        );
+    }
 }
 
 #[test]

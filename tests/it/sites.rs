@@ -3,6 +3,7 @@
 mod changes;
 mod commands;
 mod deaths;
+mod endings;
 mod groups;
 mod many;
 mod restarts;

@@ -10,14 +10,18 @@ use std::path::Path;
 const REQUESTS: u64 = 50;
 
 /// Counts a process' system calls while `act` runs, and until it waits again: what it does after the last client has its
-/// answer is counted, too.
+/// answer is counted, too. What it had to do before is not: it waits when the counting begins.
 fn count(pid: u32, dir: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
-    strace::count(pid, dir, || {
-        act();
-        until("the process to wait again", || {
+    let waits = || {
+        until("the process to wait", || {
             let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
             (place.contains("epoll") || place.contains("ep_poll")).then_some(())
         });
+    };
+    waits();
+    strace::count(pid, dir, || {
+        act();
+        waits();
     })
 }
 
@@ -46,28 +50,44 @@ fn daemon_with(settings: &str) -> (Daemon, u32) {
     (daemon, worker)
 }
 
+/// How often the calls of new connections are counted at most, until a count has few clients that were held up.
+const COUNTS: usize = 5;
+
 #[test]
 fn a_new_connection_costs_accept_read_write_and_close() {
     let (daemon, worker) = daemon();
-    let calls = count(worker, &daemon.dir, || {
-        for _ in 0..REQUESTS {
-            assert_eq!(daemon.get("www", "hello.php").body(), "Hello, World");
+    let mut counts = 0;
+    // A client that the system holds up between connect(2) and write(2), for longer than a worker waits for the first
+    // byte, is put aside and costs two calls of epoll_ctl(2) and one of epoll_wait(2) more.
+    let (calls, put_aside) = loop {
+        let calls = count(worker, &daemon.dir, || {
+            for _ in 0..REQUESTS {
+                assert_eq!(daemon.get("www", "hello.php").body(), "Hello, World");
+            }
+        });
+        let put_aside = calls.get("epoll_ctl").copied().unwrap_or(0) / 2;
+        counts += 1;
+        if put_aside <= REQUESTS / 10 || counts == COUNTS {
+            break (calls, put_aside);
         }
-    });
+    };
     let of = |name: &str| calls.get(name).copied().unwrap_or(0);
+    assert!(put_aside <= REQUESTS / 10, "{calls:?}");
+    assert_eq!(of("epoll_ctl"), 2 * put_aside, "{calls:?}");
     // A worker that is quicker than its client looks once in vain and waits.
     assert_eq!(
         (of("recvfrom"), of("sendto")),
         (REQUESTS + of("poll"), REQUESTS),
         "{calls:?}"
     );
+    assert!(put_aside <= of("poll"), "{calls:?}");
     assert_eq!(of("close"), REQUESTS, "{calls:?}");
     // A worker that has to wait tries once in vain.
     assert!(
         of("accept4") >= REQUESTS && of("accept4") <= 2 * REQUESTS + 1,
         "{calls:?}"
     );
-    assert!(of("epoll_wait") <= REQUESTS + 1, "{calls:?}");
+    assert!(of("epoll_wait") <= REQUESTS + 1 + put_aside, "{calls:?}");
     let others = [
         // The CPU time of requests that took a millisecond or more, which under strace is many.
         "clock_gettime",
@@ -92,7 +112,7 @@ fn a_new_connection_costs_accept_read_write_and_close() {
     assert!(strange.is_empty(), "calls that nobody knows of: {strange:?}");
     let sum: u64 = calls.values().sum();
     assert!(
-        sum <= 17 * REQUESTS,
+        sum <= 17 * REQUESTS + 3 * put_aside,
         "{sum} calls for {REQUESTS} requests: {calls:?}"
     );
 }

@@ -295,6 +295,13 @@ impl World {
         let finish = self.random.percent(50);
         self.stopping = true;
         self.terminated = !finish;
+        if finish && self.random.percent(50) {
+            // As where there are routers: here is nothing that is ordered, and nothing is left but the word to finish.
+            self.answers.push_back(Event::Drain);
+            for _ in 0..self.random.below(30) {
+                self.step()?;
+            }
+        }
         self.answers
             .push_back(if finish { Event::Finish } else { Event::Terminate });
         let loses_patience = finish && self.random.percent(30);

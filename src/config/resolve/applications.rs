@@ -122,12 +122,16 @@ fn applications(
     })
 }
 
-/// Whether applications run as their owners. Where they don't, somebody has to be named.
+/// Whether applications run as their owners. Where they don't, somebody has to be named. Without root they run as the
+/// daemon, whatever is written: a reload that changes it changes nothing, and the router goes on keeping connections.
 fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Report<'_>) -> bool {
+    if !world.is_root() {
+        return false;
+    }
     let Some(written) = draft.user_switching.written() else {
         return true;
     };
-    if !written.value.0 && world.is_root() && draft.default_user.is_absent() {
+    if !written.value.0 && draft.default_user.is_absent() {
         let problem = "it is false, and nobody is named whom all applications run as";
         report.rule(written, problem, "set applications.default_user");
     }

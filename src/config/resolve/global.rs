@@ -121,7 +121,7 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
 }
 
 /// The control socket: at a path of its own that is no longer than a socket's can be.
-fn control(
+pub(super) fn control(
     written: &Written<Text>,
     pools: &[(&PoolText, Pool)],
     world: &dyn World,

@@ -48,6 +48,17 @@ pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Resul
     finish(config, findings)
 }
 
+/// The control socket that a main file names, whatever else is wrong with it and with what it includes; `None` if none
+/// can be made out.
+pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Option<PathBuf> {
+    let mut findings = Findings::default();
+    let source = Source::new(path, 0, std::str::from_utf8(bytes).ok()?);
+    let (global, _) = sections(&source, &mut findings)?;
+    let global = global?;
+    let written = global.control.written()?;
+    global::control(written, &[], world, &mut Report::global(&mut findings))
+}
+
 fn finish(config: Option<Config>, findings: Findings) -> Result<Loaded, Errors> {
     let failed = findings.has_errors();
     let findings = findings.into_sorted();

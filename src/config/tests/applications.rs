@@ -60,6 +60,24 @@ fn keys_become_options_and_zero_is_no_limit() {
 }
 
 #[test]
+fn without_root_nobody_is_switched_to_whatever_is_written() {
+    let users = |switching: &str| {
+        let text = routed("", &format!("{DIRECTORIES}\n{switching}"));
+        let config = parse(&text, Path::new("/etc/forkyard.toml"), &USER).expect("valid");
+        config.config.pools[0].applications.clone()
+    };
+    let never = users("user_switching = false");
+    assert!(
+        never
+            .as_ref()
+            .is_some_and(|applications| !applications.user_switching)
+    );
+    // A reload from one to the other is none, so that no router closes what it keeps.
+    assert_eq!(users("user_switching = true"), never);
+    assert_eq!(users(""), never);
+}
+
+#[test]
 fn groups_are_tables_of_roots() {
     let keys = "directories = [\"/srv/www\"]\n[pool.www.applications.groups]\nimages = [\"/srv/www/a\", \"/srv/www/b\"]\n\
                 'v1.2' = [\"/srv/www/c\"]";

@@ -126,6 +126,7 @@ impl Edge {
             latest: None,
             serving: None,
         };
+        self.errors.begin(&pool.name);
         self.pools.insert(PoolId(pool.id), edge);
         Ok(PoolId(pool.id))
     }

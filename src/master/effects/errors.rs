@@ -23,15 +23,50 @@ pub(super) struct Kept {
 #[derive(Debug, Default)]
 pub(super) struct Errors {
     kept: VecDeque<Kept>,
-    /// How many there have been of each pool.
-    counts: HashMap<String, u64>,
+    counts: Counts,
+}
+
+/// How many there have been of each pool that the status shows. What else fails, applications of application pools for
+/// one, is not counted: there is no end of their names.
+#[derive(Debug, Default)]
+struct Counts(HashMap<String, u64>);
+
+impl Counts {
+    /// There is such a pool. If there was one already, the count goes on.
+    fn begin(&mut self, pool: &str) {
+        self.0.entry(pool.to_owned()).or_default();
+    }
+
+    fn end(&mut self, pool: &str) {
+        self.0.remove(pool);
+    }
+
+    fn add(&mut self, pool: &str) {
+        if let Some(count) = self.0.get_mut(pool) {
+            *count += 1;
+        }
+    }
+
+    fn of(&self, pool: &str) -> u64 {
+        self.0.get(pool).copied().unwrap_or(0)
+    }
 }
 
 impl Errors {
+    /// A pool is there: its reports are counted from now on, or still.
+    pub(super) fn begin(&mut self, pool: &str) {
+        self.counts.begin(pool);
+    }
+
+    /// There is no pool of this name any more.
+    pub(super) fn end(&mut self, pool: &str) {
+        self.counts.end(pool);
+    }
+
     /// Keeps a report, and forgets one that is too many.
     pub(super) fn keep(&mut self, kept: Kept) {
         for pool in &kept.pools {
-            *self.counts.entry(pool.clone()).or_default() += 1;
+            self.counts.add(pool);
         }
         let is_alike = |other: &&Kept| other.pools == kept.pools;
         let full = self.kept.iter().filter(is_alike).count() >= MOST_OF_A_POOL;
@@ -52,9 +87,9 @@ impl Errors {
         }
     }
 
-    /// How many there have been of a pool since the daemon was started.
+    /// How many there have been of a pool since it was there, or this program was started.
     pub(super) fn count(&self, pool: &str) -> u64 {
-        self.counts.get(pool).copied().unwrap_or(0)
+        self.counts.of(pool)
     }
 
     /// The last of a pool.
@@ -67,5 +102,29 @@ impl Errors {
     pub(super) fn find(&self, id: Option<&str>) -> Option<&Kept> {
         let mut kept = self.kept.iter().rev();
         kept.find(|kept| id.is_none_or(|id| kept.report.id.to_string() == id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_bounded_by_the_pools_that_are_there() {
+        let mut counts = Counts::default();
+        counts.begin("www");
+        counts.add("www");
+        for application in 0..10_000 {
+            counts.add(&format!("sites:{application}"));
+        }
+        assert_eq!(counts.0.len(), 1);
+        assert_eq!((counts.of("www"), counts.of("sites:1")), (1, 0));
+        // A reload that gives it another address.
+        counts.begin("www");
+        counts.add("www");
+        assert_eq!(counts.of("www"), 2, "it never goes backwards");
+        counts.end("www");
+        counts.add("www");
+        assert!(counts.0.is_empty());
     }
 }

@@ -397,6 +397,9 @@ impl Edge {
     }
 
     fn add_pool(&mut self, name: &str, listener: Option<Listener>) -> PoolId {
+        if listener.is_some() {
+            self.errors.begin(name);
+        }
         self.next_pool += 1;
         let id = PoolId(self.next_pool);
         self.pools.insert(
@@ -477,6 +480,9 @@ impl Edge {
                 return self.forget_application(id);
             };
             listener.remove_file();
+            if self.pools_named(&pool.name).is_empty() {
+                self.errors.end(&pool.name);
+            }
             self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
             self.dismiss_router(id, self.config.global.process_control_timeout);
         }

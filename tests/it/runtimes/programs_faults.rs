@@ -81,9 +81,10 @@ fn a_request_that_ends_its_process_is_not_passed_on_for_ever() {
     site.finish(Signal::SIGTERM);
 }
 
-/// The program never comes up: the log says so, nothing is left, and when it is mended it serves without a reload.
+/// The program never comes up: the log says so, nothing is left, and when it is mended it serves without a reload. It has
+/// six seconds: on a busy machine the mended one takes some, too.
 fn never_up(program: &str, application: &str, summary: &str) {
-    let application = format!("start_command = \"node broken.js\"\nstart_timeout = \"3s\"\n{application}");
+    let application = format!("start_command = \"node broken.js\"\nstart_timeout = \"6s\"\n{application}");
     let site = Site::start(&[("broken.js", program)], ONDEMAND, "http", &application);
     let mut client = site.daemon.client("app");
     client
@@ -104,7 +105,8 @@ fn never_up(program: &str, application: &str, summary: &str) {
     std::fs::write(site.root.join("broken.js"), SERVER).expect("write");
     until("the application to serve", || site.get("pid").parse::<u32>().ok());
     site.wait_until_tidy();
-    assert_eq!(site.processes().len(), 1, "nothing of the failed starts is left");
+    // Nothing of the failed starts is left. What was killed may be a while about it.
+    site.wait_for_processes(1);
     site.finish(Signal::SIGTERM);
 }
 
@@ -120,12 +122,12 @@ fn one_that_ends_at_once_is_told_with_its_exit() {
 #[test]
 fn one_that_listens_elsewhere_is_given_up() {
     let elsewhere = "require('http').createServer(() => {}).listen(0, '127.0.0.1');";
-    never_up(elsewhere, "", "longer than 3 s");
+    never_up(elsewhere, "", "longer than 6 s");
 }
 
 #[test]
 fn one_that_hangs_is_given_up() {
-    never_up("setInterval(() => {}, 1000);", "", "longer than 3 s");
+    never_up("setInterval(() => {}, 1000);", "", "longer than 6 s");
 }
 
 #[test]
@@ -133,7 +135,7 @@ fn one_that_hangs_and_does_not_hear_signals_is_given_up_with_its_children() {
     let deaf = "const { spawn } = require('child_process');\
                 process.on('SIGTERM', () => {}); setInterval(() => {}, 1000);\
                 spawn('sleep', ['1000'], { detached: true, stdio: 'ignore' });";
-    never_up(deaf, "", "longer than 3 s");
+    never_up(deaf, "", "longer than 6 s");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Preloaders that are made from workers (`refork_after`).
 
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::fcgi::{Client, Params};
+use crate::support::fcgi::{Answer, Client, Params};
 use crate::support::{place_library, process, until};
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) const STATIC: &str = "pm = \"static\"\nmax_children = 3\ncatch_workers_output = true\n";
@@ -120,10 +121,17 @@ impl Site {
 }
 
 fn told(client: &mut Client, daemon: &Daemon) -> Told {
-    let params = Params::get(&daemon.dir, "x", "")
+    let answer = client.request(&params(daemon, ""), b"");
+    read_told(&answer.expect("an answer"))
+}
+
+fn params(daemon: &Daemon, query: &str) -> Params {
+    Params::get(&daemon.dir, "x", query)
         .with("CONTENT_TYPE", "")
-        .with("CONTENT_LENGTH", "");
-    let answer = client.request(&params, b"").expect("an answer");
+        .with("CONTENT_LENGTH", "")
+}
+
+fn read_told(answer: &Answer) -> Told {
     assert!(answer.ended, "{}", answer.text());
     let body = answer.body();
     let mut parts = body.split(' ');
@@ -275,7 +283,8 @@ fn no_request_is_lost_and_most_workers_serve_all_the_time() {
 /// What the log of slow requests asks of workers works in those of later preloaders, too.
 #[test]
 fn slow_requests_of_later_workers_are_told_of() {
-    let sleeps = "import time\ndef dawdle():\n    time.sleep(0.5)\n";
+    // They are slow until the test has read of them, however long that takes.
+    let dawdle = "import os, time\ndef dawdle():\n    while not os.path.exists('told'): time.sleep(0.01)\n";
     let python = PYTHON.replace(
         "served += 1",
         "served += 1\n    if environ['QUERY_STRING'] == 'slow': dawdle()",
@@ -284,15 +293,19 @@ fn slow_requests_of_later_workers_are_told_of() {
         "$served += 1;",
         "$served += 1; dawdle if env[\"QUERY_STRING\"] == \"slow\";",
     );
-    let asleep = "import asyncio\nasync def dawdle():\n    await asyncio.sleep(0.5)\n";
+    let async_dawdle = "import os, asyncio\nasync def dawdle():\n    while not os.path.exists('told'): await \
+                        asyncio.sleep(0.01)\n";
     let asgi = ASGI.replace(
         "    served += 1\n",
         "    served += 1\n    if scope['query_string'] == b'slow': await dawdle()\n",
     );
     for (runtime, source) in [
-        ("wsgi", format!("{sleeps}{python}")),
-        ("asgi", format!("{asleep}{asgi}")),
-        ("rack", format!("def dawdle = sleep(0.5)\n{ruby}")),
+        ("wsgi", format!("{dawdle}{python}")),
+        ("asgi", format!("{async_dawdle}{asgi}")),
+        (
+            "rack",
+            format!("def dawdle = (sleep(0.01) until File.exist?('told'))\n{ruby}"),
+        ),
     ] {
         let log = directory();
         make_writable(log.path());
@@ -302,17 +315,30 @@ fn slow_requests_of_later_workers_are_told_of() {
             path.display()
         );
         let site = Site::start(runtime, &source, &settings, "refork_after = [5, 5, 0]\n");
-        while site.ask().served <= 10 {}
-        let params = Params::get(&site.daemon.dir, "x", "slow")
-            .with("CONTENT_TYPE", "")
-            .with("CONTENT_LENGTH", "");
-        let answer = site.daemon.client("www").request(&params, b"").expect("answer");
-        assert!(answer.ended);
-        until(&format!("the calls of {runtime}"), || {
-            let told = fs::read_to_string(&path).unwrap_or_default();
-            told.contains("dawdle").then_some(())
-        });
+        let before = site.daemon.wait_for_workers("www", 3);
+        while before.contains(&site.ask().pid) {}
+        // Where an older worker takes the request, it is told of, too, and the next one is for another.
+        while before.contains(&told_while_slow(runtime, &site, &path)) {}
     }
+}
+
+/// Sends a request that is slow until its calls are in the log; says who answered.
+fn told_while_slow(runtime: &str, site: &Site, log: &Path) -> u32 {
+    let calls = || {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        text.matches("dawdle").count()
+    };
+    let before = calls();
+    let mut client = site.daemon.client("www");
+    client.send(&params(&site.daemon, "slow"), b"").expect("send");
+    until(&format!("the calls of {runtime}"), || {
+        (calls() > before).then_some(())
+    });
+    let mark = site.root.path().join("told");
+    fs::write(&mark, "").expect("write");
+    let told = read_told(&client.answer().expect("an answer"));
+    fs::remove_file(&mark).expect("unlink");
+    told.pid
 }
 
 /// The first preloader has made another worker for the one that was to be copied, and all others are still there.

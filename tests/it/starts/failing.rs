@@ -230,3 +230,41 @@ fn each_further_failure_has_an_id_of_its_own() {
     assert_eq!(broken.daemon.log().matches("can't start").count(), tries);
     broken.heals("wsgi.py", WELL_WSGI);
 }
+
+#[test]
+fn failures_are_counted_as_long_as_there_is_a_pool_of_the_name() {
+    let broken = Broken::start("wsgi", "wsgi.py", "import nothing_of_that_name\n", "", "");
+    broken.refused();
+    let socket = broken.daemon.dir.join("control.sock");
+    let said = |command: &[&str]| {
+        let mut forkyard = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        let output = forkyard.args(command).arg("--socket").arg(&socket).output();
+        String::from_utf8(output.expect("forkyard").stdout).expect("text")
+    };
+    let count = |pool: &str| -> Option<u64> {
+        let status: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
+        let pools = status["pools"].as_array().expect("pools").clone();
+        let pool = pools.into_iter().find(|it| it["name"] == pool)?;
+        pool["failed_starts"].as_u64()
+    };
+    let before = count("www").expect("a count");
+    assert!(before > 0);
+    let config = broken.daemon.dir.join("forkyard.toml");
+    let text = fs::read_to_string(&config).expect("read");
+    let reload = |text: &str| {
+        fs::write(&config, text).expect("write");
+        said(&["reload"])
+    };
+    // To the master another pool, to everybody else the same.
+    reload(&text.replace("www.sock", "moved.sock"));
+    assert!(count("www") >= Some(before), "{:?} after {before}", count("www"));
+    // Gone, and another one that has the name.
+    let other = text.replace("pool.www", "pool.other");
+    reload(&other.replace("www.sock", "other.sock"));
+    assert_eq!((count("www"), count("other")), (None, Some(0)));
+    until("the pool to be gone", || {
+        broken.daemon.preloaders("www").is_empty().then_some(())
+    });
+    reload(&text);
+    assert_eq!(count("www"), Some(0));
+}

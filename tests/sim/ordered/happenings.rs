@@ -7,6 +7,8 @@ use forkyard::master::event::{
 };
 use std::time::Duration;
 
+const STEPS_OF_DRAINING: usize = 100;
+
 impl World {
     /// One thing happens.
     pub(super) fn step(&mut self) {
@@ -206,6 +208,21 @@ impl World {
                 return self.fail(text);
             }
         }
+    }
+
+    /// The daemon is to finish once whoever orders has: meanwhile all goes on as before.
+    pub(super) fn drain(&mut self) {
+        self.tell(Event::Drain);
+        self.is_calm = false;
+        for _ in 0..STEPS_OF_DRAINING {
+            if self.broken.is_none() {
+                self.step();
+            }
+        }
+        if self.has_exited {
+            self.fail("the daemon ended while there may be orders".to_owned());
+        }
+        self.calm_down();
     }
 
     pub(super) fn finish(&mut self) {

@@ -149,6 +149,9 @@ fn run(seed: u64, mutant: Option<Loses>) -> Result<(), String> {
         if world.broken.is_none() {
             world.calm_down();
         }
+        if world.broken.is_none() && seed % 2 == 0 {
+            world.drain();
+        }
         if world.broken.is_none() {
             world.finish();
         }

@@ -1,0 +1,88 @@
+//! SIGQUIT where there are application pools and others beside them.
+
+use super::{Sites, configuration, get};
+use crate::support::daemon::{Daemon, pool};
+use crate::support::fcgi::Params;
+use crate::support::nginx::Nginx;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+
+/// Says that a request has begun, and answers it when there is a file `go`.
+const SLOW: &str = "import os, time\ndef application(environ, start):\n    open('begun', 'w').close()\n    \
+                    while not os.path.exists('go'):\n        time.sleep(0.01)\n    start('200 OK', [])\n    \
+                    return [b'in the end']\n";
+const LATER: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'even so']\n";
+
+#[test]
+fn others_finish_at_once_while_routers_see_to_those_who_wait() {
+    crate::support::place_library();
+    let daemon = Daemon::start(|dir| {
+        fs::create_dir(dir.join("apps")).expect("apps");
+        let plain = pool(
+            dir,
+            "plain",
+            "pm = \"static\"\nmax_children = 2\n",
+            "runtime = \"php\"\nversion = \"8.2\"\n",
+        );
+        // Whoever comes second waits until the first has been served.
+        configuration(dir, "max = 1", "") + &plain
+    });
+    let mut sites = Sites {
+        nginx: Nginx::start(&Sites::location(&daemon), ""),
+        apps: daemon.dir.join("apps"),
+        daemon,
+    };
+    sites.daemon.write("hello.php", "<?php echo 'hello';");
+    assert_eq!(sites.daemon.get("plain", "hello.php").body(), "hello");
+    let workers = sites.daemon.wait_for_workers("plain", 2);
+    let slow = sites.add("slow", 0, &[("passenger_wsgi.py", SLOW)]);
+    sites.add("later", 0, &[("passenger_wsgi.py", LATER)]);
+    let port = sites.nginx.port;
+    let ask = |path: &'static str| std::thread::spawn(move || get(port, path).expect("answer"));
+    let first = ask("/slow/");
+    until("the request to run", || slow.join("begun").exists().then_some(()));
+    let second = ask("/later/");
+    until("the other to wait", || {
+        (sites.status()["book"]["waiting"] == 1).then_some(())
+    });
+    let children = process::children(sites.daemon.pid());
+
+    sites.daemon.signal(Signal::SIGQUIT);
+    until("the workers beside the application pool to leave", || {
+        let gone = workers.iter().all(|pid| !process::runs(*pid));
+        (gone && sites.daemon.preloaders("plain").is_empty()).then_some(())
+    });
+    assert!(!first.is_finished() && !second.is_finished());
+    let mut refused = sites.daemon.client("plain");
+    let asked = refused.send(&Params::get(&sites.daemon.dir, "hello.php", ""), b"");
+    asked.expect("the socket is there until the end");
+    // Nothing new begins, by a reload neither.
+    let output = sites.forkyard(&["reload"]);
+    assert_eq!(output.status.code(), Some(70));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("the daemon is ending"), "{errors}");
+    assert!(sites.daemon.workers("plain").is_empty());
+
+    fs::write(slow.join("go"), "").expect("go");
+    assert_eq!(
+        first.join().expect("client"),
+        (200, "in the end".to_owned()),
+        "{}",
+        sites.daemon.log()
+    );
+    // Its application was started after the signal.
+    assert_eq!(
+        second.join().expect("client"),
+        (200, "even so".to_owned()),
+        "{}",
+        sites.daemon.log()
+    );
+    let status = sites.daemon.wait();
+    assert!(status.success(), "{status}\n{}", sites.daemon.log());
+    assert!(!refused.answer().is_ok_and(|answer| answer.ended));
+    for child in children {
+        assert!(!process::runs(child), "{} is left", process::title(child));
+    }
+    assert!(!sites.daemon.socket("plain").exists() && !sites.daemon.socket("sites").exists());
+}
