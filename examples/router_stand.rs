@@ -217,6 +217,7 @@ impl Stand {
                         application,
                         generation,
                         pid,
+                        revision: None,
                     },
                     up: false,
                 };
@@ -433,6 +434,7 @@ fn found(root: &Path, directory: &Path) -> Result<Found, String> {
         settings: None,
         restart: restart.map(stamp),
         always_restart: real.join("tmp/always_restart.txt").exists(),
+        revision: None,
         root: real,
     })
 }

@@ -86,11 +86,11 @@ fn new_daemon(socket: &Path) -> Outcome {
 pub(super) fn status(daemon: &Daemon, json: bool, metrics: bool) -> ExitCode {
     tell(match answer(daemon, &Request::Status {}) {
         Ok(Answer::Status(mut status)) => Outcome {
-            output: match (json, metrics, super::programs::look_at(&mut status, &uses)) {
+            output: match (json, metrics, super::status::look_at(&mut status, &uses)) {
                 // Serialising plain values to memory can't fail.
                 (true, _, ()) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
-                (false, true, ()) => super::status::metrics(&status),
-                (false, false, ()) => table(&status, &uses),
+                (false, true, ()) => super::metrics::metrics(&status),
+                (false, false, ()) => table(&status),
             },
             errors: String::new(),
             code: 0,
@@ -230,12 +230,12 @@ fn uses(pid: i32) -> Use {
         Some(kib << 10)
     });
     // proc(5): fields 14 and 15, in hundredths of a second; the part after the command begins with field 3.
-    let cpu = read("stat").and_then(|text| {
+    let cpu_ms = read("stat").and_then(|text| {
         let fields: Vec<&str> = text.rsplit(')').next()?.split_whitespace().collect();
         let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-        Some((ticks(11)? + ticks(12)?) as f64 / 100.0)
+        Some((ticks(11)? + ticks(12)?) * 10)
     });
-    Use { memory, cpu }
+    Use { memory, cpu_ms }
 }
 
 /// A worker's own words, without what a terminal would obey.

@@ -4,6 +4,7 @@ mod applications;
 mod control;
 pub mod fpm;
 mod import;
+mod metrics;
 mod programs;
 mod settings;
 mod spawn;

@@ -1,21 +1,8 @@
-//! The processes of programs in the status: of those that the daemon starts, and of those that its workers start.
+//! The processes of programs in the table: of those that the daemon starts, and of those that its workers start.
 
 use super::control::printable;
-use super::status::{Use, label};
-use crate::control::protocol::{Process, Status};
+use crate::control::protocol::Process;
 use std::fmt::Write as _;
-
-/// Adds what the system says of each.
-pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
-    let generations = status.pools.iter_mut().flat_map(|pool| &mut pool.generations);
-    for process in generations.flat_map(|generation| &mut generation.programs) {
-        let Some(used) = process.pid.map(uses) else {
-            continue;
-        };
-        process.memory = used.memory;
-        process.cpu_ms = used.cpu.map(|seconds| (seconds * 1000.0) as u64);
-    }
-}
 
 /// A line for each.
 pub(super) fn table(processes: &[Process], text: &mut String) {
@@ -38,79 +25,13 @@ pub(super) fn table(processes: &[Process], text: &mut String) {
     }
 }
 
-/// A number of a process, where there is one.
-type Number = fn(&Process) -> Option<f64>;
-
-/// The same for a monitoring system (OpenMetrics), and how often pools' applications could not be started.
-pub(super) fn metrics(status: &Status, text: &mut String) {
-    const OF_PROCESSES: [(&str, &str, &str, Number); 7] = [
-        ("up", "gauge", "Whether the process takes requests.", |it| {
-            Some(f64::from(u8::from(it.state == "up")))
-        }),
-        ("uptime_seconds", "gauge", "How long it has been up.", |it| {
-            it.uptime_ms.map(|millis| millis as f64 / 1000.0)
-        }),
-        ("memory_bytes", "gauge", "Its share of memory.", |it| {
-            it.memory.map(|bytes| bytes as f64)
-        }),
-        ("cpu_seconds", "counter", "Its processor time.", |it| {
-            it.cpu_ms.map(|millis| millis as f64 / 1000.0)
-        }),
-        ("requests", "counter", "Requests that it is done with.", |it| {
-            Some(it.requests as f64)
-        }),
-        ("sessions", "gauge", "Requests that it has now.", |it| {
-            Some(it.sessions as f64)
-        }),
-        (
-            "restarts",
-            "counter",
-            "How often another came up before it.",
-            |it| Some(it.restarts as f64),
-        ),
-    ];
-    for (name, kind, help, number) in OF_PROCESSES {
-        head(&format!("program_{name}"), kind, help, text);
-        let suffix = if kind == "counter" { "_total" } else { "" };
-        for pool in &status.pools {
-            for generation in &pool.generations {
-                for process in &generation.programs {
-                    let Some(value) = number(process) else { continue };
-                    let _ = writeln!(
-                        text,
-                        "forkyard_program_{name}{suffix}{{pool=\"{}\",generation=\"{}\",place=\"{}\"}} {value}",
-                        label(&pool.name),
-                        generation.id,
-                        process.place,
-                    );
-                }
-            }
-        }
-    }
-    let help = "How often the pool's application could not be started.";
-    head("pool_failed_starts", "counter", help, text);
-    for pool in &status.pools {
-        let (name, count) = (label(&pool.name), pool.failed_starts);
-        let _ = writeln!(
-            text,
-            "forkyard_pool_failed_starts_total{{pool=\"{name}\"}} {count}"
-        );
-    }
-}
-
-fn head(name: &str, kind: &str, help: &str, text: &mut String) {
-    let _ = writeln!(
-        text,
-        "# TYPE forkyard_{name} {kind}\n# HELP forkyard_{name} {help}"
-    );
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::status::{Use, look_at};
     use super::*;
-    use crate::control::protocol::{Generation, Pool};
+    use crate::control::protocol::{Generation, Pool, Status};
 
-    fn status() -> Status {
+    pub(in crate::cli) fn status() -> Status {
         let process = |place, pid| Process {
             place,
             pid,
@@ -151,11 +72,10 @@ mod tests {
     #[test]
     fn processes_are_shown_with_what_the_system_says() {
         let mut status = status();
-        let uses = |pid| Use {
+        look_at(&mut status, &|pid| Use {
             memory: (pid == 77).then_some(3 << 20),
-            cpu: Some(1.25),
-        };
-        look_at(&mut status, &uses);
+            cpu_ms: Some(1250),
+        });
         let mut text = String::new();
         table(&status.pools[0].generations[0].programs, &mut text);
         assert_eq!(
@@ -163,17 +83,5 @@ mod tests {
             "          77  program 0, up, up 1.5 s, 7 requests, 1 sessions, restarts 2, memory 3 MiB, cpu 1.2 s\n\
              \u{20}          -  program 1, waiting, up -, 7 requests, 1 sessions, restarts 2, memory -, cpu -\n"
         );
-        let mut text = String::new();
-        metrics(&status, &mut text);
-        for line in [
-            "forkyard_program_up{pool=\"www\",generation=\"3\",place=\"1\"} 0\n",
-            "forkyard_program_memory_bytes{pool=\"www\",generation=\"3\",place=\"0\"} 3145728\n",
-            "forkyard_program_cpu_seconds_total{pool=\"www\",generation=\"3\",place=\"0\"} 1.25\n",
-            "forkyard_program_restarts_total{pool=\"www\",generation=\"3\",place=\"0\"} 2\n",
-            "forkyard_pool_failed_starts_total{pool=\"www\"} 4\n",
-        ] {
-            assert!(text.contains(line), "{line}{text}");
-        }
-        assert!(!text.contains("memory_bytes{pool=\"www\",generation=\"3\",place=\"1\"}"));
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Instance {
     pub(super) application: PathBuf,
     /// As in [`crate::router::orders::ToMaster::Spawn`].
     pub(super) generation: u32,
+    /// The version of its code, once that is known.
+    pub(super) revision: Option<String>,
     pub(super) at: At,
     /// Since when.
     pub(super) since: Tick,
@@ -91,6 +93,7 @@ impl Ledger {
         let instance = Instance {
             application,
             generation,
+            revision: None,
             at: At::Looking,
             since: now,
             asked: now,

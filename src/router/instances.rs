@@ -30,6 +30,7 @@ const MESSAGES: usize = 16;
 pub(super) struct Process {
     pub application: Arc<str>,
     pub pid: i32,
+    pub revision: Option<String>,
     pub up: Tick,
     channel: OwnedFd,
     /// The session that it was adopted with, until it says `Here`.
@@ -256,6 +257,7 @@ impl Router {
         let process = Process {
             application: Arc::from(name),
             pid: instance.pid,
+            revision: instance.revision,
             up: self.now,
             channel,
             adopted,

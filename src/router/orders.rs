@@ -94,6 +94,9 @@ pub struct Instance {
     pub generation: u32,
     /// Its process.
     pub pid: i32,
+    /// The version of its code, as [`crate::scout::look::Found`] has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
 }
 
 /// What an operator can want of a router.

@@ -13,6 +13,7 @@ fn found(root: &str) -> Found {
         python: None,
         restart: Some((5, 6)),
         always_restart: false,
+        revision: None,
     }
 }
 

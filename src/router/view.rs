@@ -90,6 +90,7 @@ impl Router {
         json!({
             "instance": one.id.0,
             "pid": process.map(|process| process.pid),
+            "version": process.and_then(|process| process.revision.as_deref()),
             "state": life(one.life, one.sessions),
             "sessions": one.sessions,
             "processed": one.processed,

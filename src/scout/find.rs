@@ -23,6 +23,12 @@ const TRIES: usize = 4;
 const RESTART_DIR: &str = "tmp";
 const RESTART: &str = "restart.txt";
 const ALWAYS_RESTART: &str = "always_restart.txt";
+/// Where deployments write their version.
+const REVISION: &str = "REVISION";
+/// The directory that holds deployments, each named by its version.
+const RELEASES: &str = "releases";
+/// Most characters of a version.
+const REVISION_CHARS: usize = 128;
 /// Everybody may read.
 const OPEN_TO_ALL: u32 = 0o004;
 /// Everybody may write.
@@ -71,6 +77,7 @@ pub fn look(root: &Path, terms: &Terms) -> Result<Found, String> {
         python: place.python(),
         restart,
         always_restart,
+        revision: place.revision(),
         root,
     })
 }
@@ -359,6 +366,26 @@ impl Place {
         let entry = |name| beneath::entry_in(directory.as_fd(), OsStr::new(name));
         let restart = entry(RESTART).map(|entry| (entry.modified, entry.inode));
         (restart, entry(ALWAYS_RESTART).is_some())
+    }
+
+    /// The version that is deployed. What can't be read is none.
+    fn revision(&self) -> Option<String> {
+        let content = self.read_own(REVISION).ok().flatten();
+        let written = content.and_then(|content| {
+            let text = String::from_utf8_lossy(&content.bytes).into_owned();
+            let line = text.lines().next()?.trim();
+            let line: String = line
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(REVISION_CHARS)
+                .collect();
+            (!line.is_empty()).then_some(line)
+        });
+        let is_release = || self.root.parent()?.file_name().filter(|name| *name == RELEASES);
+        written.or_else(|| {
+            is_release()?;
+            Some(self.root.file_name()?.to_string_lossy().into_owned())
+        })
     }
 
     fn changed(&self) -> String {

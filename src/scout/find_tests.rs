@@ -222,6 +222,24 @@ fn restart_files_are_seen() {
 }
 
 #[test]
+fn the_version_that_is_deployed_is_seen() {
+    let site = Site::new();
+    site.file("index.php", "");
+    let revision = || site.look().expect("an application").revision;
+    assert_eq!(revision(), None);
+    site.file("REVISION", "  abc\u{1b}123 \nmore\n");
+    assert_eq!(revision().as_deref(), Some("abc123"));
+    site.file("REVISION", &"x".repeat(1000));
+    assert_eq!(revision().map(|text| text.len()), Some(REVISION_CHARS));
+    site.file("REVISION", "\n");
+    assert_eq!(revision(), None);
+    // What it leads to is not this application's.
+    std::fs::remove_file(site.root.join("REVISION")).expect("rm");
+    std::os::unix::fs::symlink("/etc/hostname", site.root.join("REVISION")).expect("a link");
+    assert_eq!(revision(), None);
+}
+
+#[test]
 fn a_virtual_environment_is_seen() {
     let site = Site::new();
     site.file("wsgi.py", "");

@@ -57,6 +57,10 @@ pub struct Found {
     pub restart: Option<(i128, u64)>,
     /// `always_restart.txt` is there.
     pub always_restart: bool,
+    /// The version that is deployed, as far as the directory says it: the first line of its file `REVISION`, or its own name
+    /// if it is in a directory of `releases`.
+    #[serde(default)]
+    pub revision: Option<String>,
 }
 
 /// What an application is.

@@ -76,6 +76,7 @@ fn found(kind: Kind, file: Option<&str>) -> Found {
         python: None,
         restart: None,
         always_restart: false,
+        revision: None,
     }
 }
 

@@ -11,6 +11,7 @@ mod serving;
 mod storm;
 mod trust;
 mod under_way;
+mod versions;
 mod work;
 
 use crate::support::daemon::Daemon;
@@ -156,6 +157,14 @@ impl Sites {
             .args(rest)
             .output()
             .expect("forkyard")
+    }
+
+    /// What `forkyard status` prints.
+    fn table(&self, arguments: &[&str]) -> String {
+        let all: Vec<&str> = std::iter::once("status")
+            .chain(arguments.iter().copied())
+            .collect();
+        String::from_utf8(self.forkyard(&all).stdout).expect("text")
     }
 
     /// What `forkyard status --json` says of the pool's applications.

@@ -1,10 +1,8 @@
-//! What this machine knows of users and of deployed code.
+//! What this machine knows of users.
 
-use crate::spawn::handshake::response::clean;
-use crate::spawn::plan::{Account, Plan};
-use crate::sys::{self, dir, identity};
+use crate::spawn::plan::Account;
+use crate::sys::{self, identity};
 use identity::Identity;
-use std::os::fd::AsFd;
 
 /// A plan's user, looked up.
 ///
@@ -33,19 +31,4 @@ fn account_of(identity: Identity, user: &str) -> Account {
         home: identity.home,
         shell,
     }
-}
-
-/// What an application that is deployed says is its version: the file REVISION, or, where the directory is a symbolic
-/// link, the last part of what it points to.
-pub fn code_revision(plan: &Plan) -> Option<String> {
-    const MOST: usize = 128;
-    let written = dir::open(&plan.app_root)
-        .and_then(|root| dir::read(root.as_fd(), "REVISION", MOST))
-        .ok()
-        .flatten();
-    let text = written.map(|content| clean(&content.bytes));
-    text.filter(|text| !text.is_empty()).or_else(|| {
-        let target = std::fs::read_link(&plan.app_root).ok()?;
-        Some(target.file_name()?.to_string_lossy().into_owned())
-    })
 }

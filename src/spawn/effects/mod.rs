@@ -21,7 +21,7 @@ use super::handshake::response::{Complaint, Properties, Response};
 use super::journey::Journey;
 use crate::sys::{self, clock, dir, process};
 use live::Live;
-pub use lookup::{account, code_revision, own_account};
+pub use lookup::{account, own_account};
 pub use memory::oom_kills;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};

@@ -24,13 +24,6 @@ fn start_of(status: &Value, name: &str) -> Option<Value> {
     starting.iter().find(is_it).cloned()
 }
 
-fn table(sites: &Sites, arguments: &[&str]) -> String {
-    let all: Vec<&str> = std::iter::once("status")
-        .chain(arguments.iter().copied())
-        .collect();
-    String::from_utf8(sites.forkyard(&all).stdout).expect("text")
-}
-
 #[test]
 fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
     let sites = Sites::start("max = 4");
@@ -74,7 +67,7 @@ fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
         later["step_for_ms"].as_u64() <= later["for_ms"].as_u64(),
         "{later}"
     );
-    let shown = table(&sites, &[]);
+    let shown = sites.table(&[]);
     let root = held.display();
     let line = shown
         .lines()
@@ -89,7 +82,7 @@ fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
         .find(|line| line.contains(&format!("  {root}: ")))
         .expect(&shown);
     assert!(line.contains("2 requests wait, the oldest for "), "{line}");
-    let metrics = table(&sites, &["--metrics"]);
+    let metrics = sites.table(&["--metrics"]);
     for wanted in ["instances_starting", "start_age_seconds", "oldest_wait_seconds"] {
         let wanted = format!("forkyard_applications_{wanted}{{pool=\"sites\",application=\"{root}\"}} ");
         let line = metrics

@@ -117,22 +117,6 @@ fn an_application_that_takes_too_long_is_ended() {
 }
 
 #[test]
-fn a_code_revision_is_found() {
-    let kit = Kit::new();
-    let mut plan = kit.native(UP);
-    assert_eq!(forkyard::spawn::effects::code_revision(&plan), None);
-    let link = kit.scratch.path().join("current");
-    std::os::unix::fs::symlink("app", &link).expect("a link");
-    plan.app_root = link;
-    let revision = forkyard::spawn::effects::code_revision(&plan);
-    assert_eq!(revision.as_deref(), Some("app"));
-    plan.app_root = kit.root();
-    std::fs::write(kit.root().join("REVISION"), "abc123\n").expect("a file");
-    let revision = forkyard::spawn::effects::code_revision(&plan);
-    assert_eq!(revision.as_deref(), Some("abc123"));
-}
-
-#[test]
 fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
     let mut kit = Kit::new();
     let sockets = kit.scratch.path().join("sockets");

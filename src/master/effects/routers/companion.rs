@@ -274,6 +274,7 @@ impl Edge {
                     application: instance.application.clone(),
                     generation: instance.generation,
                     pid: worker.pid?,
+                    revision: instance.revision.clone(),
                 };
                 Some((number, told, worker.channel.as_ref()?.try_clone().ok()?))
             })

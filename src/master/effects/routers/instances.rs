@@ -129,6 +129,8 @@ impl Edge {
             is_present && has_room && is_alike(&it.settings, &settings)
         });
         let policy = policy(&settings);
+        // What was loaded once serves all that come of it.
+        let revision = present.map_or(&found, |it| &it.found).revision.clone();
         let (pool, generation) = match present.map(|it| (it.pool, it.generation)) {
             Some(present) => present,
             None => {
@@ -145,6 +147,7 @@ impl Edge {
             .and_then(|edge| edge.ledger.get_mut(number))
         {
             instance.come_to(At::Ordered(order), clock::now());
+            instance.revision = revision;
         }
         self.happened.push_back(Event::Order(Ordered {
             order,
@@ -256,6 +259,7 @@ impl Edge {
                 application: instance.application.clone(),
                 generation: instance.generation,
                 pid,
+                revision: instance.revision.clone(),
             };
             edge.say(&ToRouter::Up(up), vec![channel]);
         }

@@ -1,0 +1,429 @@
+//! The status as numbers for a monitoring system (OpenMetrics). What is said of applications is their router's word.
+
+use crate::control::protocol::{Pool, Process, Status};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+
+/// All numbers.
+pub(super) fn metrics(status: &Status) -> String {
+    let families = [
+        families("pool", POOL, &pools(status)),
+        families("applications", BOOK, &books(status)),
+        families("applications", APPLICATION, &applications(status)),
+        families("applications", STARTS, &starts(status)),
+        families("instance", DESCRIBED, &described(status)),
+        families("instance", INSTANCE, &instances(status)),
+        families("program", PROGRAM, &programs(status)),
+    ];
+    let mut registry = Registry::with_prefix("forkyard");
+    registry.register_collector(Box::new(Families(families.into_iter().flatten().collect())));
+    let mut text = String::new();
+    // Writing to a string can't fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+/// What a family of numbers is: its name, its kind, what it says, and how a thing's number is found.
+type Row<T> = (&'static str, Kind, &'static str, fn(&T) -> Option<f64>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It may fall.
+    Gauge,
+    /// It only rises.
+    Counter,
+}
+use Kind::{Counter, Gauge};
+
+const POOL: &[Row<Pool>] = &[(
+    "failed_starts",
+    Counter,
+    "How often the pool's application could not be started.",
+    |it| Some(it.failed_starts as f64),
+)];
+
+const BOOK: &[Row<Value>] = &[
+    ("instances", Gauge, "Instances of all applications.", |it| {
+        Some(number(&it["instances"]))
+    }),
+    (
+        "instances_max",
+        Gauge,
+        "Most instances of all applications.",
+        |it| Some(number(&it["max"])),
+    ),
+    ("pool_requests_waiting", Gauge, "Requests that wait.", |it| {
+        Some(number(&it["waiting"]))
+    }),
+];
+
+const APPLICATION: &[Row<Value>] = &[
+    (
+        "requests_waiting",
+        Gauge,
+        "Requests that wait for an instance.",
+        |it| Some(number(&it["waiting"])),
+    ),
+    (
+        "oldest_wait_seconds",
+        Gauge,
+        "How long the oldest request of an application has waited for an instance.",
+        |it| Some(number(&it["oldest_wait"])),
+    ),
+    (
+        "restarts",
+        Gauge,
+        "How often the application was restarted.",
+        |it| Some(number(&it["restarts"])),
+    ),
+    (
+        "application_instances",
+        Gauge,
+        "Instances of an application.",
+        |it| Some(it["instances"].as_array().map_or(0, Vec::len) as f64),
+    ),
+    (
+        "requests",
+        Counter,
+        "Requests that asked for an instance.",
+        |it| Some(number(&it["counters"]["accepted"])),
+    ),
+    ("requests_queued", Counter, "Requests that had to wait.", |it| {
+        Some(number(&it["counters"]["queued"]))
+    }),
+    (
+        "requests_refused_full",
+        Counter,
+        "Requests refused because too many waited.",
+        |it| Some(number(&it["counters"]["queue_full"])),
+    ),
+    (
+        "requests_timed_out",
+        Counter,
+        "Requests that waited for too long.",
+        |it| Some(number(&it["counters"]["timed_out"])),
+    ),
+    (
+        "requests_refused",
+        Counter,
+        "Requests refused for another reason.",
+        |it| Some(number(&it["counters"]["refused"])),
+    ),
+    ("instances_started", Counter, "Instances that came up.", |it| {
+        Some(number(&it["counters"]["spawned"]))
+    }),
+    ("instances_failed", Counter, "Instances that did not.", |it| {
+        Some(number(&it["counters"]["spawn_failed"]))
+    }),
+];
+
+const STARTS: &[Row<Starts>] = &[
+    (
+        "instances_starting",
+        Gauge,
+        "Instances of an application that are being started.",
+        |it| Some(f64::from(it.count)),
+    ),
+    (
+        "start_age_seconds",
+        Gauge,
+        "How long the oldest start under way of an application has lasted.",
+        |it| seconds(Some(it.oldest_ms)),
+    ),
+];
+
+const DESCRIBED: &[Row<Value>] = &[(
+    "info",
+    Gauge,
+    "What an instance does, and the version of its code.",
+    |_| Some(1.0),
+)];
+
+const INSTANCE: &[Row<Value>] = &[
+    ("sessions", Gauge, "Requests that an instance has now.", |it| {
+        it["sessions"].as_f64()
+    }),
+    (
+        "processed",
+        Counter,
+        "Requests that an instance is done with.",
+        |it| it["processed"].as_f64(),
+    ),
+    (
+        "uptime_seconds",
+        Gauge,
+        "How long an instance has been up.",
+        |it| it["uptime"].as_f64(),
+    ),
+    (
+        "idle_seconds",
+        Gauge,
+        "How long ago an instance was last used.",
+        |it| it["last_used"].as_f64(),
+    ),
+    ("memory_bytes", Gauge, "An instance's share of memory.", |it| {
+        it["memory"].as_f64()
+    }),
+    ("cpu_seconds", Counter, "An instance's processor time.", |it| {
+        seconds(it["cpu_ms"].as_u64())
+    }),
+];
+
+const PROGRAM: &[Row<Process>] = &[
+    ("up", Gauge, "Whether the process takes requests.", |it| {
+        Some(f64::from(u8::from(it.state == "up")))
+    }),
+    ("uptime_seconds", Gauge, "How long it has been up.", |it| {
+        seconds(it.uptime_ms)
+    }),
+    ("memory_bytes", Gauge, "Its share of memory.", |it| {
+        it.memory.map(|bytes| bytes as f64)
+    }),
+    ("cpu_seconds", Counter, "Its processor time.", |it| {
+        seconds(it.cpu_ms)
+    }),
+    ("requests", Counter, "Requests that it is done with.", |it| {
+        Some(it.requests as f64)
+    }),
+    ("sessions", Gauge, "Requests that it has now.", |it| {
+        Some(it.sessions as f64)
+    }),
+    (
+        "restarts",
+        Counter,
+        "How often another came up before it.",
+        |it| Some(it.restarts as f64),
+    ),
+];
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
+
+fn seconds(millis: Option<u64>) -> Option<f64> {
+    millis.map(|millis| millis as f64 / 1000.0)
+}
+
+/// What tells the numbers of a family apart.
+type Labels = Vec<(&'static str, String)>;
+
+fn members<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
+    let mut labels = labels.clone();
+    labels.push((name, value.to_owned()));
+    labels
+}
+
+fn pools(status: &Status) -> Vec<(Labels, &Pool)> {
+    let pools = status.pools.iter();
+    pools
+        .map(|pool| (vec![("pool", pool.name.clone())], pool))
+        .collect()
+}
+
+fn books(status: &Status) -> Vec<(Labels, &Value)> {
+    let pools = pools(status).into_iter();
+    pools
+        .filter_map(|(labels, pool)| Some((labels, pool.applications.as_ref()?.book.as_ref()?)))
+        .collect()
+}
+
+fn applications(status: &Status) -> Vec<(Labels, &Value)> {
+    let mut all = Vec::new();
+    for (labels, book) in books(status) {
+        for one in members(book, "applications") {
+            let name = one["name"].as_str().unwrap_or_default();
+            all.push((with(&labels, "application", name), one));
+        }
+    }
+    all
+}
+
+/// Those that have a process.
+fn instances(status: &Status) -> Vec<(Labels, &Value)> {
+    let mut all = Vec::new();
+    for (labels, application) in applications(status) {
+        for one in members(application, "instances") {
+            if let Some(pid) = one["pid"].as_i64() {
+                all.push((with(&labels, "pid", &pid.to_string()), one));
+            }
+        }
+    }
+    all
+}
+
+/// The same, with what they do and their version.
+fn described(status: &Status) -> Vec<(Labels, &Value)> {
+    let mut all = instances(status);
+    for (labels, one) in &mut all {
+        for key in ["state", "version"] {
+            labels.push((key, one[key].as_str().unwrap_or_default().to_owned()));
+        }
+    }
+    all
+}
+
+/// What is being started of an application.
+#[derive(Debug, Default)]
+struct Starts {
+    count: u32,
+    oldest_ms: u64,
+}
+
+fn starts(status: &Status) -> Vec<(Labels, Starts)> {
+    let mut all = Vec::new();
+    for (labels, pool) in pools(status) {
+        let mut by_root: BTreeMap<&str, Starts> = BTreeMap::new();
+        for starting in pool.applications.iter().flat_map(|it| &it.starting) {
+            let starts = by_root.entry(&starting.application).or_default();
+            starts.count += 1;
+            starts.oldest_ms = starts.oldest_ms.max(starting.for_ms);
+        }
+        let of_pool = by_root.into_iter();
+        all.extend(of_pool.map(|(root, starts)| (with(&labels, "application", root), starts)));
+    }
+    all
+}
+
+fn programs(status: &Status) -> Vec<(Labels, &Process)> {
+    let mut all = Vec::new();
+    for (labels, pool) in pools(status) {
+        for generation in &pool.generations {
+            let labels = with(&labels, "generation", &generation.id.to_string());
+            let of_generation = generation.programs.iter();
+            all.extend(of_generation.map(|it| (with(&labels, "place", &it.place.to_string()), it)));
+        }
+    }
+    all
+}
+
+/// Numbers of a kind.
+#[derive(Debug)]
+struct Family {
+    name: String,
+    kind: Kind,
+    help: &'static str,
+    numbers: Vec<(Labels, f64)>,
+}
+
+/// A family for each row, with a number for each thing that has one.
+fn families<T, B: Borrow<T>>(prefix: &str, rows: &[Row<T>], things: &[(Labels, B)]) -> Vec<Family> {
+    let numbers = |of: fn(&T) -> Option<f64>| {
+        let numbers = things.iter();
+        numbers
+            .filter_map(|(labels, thing)| Some((labels.clone(), of(thing.borrow())?)))
+            .collect()
+    };
+    let family = |(name, kind, help, of): &Row<T>| Family {
+        name: format!("{prefix}_{name}"),
+        kind: *kind,
+        help,
+        numbers: numbers(*of),
+    };
+    rows.iter().map(family).collect()
+}
+
+#[derive(Debug)]
+struct Families(Vec<Family>);
+
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        for family in &self.0 {
+            let kind = match family.kind {
+                Gauge => MetricType::Gauge,
+                Counter => MetricType::Counter,
+            };
+            let mut metric = encoder.encode_descriptor(&family.name, family.help, None, kind)?;
+            for (labels, number) in &family.numbers {
+                let one = metric.encode_family(labels)?;
+                match (family.kind, whole(*number)) {
+                    (Gauge, Some(number)) => ConstGauge::new(number).encode(one)?,
+                    (Gauge, None) => ConstGauge::new(*number).encode(one)?,
+                    (Counter, Some(number)) => ConstCounter::new(number).encode(one)?,
+                    (Counter, None) => ConstCounter::new(*number).encode(one)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number without a fraction.
+fn whole(number: f64) -> Option<u64> {
+    (number.fract() == 0.0 && (0.0..1e15).contains(&number)).then_some(number as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::status::{Use, look_at};
+    use super::super::{programs, status};
+    use super::*;
+
+    /// What the system says of process 77.
+    fn seen(mut status: Status) -> String {
+        look_at(&mut status, &|pid| Use {
+            memory: (pid == 77).then_some(3 << 20),
+            cpu_ms: Some(1250),
+        });
+        metrics(&status)
+    }
+
+    fn check(text: &str, lines: &[&str]) {
+        assert!(text.ends_with("# EOF\n"));
+        for line in lines {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        let types: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+        let names: std::collections::BTreeSet<&&str> = types.iter().collect();
+        assert_eq!(types.len(), names.len());
+    }
+
+    #[test]
+    fn applications_have_numbers_and_names_are_escaped() {
+        let of = "{pool=\"s\\\"x\",application=\"/srv/\u{1b}a\"";
+        let expected = [
+            format!("\nforkyard_applications_requests_total{of}}} 9\n"),
+            format!("\nforkyard_applications_oldest_wait_seconds{of}}} 1.25\n"),
+            format!("\nforkyard_applications_application_instances{of}}} 1\n"),
+            format!("\nforkyard_instance_info{of},pid=\"77\",state=\"busy\",version=\"v\u{1b}2\"}} 1\n"),
+            format!("\nforkyard_instance_sessions{of},pid=\"77\"}} 1\n"),
+            format!("\nforkyard_instance_processed_total{of},pid=\"77\"}} 8\n"),
+            format!("\nforkyard_instance_memory_bytes{of},pid=\"77\"}} 3145728\n"),
+            format!("\nforkyard_instance_cpu_seconds_total{of},pid=\"77\"}} 1.25\n"),
+            format!("\nforkyard_instance_idle_seconds{of},pid=\"77\"}} 0.5\n"),
+            "\nforkyard_applications_instances_max{pool=\"s\\\"x\"} 6\n".to_owned(),
+            "\nforkyard_applications_start_age_seconds{pool=\"s\\\"x\",application=\"/srv/b\"} 2\n"
+                .to_owned(),
+            "\nforkyard_pool_failed_starts_total{pool=\"s\\\"x\"} 3\n".to_owned(),
+        ];
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        check(&seen(status::tests::status()), &expected);
+    }
+
+    #[test]
+    fn processes_of_programs_have_numbers() {
+        let text = seen(programs::tests::status());
+        check(
+            &text,
+            &[
+                "\nforkyard_program_up{pool=\"www\",generation=\"3\",place=\"1\"} 0\n",
+                "\nforkyard_program_memory_bytes{pool=\"www\",generation=\"3\",place=\"0\"} 3145728\n",
+                "\nforkyard_program_cpu_seconds_total{pool=\"www\",generation=\"3\",place=\"0\"} 1.25\n",
+                "\nforkyard_program_restarts_total{pool=\"www\",generation=\"3\",place=\"0\"} 2\n",
+                "\nforkyard_pool_failed_starts_total{pool=\"www\"} 4\n",
+            ],
+        );
+        assert!(!text.contains("memory_bytes{pool=\"www\",generation=\"3\",place=\"1\"}"));
+    }
+}
