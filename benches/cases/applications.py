@@ -114,10 +114,11 @@ def _router(bench):
     """Scripts through the router, beside a plain pool of as many workers."""
     rounds, seconds = (5, 0.5) if bench.quick else (9, 2)
     pool = Pool(max_children=WORKERS)
+    scripts = {"hello.php": "hello", "short.php": "a script of a millisecond", "compute.php": "a script that computes"}
     with bench.start(Sites, pool) as owned, bench.start(OneUser, pool) as shared, bench.start(Plain, pool) as plain:
         plain.wait_for_workers(WORKERS)
         roots = {server: server.add("hello", {"index.php": ""}) for server in (owned, shared)}
-        for script, name in (("hello.php", "hello"), ("compute.php", "a script that computes")):
+        for script, name in scripts.items():
             for clients in (1, 8):
                 for server, keep, how in ((owned, {}, "new"), (shared, {"keep": True}, "kept")):
                     param = {"param": f"FORKYARD_APP_ROOT={roots[server]}"}

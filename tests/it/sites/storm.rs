@@ -81,7 +81,7 @@ fn many_applications_under_one_socket() {
         ),
         "",
     );
-    let time = Duration::from_secs(number("FORKYARD_SITES_SECONDS").unwrap_or(15));
+    let time = Duration::from_secs(number("FORKYARD_SITES_SECONDS").unwrap_or(60));
     println!("FORKYARD_SEED={seed}");
     let known: Arc<Vec<Known>> = Arc::new((0..APPLICATIONS).map(|_| Known::default()).collect());
     for at in 0..APPLICATIONS {
