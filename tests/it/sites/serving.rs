@@ -36,6 +36,33 @@ fn applications_of_several_languages_and_users_share_a_socket() {
 }
 
 #[test]
+fn a_request_that_lasts_keeps_no_place_from_other_applications() {
+    let sites = Sites::start("max = 2");
+    let code = "import os, time\ndef application(environ, start_response):\n    while environ['QUERY_STRING'] == 'hold' and \
+                not os.path.exists('go'):\n        time.sleep(0.01)\n    time.sleep(0.005)\n    start_response('200 OK', \
+                [('Content-Type', 'text/plain')])\n    return [b'busy']\n";
+    let root = sites.add("busy", 0, &[("passenger_wsgi.py", code)]);
+    sites.cgi("quiet", 0, "echo quiet");
+    let port = sites.nginx.port;
+    let held = std::thread::spawn(move || super::get(port, "/busy/?hold").expect("answer"));
+    until("its instance", || (sites.instances().len() == 1).then_some(()));
+    // The other place is its, too, and always wanted.
+    let load = super::Load::start(port, &["/busy/"], 3);
+    load.wait_for(20);
+    for _ in 0..3 {
+        assert_eq!(sites.body("/quiet/"), "quiet\n");
+        load.wait_for(20);
+    }
+    assert!(!held.is_finished());
+    fs::write(root.join("go"), "").expect("go");
+    assert_eq!(held.join().expect("client"), (200, "busy".to_owned()));
+    for (status, body) in load.end() {
+        assert_eq!((status, body.as_str()), (200, "busy"), "{}", sites.daemon.log());
+    }
+    sites.end();
+}
+
+#[test]
 fn idle_instances_go_to_sleep_and_the_limit_holds() {
     let sites = Sites::start("max = 2\nmax_idle_time = \"300ms\"");
     for name in ["a", "b", "c", "d"] {
