@@ -1,6 +1,7 @@
 //! Restarts under load.
 
 use super::{Load, Sites};
+use crate::support::until;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
@@ -24,8 +25,8 @@ fn wsgi(body: &str) -> String {
     )
 }
 
-fn no_request_is_lost(applications: &str) {
-    let sites = Sites::start(&format!("max = 4\n{applications}"));
+fn no_request_is_lost(is_rolling: bool) {
+    let sites = Sites::start(&format!("max = 4\nrolling_restarts = {is_rolling}"));
     let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("one"))]);
     assert_eq!(sites.body("/app/"), "one");
     let load = Load::start(sites.nginx.port, &["/app/"], 6);
@@ -36,6 +37,12 @@ fn no_request_is_lost(applications: &str) {
         load.wait_for_body(body);
         load.wait_for(40);
     }
+    if is_rolling {
+        until("both restarts to be over", || {
+            let log = sites.daemon.log();
+            (log.matches("every instance has been replaced").count() == 2).then_some(())
+        });
+    }
     let answers = load.end();
     let bad = answers.iter().find(|(status, _)| *status != 200);
     assert_eq!(bad, None, "{}", sites.daemon.log());
@@ -45,12 +52,12 @@ fn no_request_is_lost(applications: &str) {
 
 #[test]
 fn a_blocking_restart_loses_no_request() {
-    no_request_is_lost("rolling_restarts = false");
+    no_request_is_lost(false);
 }
 
 #[test]
 fn a_rolling_restart_loses_no_request() {
-    no_request_is_lost("rolling_restarts = true");
+    no_request_is_lost(true);
 }
 
 #[test]
@@ -68,7 +75,7 @@ fn broken_code_does_not_end_the_old_in_a_rolling_restart() {
     assert_eq!(bad, None, "{}", sites.daemon.log());
     // What heals it is the next restart.
     deploy(&root, "passenger_wsgi.py", &wsgi("new code"));
-    crate::support::until("the new code", || {
+    until("the new code", || {
         (sites.body("/app/") == "new code").then_some(())
     });
     sites.end();
