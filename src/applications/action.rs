@@ -49,28 +49,28 @@ pub enum Force {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// `max_request_queue_size` requests wait already: 503.
-    #[error("the queue is full")]
+    #[error("too many wait already")]
     QueueFull,
     /// The waiter's deadline has come: 504.
-    #[error("its time is over")]
+    #[error("none was free in time")]
     TimedOut,
     /// None is free, and the request does not wait.
-    #[error("no instance is free")]
+    #[error("none is free")]
     NoneFree,
     /// None can be started: 503.
-    #[error("no instance can be started")]
+    #[error("none can be started")]
     Trouble(Trouble),
     /// There is no such application or group.
-    #[error("there is no such application")]
+    #[error("there is no such application or group")]
     Unknown,
     /// The application was removed while the request waited.
-    #[error("the application was removed")]
+    #[error("it was removed")]
     Removed,
     /// Everything ends.
-    #[error("the pool ends")]
+    #[error("everything ends")]
     ShuttingDown,
     /// The ticket's number is not higher than all before.
-    #[error("its ticket is out of order")]
+    #[error("the order came too late")]
     Stale,
 }
 

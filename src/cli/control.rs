@@ -85,16 +85,19 @@ fn new_daemon(socket: &Path) -> Outcome {
 /// Says what there is.
 pub(super) fn status(daemon: &Daemon, json: bool, metrics: bool) -> ExitCode {
     tell(match answer(daemon, &Request::Status {}) {
-        Ok(Answer::Status(mut status)) => Outcome {
-            output: match (json, metrics, super::status::look_at(&mut status, &uses)) {
-                // Serialising plain values to memory can't fail.
-                (true, _, ()) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
-                (false, true, ()) => super::metrics::metrics(&status),
-                (false, false, ()) => table(&status),
-            },
-            errors: String::new(),
-            code: 0,
-        },
+        Ok(Answer::Status(mut status)) => {
+            super::status::look_at(&mut status, &uses);
+            Outcome {
+                output: match (json, metrics) {
+                    // Serialising plain values to memory can't fail.
+                    (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
+                    (false, true) => super::metrics::metrics(&status),
+                    (false, false) => table(&status),
+                },
+                errors: String::new(),
+                code: 0,
+            }
+        }
         other => unexpected(other),
     })
 }

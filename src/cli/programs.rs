@@ -1,14 +1,13 @@
 //! The processes of programs in the table: of those that the daemon starts, and of those that its workers start.
 
 use super::control::printable;
+use super::status::{mebibytes, or_none, seconds};
 use crate::control::protocol::Process;
 use std::fmt::Write as _;
 
 /// A line for each.
 pub(super) fn table(processes: &[Process], text: &mut String) {
     for process in processes {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let seconds = |millis: Option<u64>| or_none(millis.map(|it| format!("{:.1} s", it as f64 / 1000.0)));
         let _ = writeln!(
             text,
             "    {:>8}  program {}, {}, up {}, {} requests, {} sessions, restarts {}, memory {}, cpu {}",
@@ -19,7 +18,7 @@ pub(super) fn table(processes: &[Process], text: &mut String) {
             process.requests,
             process.sessions,
             process.restarts,
-            or_none(process.memory.map(|bytes| format!("{} MiB", bytes >> 20))),
+            mebibytes(process.memory),
             seconds(process.cpu_ms),
         );
     }

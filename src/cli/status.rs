@@ -161,9 +161,6 @@ fn one(application: &Value, text: &mut String) {
         number(&application["restarts"])
     );
     for instance in application["instances"].as_array().into_iter().flatten() {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let memory = instance["memory"].as_u64();
-        let cpu = instance["cpu_ms"].as_u64();
         let version = instance["version"].as_str();
         let since = |key: &str| or_none(instance[key].as_f64().map(|seconds| format!("{seconds:.1} s")));
         let _ = writeln!(
@@ -175,11 +172,26 @@ fn one(application: &Value, text: &mut String) {
             number(&instance["processed"]),
             since("uptime"),
             since("last_used"),
-            or_none(memory.map(|bytes| format!("{} MiB", bytes >> 20))),
-            or_none(cpu.map(|millis| format!("{:.1} s", millis as f64 / 1000.0))),
+            mebibytes(instance["memory"].as_u64()),
+            seconds(instance["cpu_ms"].as_u64()),
             version.map_or_else(String::new, |version| format!(", version {}", printable(version))),
         );
     }
+}
+
+/// A word that may be missing.
+pub(super) fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+/// An amount of memory.
+pub(super) fn mebibytes(bytes: Option<u64>) -> String {
+    or_none(bytes.map(|bytes| format!("{} MiB", bytes >> 20)))
+}
+
+/// A time in milliseconds.
+pub(super) fn seconds(millis: Option<u64>) -> String {
+    or_none(millis.map(|millis| format!("{:.1} s", millis as f64 / 1000.0)))
 }
 
 fn number(value: &Value) -> u64 {

@@ -348,17 +348,7 @@ impl Router {
     }
 
     pub(super) fn not_leased(&mut self, order: u64, refusal: Refusal) {
-        let why = match refusal {
-            Refusal::QueueFull => "too many wait already",
-            Refusal::TimedOut => "none was free in time",
-            Refusal::NoneFree => "none is free",
-            Refusal::Trouble(_) => "none can be started",
-            Refusal::Unknown => "there is no such application or group",
-            Refusal::Removed => "it was removed",
-            Refusal::ShuttingDown => "everything ends",
-            Refusal::Stale => "the order came too late",
-        };
-        self.done(order, Err(why.to_owned()));
+        self.done(order, Err(refusal.to_string()));
     }
 
     pub(super) fn disabled(&mut self, number: u64, outcome: Disabling) {

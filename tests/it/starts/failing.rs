@@ -1,6 +1,7 @@
 //! Each way to fail: the step, the summary, a refusal with the id, and afterwards nothing is left.
 
 use super::{Broken, WELL_RACK, WELL_WSGI, id_of};
+use crate::support::daemon::forkyard;
 use crate::support::{pause, process, until};
 use std::fs;
 
@@ -235,10 +236,8 @@ fn each_further_failure_has_an_id_of_its_own() {
 fn failures_are_counted_as_long_as_there_is_a_pool_of_the_name() {
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing_of_that_name\n", "", "");
     broken.refused();
-    let socket = broken.daemon.dir.join("control.sock");
     let said = |command: &[&str]| {
-        let mut forkyard = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"));
-        let output = forkyard.args(command).arg("--socket").arg(&socket).output();
+        let output = forkyard(command, &broken.daemon.dir).output();
         String::from_utf8(output.expect("forkyard").stdout).expect("text")
     };
     let count = |pool: &str| -> Option<u64> {
