@@ -40,10 +40,10 @@ pub(super) struct Outcome {
 pub(super) fn reload(daemon: &Daemon, all: bool) -> ExitCode {
     tell(match answer(daemon, &Request::Reload { all }) {
         Ok(Answer::Reloaded(report)) => Outcome {
-            code: if report.failed.is_empty() {
-                0
-            } else {
-                EXIT_SOFTWARE
+            code: match (report.failed.is_empty(), report.skipped.is_empty()) {
+                (_, false) => EXIT_CONFIG,
+                (false, true) => EXIT_SOFTWARE,
+                (true, true) => 0,
             },
             errors: failures(&report),
             output: done(&report),
@@ -221,7 +221,9 @@ pub(super) fn failures(report: &Reloaded) -> String {
         .failed
         .iter()
         .map(|cause| format!("failed {}: {}\n", cause.pool, cause.reason));
-    lines.collect()
+    let mut text: String = lines.collect();
+    super::skipped::lines(&report.skipped, &mut text);
+    text
 }
 
 /// What the system says of a process, as far as whoever asks may know.

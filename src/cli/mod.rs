@@ -7,6 +7,7 @@ mod import;
 mod metrics;
 mod programs;
 mod settings;
+mod skipped;
 mod spawn;
 mod status;
 mod takeover;

@@ -65,6 +65,7 @@ pub(super) mod tests {
             version: "1".to_owned(),
             config: "f".to_owned(),
             pools: vec![pool],
+            skipped: Vec::new(),
         }
     }
 

@@ -45,6 +45,7 @@ pub(super) fn table(status: &Status) -> String {
         "forkyard {}, pid {}, {}\n",
         status.version, status.pid, status.config
     );
+    super::skipped::table(&status.skipped, &mut text);
     for pool in &status.pools {
         let _ = writeln!(text, "\npool {} on {}", pool.name, pool.listen);
         if let Some(applications) = &pool.applications {
@@ -249,6 +250,7 @@ pub(super) mod tests {
                 applications: Some(applications),
                 generations: Vec::new(),
             }],
+            skipped: Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::effects::load;
+use super::skip::Skipped;
 
 /// The exit code for a configuration that can't be used (`EX_CONFIG` of sysexits.h).
 pub const EXIT_INVALID: u8 = 78;
@@ -21,6 +22,12 @@ pub fn check(path: &Path, out: &mut dyn Write) -> io::Result<u8> {
             } else {
                 format!("{count} pools")
             };
+            if !loaded.config.skipped.is_empty() {
+                let skipped: Vec<String> = loaded.config.skipped.iter().map(Skipped::name).collect();
+                let skipped = skipped.join(", ");
+                writeln!(out, "{}: {pools}, without {skipped}", path.display())?;
+                return Ok(EXIT_INVALID);
+            }
             writeln!(out, "{}: configuration is valid: {pools}", path.display())?;
             Ok(0)
         }

@@ -5,8 +5,8 @@ use super::error::Place;
 use super::leaves::{Entries, Field, Leaves};
 use super::report::Report;
 use super::units::{
-    Bounds, Core, Counts, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice, Reload,
-    RequestRule, Routing, Size, Text, Texts, Time, Whole,
+    Bounds, Core, Counts, ErrorRule, Facility, Flag, Format, IniValue, Level, Manager, Mode, PreloaderChoice,
+    Reload, RequestRule, Routing, Size, Text, Texts, Time, Whole,
 };
 
 /// Makes a struct of fields, the list of their keys, and the function that reads them.
@@ -59,6 +59,7 @@ draft! {
             rlimit_files: Whole = "rlimit_files",
             rlimit_core: Core = "rlimit_core",
             allow_root: Flag = "allow_root",
+            on_error: ErrorRule = "on_error",
             include: Texts = "include",
             control: Text = "control",
         }

@@ -17,6 +17,13 @@ pub struct Place {
     pub(super) order: usize,
 }
 
+impl Place {
+    /// Its rank in the order of the files and of the text.
+    pub(super) fn rank(&self) -> (usize, usize, usize) {
+        (self.order, self.line, self.column)
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
@@ -34,8 +41,6 @@ pub enum Severity {
     Error,
     /// Something has no effect, or not the one that was meant.
     Warning,
-    /// A value was chosen that the operator may want to know.
-    Notice,
 }
 
 impl fmt::Display for Severity {
@@ -43,7 +48,6 @@ impl fmt::Display for Severity {
         f.write_str(match self {
             Severity::Error => "error",
             Severity::Warning => "warning",
-            Severity::Notice => "notice",
         })
     }
 }
@@ -146,10 +150,27 @@ impl fmt::Display for Finding {
         if let Some(pool) = &self.pool {
             write!(f, "[pool {pool}] ")?;
         }
-        if let Some(key) = &self.key {
-            write!(f, "{key}: ")?;
+        self.write_matter(f)
+    }
+}
+
+impl Finding {
+    /// What a log line says of it, which has a level of its own, and, if it speaks of a pool, that pool's name.
+    pub fn said_of(&self, pool: Option<&str>) -> String {
+        let mut text = format!("{}: ", self.place);
+        if let Some(own) = self.pool.as_deref().filter(|own| Some(*own) != pool) {
+            text += &format!("[pool {own}] ");
         }
-        write!(f, "{}", self.kind)
+        // To memory.
+        let _ = self.write_matter(&mut text);
+        text
+    }
+
+    fn write_matter(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        if let Some(key) = &self.key {
+            write!(to, "{key}: ")?;
+        }
+        write!(to, "{}", self.kind)
     }
 }
 

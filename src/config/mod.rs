@@ -25,6 +25,7 @@ mod resolve;
 pub mod settings;
 pub mod sharing;
 pub mod site;
+mod skip;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ pub use effects::{Host, control_socket, load};
 pub use error::{Errors, Finding, Kind, Place, Severity};
 pub use model::*;
 pub use resolve::parse;
+pub use skip::Skipped;
 pub use units::duration;
 pub use world::{UserIds, World};
 
@@ -48,6 +50,6 @@ pub use world::{UserIds, World};
 pub struct Loaded {
     /// What the file means.
     pub config: Config,
-    /// Warnings and notices, in the order of the text.
+    /// What was found, in the order of the text: warnings, and the errors of pools that are skipped.
     pub warnings: Vec<Finding>,
 }

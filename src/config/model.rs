@@ -2,7 +2,9 @@
 
 use super::access::AccessLog;
 use super::application::Application;
+use super::skip::Skipped;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +18,12 @@ pub struct Config {
     pub global: Global,
     /// The pools, in the order in which they were written.
     pub pools: Vec<Pool>,
+    /// What could not be had of the pools; with [`OnError::Skip`] alone.
+    #[serde(default)]
+    pub skipped: Vec<Skipped>,
+    /// The files that pools were included from, by the pools' names.
+    #[serde(default)]
+    pub included: BTreeMap<String, PathBuf>,
 }
 
 /// Settings of the daemon itself.
@@ -47,8 +55,21 @@ pub struct Global {
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the master.
     pub rlimit_core: Option<CoreLimit>,
+    /// What a pool that can't be had does to the others.
+    #[serde(default)]
+    pub on_error: OnError,
     /// The unix socket over which the daemon takes commands; `None`: there is none.
     pub control: Option<PathBuf>,
+}
+
+/// What a pool that can't be had does to the others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnError {
+    /// Nothing starts, or is reloaded.
+    #[default]
+    Fail,
+    /// They serve, and the pool is left out; or goes on as it was, if it runs.
+    Skip,
 }
 
 /// When crashed workers are taken as a sign that what they share is damaged.

@@ -8,11 +8,34 @@ use super::units::Whole;
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     list: Vec<Finding>,
+    /// Pools that the finding of this number concerns beside its own.
+    others: Vec<(usize, String)>,
 }
 
 impl Findings {
     pub(super) fn push(&mut self, finding: Finding) {
         self.list.push(finding);
+    }
+
+    /// The last finding concerns another pool as well.
+    pub(super) fn concerns(&mut self, pool: &str) {
+        if let Some(last) = self.list.len().checked_sub(1) {
+            self.others.push((last, pool.to_owned()));
+        }
+    }
+
+    /// The errors in the order of the files and of the text, each with the pools that it concerns beside its own.
+    pub(super) fn errors(&self) -> Vec<(&Finding, Vec<&str>)> {
+        let numbered = self.list.iter().enumerate();
+        let errors = numbered.filter(|(_, finding)| finding.severity == Severity::Error);
+        let mut errors: Vec<_> = errors
+            .map(|(number, finding)| {
+                let others = self.others.iter().filter(|(of, _)| *of == number);
+                (finding, others.map(|(_, name)| name.as_str()).collect())
+            })
+            .collect();
+        errors.sort_by_key(|(finding, _)| finding.place.rank());
+        errors
     }
 
     pub(super) fn has_errors(&self) -> bool {
@@ -23,10 +46,7 @@ impl Findings {
 
     /// All of them, in the order of the files and of the text.
     pub(super) fn into_sorted(mut self) -> Vec<Finding> {
-        self.list.sort_by_key(|finding| {
-            let place = &finding.place;
-            (place.order, place.line, place.column)
-        });
+        self.list.sort_by_key(|finding| finding.place.rank());
         self.list
     }
 }

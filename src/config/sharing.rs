@@ -3,6 +3,7 @@
 
 use super::application::{Application, Php, Preloading, RequestSettings};
 use super::model::{Address, Confine, Limits, Listen, Pool, ProcessManager};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -149,61 +150,120 @@ fn variable<'p>(pool: &'p Pool, name: &str) -> Option<&'p str> {
     found.map(|(_, value)| value.as_str())
 }
 
-/// Why a pool can't have the preloader that it asks for, in words that follow its name.
+/// Why pools can't have the preloader that they ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Where the pool is in the list.
-    pub pool: usize,
+    /// Where the pools are in the list; the first is the one that the words are about, and there is one.
+    pub pools: Vec<usize>,
     /// What is wrong.
     pub problem: String,
     /// What would be right.
-    pub remedy: String,
+    pub remedy: &'static str,
 }
 
-/// The pools that can't share as they ask to: each is compared with the first of its group.
+/// Names of pools in one message.
+const MOST_NAMES: usize = 3;
+
+/// The pools that can't share as they ask to: each is compared with the first of those that most of its group are like.
+/// Those that differ in the same are told of together.
 pub fn conflicts(pools: &[&Pool]) -> Vec<Conflict> {
-    let mut firsts: Vec<&Pool> = Vec::new();
-    let mut found = Vec::new();
-    for (at, pool) in pools.iter().enumerate() {
-        let Some(own) = group(pool) else { continue };
-        let mut say = |problem: String, remedy: &str| {
-            found.push(Conflict {
-                pool: at,
-                problem,
-                remedy: remedy.to_owned(),
-            });
-        };
-        if pool.confine.cgroup.is_some() {
-            let problem = format!(
-                "pool {} can't share a preloader: it has a cgroup of its own",
-                pool.name
-            );
-            say(problem, "write preloader = \"own\", or leave out cgroup");
+    let members = || pools.iter().enumerate().filter(|(_, pool)| group(pool).is_some());
+    // The pools of each group that are alike, by what they have in common. Written out it is quicker to find.
+    let mut alike: HashMap<String, (usize, usize)> = HashMap::new();
+    for (at, pool) in members() {
+        let (_, count) = alike.entry(format!("{:?}", common(pool))).or_insert((at, 0));
+        *count += 1;
+    }
+    let mut models: HashMap<&str, (usize, usize)> = HashMap::new();
+    for (at, count) in alike.into_values() {
+        let Some(group) = group(pools[at]) else { continue };
+        let model = models.entry(group).or_insert((at, count));
+        if (count, usize::MAX - at) > (model.1, usize::MAX - model.0) {
+            *model = (at, count);
         }
-        let Some(first) = firsts.iter().find(|first| group(first) == Some(own)) else {
-            firsts.push(pool);
+    }
+    let mut found: Vec<(Cause, usize, Vec<usize>)> = Vec::new();
+    for (at, pool) in members() {
+        let model = group(pool)
+            .and_then(|group| models.get(group))
+            .map_or(at, |(at, _)| *at);
+        let cgroup = pool.confine.cgroup.is_some().then_some(Cause::Cgroup);
+        let difference = || difference(pools[model], pool).map(Cause::Key);
+        let setting = || setting_that_differs(pools[model], pool).map(Cause::Setting);
+        let Some(cause) = cgroup.or_else(difference).or_else(setting) else {
             continue;
         };
-        let (name, other) = (&pool.name, &first.name);
-        if let Some(key) = difference(first, pool) {
-            let problem = format!("pool {name} can't share pool {other}'s preloader: {key} differs");
-            say(
-                problem,
-                "write the same in both, or another group, such as preloader = \"shared:NAME\"",
-            );
-        } else if let Some(key) = setting_that_differs(first, pool) {
-            let problem = format!(
-                "pool {name} can't share pool {other}'s preloader: {key} is {} there and {} here",
-                shown(first, &key),
-                shown(pool, &key)
-            );
-            say(
-                problem,
-                "PHP has one value for all: write the same in both, or another group, such as preloader = \"shared:NAME\"",
-            );
+        let same = found
+            .iter_mut()
+            .find(|(known, with, _)| *known == cause && *with == model);
+        match same {
+            Some((.., list)) => list.push(at),
+            None => found.push((cause, model, vec![at])),
         }
     }
     found
+        .into_iter()
+        .map(|(cause, model, list)| cause.conflict(pools, model, list))
+        .collect()
+}
+
+/// What keeps a pool from sharing.
+#[derive(Debug, PartialEq, Eq)]
+enum Cause {
+    /// It has a control group.
+    Cgroup,
+    /// A key of forkyard's differs.
+    Key(&'static str),
+    /// A setting of PHP's differs.
+    Setting(String),
+}
+
+impl Cause {
+    fn conflict(&self, pools: &[&Pool], model: usize, list: Vec<usize>) -> Conflict {
+        let names: Vec<&str> = list.iter().map(|at| pools[*at].name.as_str()).collect();
+        let who = match names.as_slice() {
+            [one] => format!("pool {one}"),
+            some if some.len() <= MOST_NAMES => format!("pools {}", some.join(", ")),
+            many => {
+                let (shown, rest) = many.split_at(MOST_NAMES);
+                format!("pools {} and {} others", shown.join(", "), rest.len())
+            }
+        };
+        let other = &pools[model].name;
+        let (problem, remedy) = match self {
+            Cause::Cgroup if names.len() == 1 => (
+                format!("{who} can't share a preloader: it has a cgroup of its own"),
+                "write preloader = \"own\", or leave out cgroup",
+            ),
+            Cause::Cgroup => (
+                format!("{who} can't share a preloader: they have cgroups of their own"),
+                "write preloader = \"own\", or leave out cgroup",
+            ),
+            Cause::Key("user") => (
+                format!("{who} can't share pool {other}'s preloader: user differs"),
+                "only pools of one user share: write preloader = \"shared:NAME\" with another NAME for each user, or \
+                 \"own\"",
+            ),
+            Cause::Key(key) => (
+                format!("{who} can't share pool {other}'s preloader: {key} differs"),
+                "write the same in both, or another group, such as preloader = \"shared:NAME\"",
+            ),
+            Cause::Setting(name) => (
+                format!(
+                    "{who} can't share pool {other}'s preloader: {name} is {} there and {} here",
+                    shown(pools[model], name),
+                    shown(pools[list[0]], name)
+                ),
+                "PHP has one value for all: write the same in both, or another group, such as preloader = \
+                 \"shared:NAME\"",
+            ),
+        };
+        Conflict {
+            pools: list,
+            problem,
+            remedy,
+        }
+    }
 }
 
 /// The first key in which two pools differ that belongs to their process.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::error::{Finding, Kind, Place, Severity};
 use super::known;
@@ -88,6 +88,17 @@ impl<'t> Source<'t> {
             });
         }
         None
+    }
+
+    /// The names of the pools, as far as they can be made out of a text that has syntax errors.
+    pub(super) fn pool_names(&self) -> Vec<String> {
+        let (table, _) = DeTable::parse_recoverable(self.text);
+        let pools = table.get_ref().get("pool").map(Spanned::get_ref);
+        let pools = pools.and_then(DeValue::as_table).into_iter().flatten();
+        let tables = pools.filter(|(_, value)| value.get_ref().is_table());
+        tables
+            .map(|(name, _)| name.get_ref().clone().into_owned())
+            .collect()
     }
 
     fn line(&self, number: usize) -> &'t str {

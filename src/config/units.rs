@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 
 use super::application::{Preloading, RequestSettings};
-use super::model::{CoreLimit, LogFormat, LogLevel, ReloadWhen};
+use super::model::{CoreLimit, LogFormat, LogLevel, OnError, ReloadWhen};
 
 /// Longest duration: ten years. Keeps sums of times far from any overflow.
 const MAX_DURATION: Duration = Duration::from_secs(3650 * 86_400);
@@ -87,6 +87,10 @@ pub(super) enum Routing {
 /// Which reloads replace a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reload(pub(super) ReloadWhen);
+
+/// What an error in one pool does to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ErrorRule(pub(super) OnError);
 
 /// `"own"`, `"shared"` or `"shared:NAME"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -343,6 +347,16 @@ form!(
     Reload,
     "a kind of reload; write \"changed\" or \"always\"",
     str reload
+);
+form!(
+    ErrorRule,
+    "a rule for pools with errors; write \"fail\" or \"skip\"",
+    str | text
+        | match text {
+            "fail" => Some(ErrorRule(OnError::Fail)),
+            "skip" => Some(ErrorRule(OnError::Skip)),
+            _ => None,
+        }
 );
 form!(
     PreloaderChoice,

@@ -1,6 +1,6 @@
 //! What is asked and answered.
 
-use crate::config::{Errors, Finding};
+use crate::config::{Errors, Finding, Skipped};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -173,6 +173,9 @@ pub struct Reloaded {
     pub removed: Vec<String>,
     /// Pools whose new workers did not come up. The old ones serve; the new ones are tried again.
     pub failed: Vec<Cause>,
+    /// Pools that can't be had as they are written now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
 }
 
 /// A pool and a reason.
@@ -240,6 +243,9 @@ pub struct Status {
     pub config: String,
     /// The pools, by name.
     pub pools: Vec<Pool>,
+    /// Pools that can't be had as they are written; some may go on as they were.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
 }
 
 /// A pool.

@@ -3,7 +3,7 @@
 use super::effects::{Extent, Rights};
 use super::event::{Event, PoolId};
 use super::run::Master;
-use crate::config::{self, Config, Pool};
+use crate::config::{self, Config, Pool, Severity};
 use crate::control::protocol::{Answer, Complaint, Request};
 use crate::router::orders::Order;
 use crate::sys::clock;
@@ -124,6 +124,13 @@ impl Master {
             message: "nothing was added".to_owned(),
             errors: Complaint::list(&errors),
         })?;
+        if !loaded.config.skipped.is_empty() {
+            let wrong = loaded.warnings.iter().filter(|it| it.severity == Severity::Error);
+            return Err(Answer::Error {
+                message: "nothing was added".to_owned(),
+                errors: wrong.map(Complaint::from).collect(),
+            });
+        }
         let present = self.edge.config();
         let known = |pool: &&Pool| present.pools.iter().any(|other| other.name == pool.name);
         if let Some(pool) = loaded.config.pools.iter().find(known) {
@@ -132,7 +139,10 @@ impl Master {
         }
         super::run::say_findings(&loaded.warnings);
         let mut config = present.clone();
-        config.pools.extend(loaded.config.pools);
+        for pool in loaded.config.pools {
+            config.forget_skipped(&pool.name);
+            config.pools.push(pool);
+        }
         self.apply_other(config, asker)
     }
 
@@ -143,6 +153,7 @@ impl Master {
         if config.pools.len() == before {
             return Err(no_pool(name));
         }
+        config.forget_skipped(name);
         let going = self.edge.pools_named(name);
         self.apply_other(config, asker)?;
         if let Some(limit) = limit {
@@ -157,8 +168,11 @@ impl Master {
         if self.stopping.is_some() {
             return Err(Answer::refusal("the daemon is ending".to_owned()));
         }
+        let before = self.edge.config().skipped.clone();
         match self.edge.prepare(config, Extent::Settings) {
-            Ok((wanted, changes)) => {
+            Ok((wanted, mut changes)) => {
+                changes.skipped.retain(|one| !before.contains(one));
+                super::run::say_skipped(&changes.skipped);
                 self.edge.begin_reload(changes, Some(asker));
                 self.tell(Event::Apply(wanted));
                 Ok(())

@@ -125,6 +125,7 @@ impl Master {
                     log::error!("the control socket stays where it was: {error}");
                 }
                 self.set_bulletin(global.systemd_interval);
+                super::run::say_skipped(&changes.skipped);
                 self.edge.begin_reload(changes, asker);
                 self.tell(Event::Apply(wanted));
                 Ok(())

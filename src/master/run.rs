@@ -3,7 +3,7 @@
 use super::effects::{Edge, Extent, Handlers, RunError, SIGNALS, Source, Totals};
 use super::event::{Event, Wanted};
 use super::manager::Manager;
-use crate::config::{self, Config, Finding, Severity};
+use crate::config::{self, Config, Finding, Severity, Skipped};
 use crate::control::protocol::Complaint;
 use crate::estate::document::Stopping;
 use crate::estate::{self, Heritage};
@@ -59,8 +59,8 @@ fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
             Ok(loaded.config)
         }
         Err(errors) => {
-            for line in errors.to_string().lines() {
-                log::error!("{line}");
+            for finding in errors.errors() {
+                log::error!("{}", finding.said_of(None));
             }
             Err(Complaint::list(&errors))
         }
@@ -129,8 +129,8 @@ pub(crate) fn run_with(
     if let Some(store) = store {
         edge.open_store(store, &stored, &manager);
     }
-    let (wanted, _) = match edge.prepare(config, Extent::All) {
-        Ok(wanted) => wanted,
+    let (wanted, changes) = match edge.prepare(config, Extent::All) {
+        Ok(prepared) => prepared,
         Err(error) => match before.filter(|_| adopted.is_some()) {
             Some(before) => {
                 log::error!("the configuration can't be applied, the one before it stays in force: {error}");
@@ -139,6 +139,7 @@ pub(crate) fn run_with(
             None => return Err(RunError::Apply(error)),
         },
     };
+    say_skipped(&changes.skipped);
     match edge.open_control(control.as_deref()) {
         Ok(()) => {}
         Err(error) if adopted.is_some() => log::error!("{error}"),
@@ -187,15 +188,24 @@ pub(crate) fn run_with(
     outcome
 }
 
-/// Tells what was found in a configuration that can be used.
+/// Tells what was found in a configuration that can be used. Of pools that are skipped it is told when that is done.
 pub(crate) fn say_findings(findings: &[Finding]) {
-    for finding in findings {
-        let level = match finding.severity {
-            Severity::Error => log::Level::Error,
-            Severity::Warning => log::Level::Warn,
-            Severity::Notice => log::Level::Info,
-        };
-        log::log!(level, "{finding}");
+    let warnings = findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Warning);
+    warnings.for_each(|finding| log::warn!("{}", finding.said_of(None)));
+}
+
+/// Tells which pools can't be had, and why.
+pub(super) fn say_skipped(skipped: &[Skipped]) {
+    for one in skipped {
+        for reason in &one.reasons {
+            match &one.pool {
+                Some(pool) => log::error!("[pool {pool}] {reason}"),
+                None => log::error!("{reason}"),
+            }
+        }
+        log::error!("{one}");
     }
 }
 

@@ -25,6 +25,7 @@ mod security;
 mod service_manager;
 mod signals;
 mod sites;
+mod skip;
 mod slow;
 mod spawning;
 mod starts;

@@ -10,9 +10,10 @@ use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use crate::config::sharing;
 use crate::config::{
     AccessLog, Address, Application, Config, Confine, CoreLimit, EmergencyRestart, Global, Limits, Listen,
-    LogFormat, LogLevel, LogTarget, Php, Pool, Preloading, ProcessManager, ReloadWhen, RequestSettings,
-    SlowLog,
+    LogFormat, LogLevel, LogTarget, OnError, Php, Pool, Preloading, ProcessManager, ReloadWhen,
+    RequestSettings, SlowLog,
 };
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,7 +54,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
     }
     let all: Vec<&Pool> = pools.iter().collect();
     if let Some(conflict) = sharing::conflicts(&all).into_iter().next() {
-        let name = &pools[conflict.pool].name;
+        let name = &pools[conflict.pools[0]].name;
         let text = format!("[pool {name}] {PRELOADER}: {}", conflict.problem);
         return Err(context.journal.error(text));
     }
@@ -61,6 +62,8 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
         path: PathBuf::from(path),
         global: global(&written.global, context),
         pools,
+        skipped: Vec::new(),
+        included: BTreeMap::new(),
     })
 }
 
@@ -99,6 +102,7 @@ fn global(values: &Values, context: &mut Context<'_>) -> Global {
         daemonize: values.flag("daemonize"),
         rlimit_files: positive(values, "rlimit_files").map(u64::from),
         rlimit_core: core(values),
+        on_error: OnError::Fail,
         control: None,
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::config::World;
 use crate::config::draft::{GlobalDraft, PoolText};
 use crate::config::leaves::{Field, Written};
-use crate::config::model::{Address, EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, Pool};
+use crate::config::model::{
+    Address, EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, OnError, Pool,
+};
 use crate::config::report::Report;
 use crate::config::units::{Text, Whole};
 use crate::config::value::quoted;
@@ -68,8 +70,14 @@ pub(super) fn resolve(
         daemonize,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
+        on_error: on_error(draft),
         control: (draft.control.written()).and_then(|written| control(written, pools, world, report)),
     }
+}
+
+/// The rule for pools with errors.
+pub(super) fn on_error(draft: &GlobalDraft) -> OnError {
+    (draft.on_error.written()).map_or(OnError::Fail, |written| written.value.0)
 }
 
 /// Both keys or none: one alone says nothing.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::pool::positive;
 use crate::config::draft::{PoolDraft, PoolText};
-use crate::config::error::{Kind, Severity};
 use crate::config::leaves::Field;
 use crate::config::model::ProcessManager;
 use crate::config::report::Report;
@@ -107,14 +106,7 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
             }
             start
         }
-        None => {
-            let start = min + (max - min) / 2;
-            let written = start_written(&draft.start_servers);
-            if !written && max_children.is_some() && valid {
-                chosen_start(text, start, report);
-            }
-            start
-        }
+        None => min + (max - min) / 2,
     };
     let max_children = max_children.filter(|_| valid)?;
     Some(ProcessManager::Dynamic {
@@ -125,31 +117,6 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
         max_spawn_rate,
         process_idle_timeout,
     })
-}
-
-/// Was a number other than 0 meant, right or wrong? 0 means that it is left to us, as in php-fpm.
-fn start_written(field: &Field<Whole>) -> bool {
-    match field {
-        Field::Absent => false,
-        Field::Wrong => true,
-        Field::Is(written) => written.value.0 != 0,
-    }
-}
-
-fn chosen_start(text: &PoolText, start: u32, report: &mut Report<'_>) {
-    let place = text
-        .draft
-        .start_servers
-        .written()
-        .map_or(&text.place, |written| &written.place);
-    let problem = format!("not set, so the pool starts with {start}");
-    let remedy = "that is halfway between min_spare_servers and max_spare_servers".to_owned();
-    report.find(
-        Severity::Notice,
-        place,
-        "start_servers",
-        Kind::Rule { problem, remedy },
-    );
 }
 
 fn spare_without_effect(draft: &PoolDraft, manager: &str, report: &mut Report<'_>) {

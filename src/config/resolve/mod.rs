@@ -26,6 +26,7 @@ use super::leaves::Leaves;
 use super::model::{Address, Config, Pool};
 use super::report::{Findings, Report};
 use super::sharing;
+use super::skip::{self, Mention};
 use super::source::Source;
 use super::value::quoted;
 use super::{Loaded, World};
@@ -60,14 +61,13 @@ pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Op
 }
 
 fn finish(config: Option<Config>, findings: Findings) -> Result<Loaded, Errors> {
-    let failed = findings.has_errors();
     let findings = findings.into_sorted();
     match config {
-        Some(config) if !failed => Ok(Loaded {
+        Some(config) => Ok(Loaded {
             config,
             warnings: findings,
         }),
-        _ => Err(Errors { findings }),
+        None => Err(Errors { findings }),
     }
 }
 
@@ -80,8 +80,14 @@ fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) 
             &mut Report::global(findings),
         )
     });
-    let included = include(&global, path, world, findings);
+    let mut mentions = Vec::new();
+    let included = include(&global, path, world, &mut mentions, findings);
     texts.extend(included);
+    mentions.extend(texts.iter().map(|text| Mention {
+        pool: text.name.clone(),
+        file: text.place.file.clone(),
+        order: text.place.order,
+    }));
     let texts = unique(texts, findings);
     let allow_root = global.allow_root.written().is_some_and(|written| written.value.0);
     let mut pools = Vec::new();
@@ -100,11 +106,14 @@ fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) 
     shared_preloaders(&pools, findings);
     let global = global::resolve(&global, &pools, world, &mut Report::global(findings));
     let pools = pools.into_iter().map(|(_, pool)| pool).collect();
-    Some(Config {
+    let mut config = Config {
         path: path.to_owned(),
         global,
         pools,
-    })
+        skipped: Vec::new(),
+        included: skip::included(&mentions),
+    };
+    skip::leave_out(&mut config, &mentions, findings).then_some(config)
 }
 
 /// What a file holds: `[global]`, if it is there, and its pools in the order of the text.
@@ -168,7 +177,14 @@ fn pool_tables(table: DeTable<'_>, source: &Source<'_>, findings: &mut Findings)
 }
 
 /// The pools of the included files.
-fn include(global: &GlobalDraft, main: &Path, world: &dyn World, findings: &mut Findings) -> Vec<PoolText> {
+/// `mentions`: gets the pools of files that can't be read as far as their names can.
+fn include(
+    global: &GlobalDraft,
+    main: &Path,
+    world: &dyn World,
+    mentions: &mut Vec<Mention>,
+    findings: &mut Findings,
+) -> Vec<PoolText> {
     let mut pools = Vec::new();
     let Some(written) = global.include.written() else {
         return pools;
@@ -202,7 +218,7 @@ fn include(global: &GlobalDraft, main: &Path, world: &dyn World, findings: &mut 
         files.truncate(MAX_INCLUDED);
     }
     for (at, file) in files.iter().enumerate() {
-        pools.extend(included_pools(file, at + 1, world, findings).unwrap_or_default());
+        pools.extend(included_pools(file, at + 1, world, mentions, findings).unwrap_or_default());
     }
     pools
 }
@@ -211,6 +227,7 @@ fn included_pools(
     file: &Path,
     order: usize,
     world: &dyn World,
+    mentions: &mut Vec<Mention>,
     findings: &mut Findings,
 ) -> Option<Vec<PoolText>> {
     let bytes = match world.read(file) {
@@ -222,7 +239,14 @@ fn included_pools(
         }
     };
     let source = Source::new(file, order, text(&bytes, file, order, findings)?);
-    let (global, pools) = sections(&source, findings)?;
+    let Some((global, pools)) = sections(&source, findings) else {
+        mentions.extend(source.pool_names().into_iter().map(|pool| Mention {
+            pool,
+            file: source.whole().file,
+            order,
+        }));
+        return None;
+    };
     if global.is_some() {
         let problem = "is not read from an included file".to_owned();
         let remedy = "move it to the main file".to_owned();
@@ -314,6 +338,7 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
                 );
                 let mut report = Report::pool(findings, &pool.name);
                 report.rule(written, problem, "give each pool an address of its own");
+                findings.concerns(&other.name);
             }
         }
     }
@@ -323,10 +348,16 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
 fn shared_preloaders(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
     let all: Vec<&Pool> = pools.iter().map(|(_, pool)| pool).collect();
     for conflict in sharing::conflicts(&all) {
-        let (text, pool) = &pools[conflict.pool];
+        let Some((first, others)) = conflict.pools.split_first() else {
+            continue;
+        };
+        let (text, pool) = &pools[*first];
         if let ApplicationDraft::Php(draft) = &text.application {
             if let Some(written) = draft.preloader.written() {
                 Report::pool(findings, &pool.name).rule(written, conflict.problem, conflict.remedy);
+                for other in others {
+                    findings.concerns(&pools[*other].1.name);
+                }
             }
         }
     }

@@ -55,16 +55,23 @@ fn rules_of_the_process_manager() {
             "min_spare_servers = 1\nmax_spare_servers = 2\nstart_servers = 1\nprocess_idle_timeout = 0",
             "9:1: error: [pool www] process_idle_timeout: 0 is too short; give a duration above zero, for example \"10s\"",
         ),
-        (
-            "min_spare_servers = 1\nmax_spare_servers = 4",
-            "1:7: notice: [pool www] start_servers: not set, so the pool starts with 2; that is halfway between min_spare_servers and max_spare_servers",
-        ),
-        (
-            "min_spare_servers = 2\nmax_spare_servers = 5\nstart_servers = 0",
-            "8:1: notice: [pool www] start_servers: not set, so the pool starts with 3; that is halfway between min_spare_servers and max_spare_servers",
-        ),
     ] {
         one(&dynamic(lines), &ROOT, expected);
+    }
+    // A default is nothing to be told of at every start.
+    for (lines, expected) in [
+        ("min_spare_servers = 1\nmax_spare_servers = 4", 2),
+        (
+            "min_spare_servers = 2\nmax_spare_servers = 5\nstart_servers = 0",
+            3,
+        ),
+    ] {
+        let text = dynamic(lines);
+        assert_eq!(found(&text, &ROOT), Vec::<String>::new());
+        let ProcessManager::Dynamic { start_servers, .. } = valid(&text).pools[0].pm else {
+            panic!("{text}");
+        };
+        assert_eq!(start_servers, expected);
     }
     let with = |from: &str, to: &str| pool("").replace(from, to);
     for (from, to, expected) in [

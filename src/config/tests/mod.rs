@@ -12,6 +12,7 @@ mod program;
 mod sample;
 mod settings;
 mod sharing;
+mod skip;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -75,7 +75,6 @@ fn pools_that_differ_in_what_is_their_own_share() {
 fn pools_that_differ_in_what_is_the_process_s_are_refused() {
     let remedy = "write the same in both, or another group, such as preloader = \"shared:NAME\"";
     for (own, application, key) in [
-        ("user = \"halfroot\"\ngroup = \"www-data\"\n", "", "user"),
         ("group = \"www-data\"\n", "", "group"),
         ("chroot = \"/srv/www\"\n", "", "chroot"),
         ("clear_env = false\n", "", "clear_env"),
@@ -96,6 +95,40 @@ fn pools_that_differ_in_what_is_the_process_s_are_refused() {
     // In groups of their own they are no concern of each other's.
     valid(&two("reload = \"always\"\n", "preloader = \"shared:other\"\n"));
     valid(&two("reload = \"always\"\n", "preloader = \"own\"\n"));
+}
+
+#[test]
+fn pools_that_differ_in_the_same_are_told_of_once_and_compared_with_most() {
+    let one = |name: &str, user: &str| {
+        format!(
+            "[pool.{name}]\nlisten = \"/run/{name}.sock\"\npm = \"static\"\nmax_children = 2\nuser = \"{user}\"\n\
+             [pool.{name}.application]\nruntime = \"php\"\nversion = \"8.2\"\npreloader = \"shared\"\n"
+        )
+    };
+    let remedy = "only pools of one user share: write preloader = \"shared:NAME\" with another NAME for each user, or \"own\"";
+    // The odd one is the first.
+    let text = one("odd", "1234\"\ngroup = \"www-data") + &one("a", "www-data") + &one("b", "www-data");
+    assert_eq!(
+        found(&text, &ROOT),
+        [format!(
+            "10:1: error: [pool odd] application.preloader: pool odd can't share pool a's preloader: user differs; {remedy}"
+        )]
+    );
+    let many: String = (0..300)
+        .map(|uid| {
+            one(
+                &format!("p{uid}"),
+                &format!("{}\"\ngroup = \"www-data", uid + 1000),
+            )
+        })
+        .collect();
+    assert_eq!(
+        found(&many, &ROOT),
+        [format!(
+            "20:1: error: [pool p1] application.preloader: pools p1, p2, p3 and 296 others can't share pool p0's \
+             preloader: user differs; {remedy}"
+        )]
+    );
 }
 
 #[test]

@@ -245,6 +245,7 @@ impl Edge {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.config.path.display().to_string(),
             pools,
+            skipped: self.config.skipped.clone(),
         }
     }
 

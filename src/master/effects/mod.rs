@@ -1,6 +1,7 @@
 //! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
 
 mod adoption;
+mod apply_error;
 mod births;
 mod control;
 mod deaths;
@@ -10,6 +11,7 @@ mod events;
 mod failure;
 mod generation;
 mod launches;
+mod opening;
 mod output;
 mod pools;
 mod preloader;
@@ -51,9 +53,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
+pub use apply_error::ApplyError;
 pub(super) use control::Rights;
 pub use failure::RunError;
-pub use pools::ApplyError;
 pub(super) use renewal::Extent;
 pub(super) use sources::{SIGNALS, Source};
 pub(super) use totals::Totals;

@@ -1,27 +1,25 @@
-//! Pools: their sockets, and turning a configuration into what the core is told.
+//! Pools: their sockets, and what their generations are made with.
 
+use super::apply_error::ApplyError;
 use super::generation::Generation;
+use super::opening::Identities;
 use super::renewal::{Extent, Reason};
 use super::sources::Source;
 use super::{Edge, listen_queue};
-use crate::config::{Application, Config, Pool, ReloadWhen};
-use crate::confine::{self, ConfineError, Group};
+use crate::config::{Application, Pool, Skipped};
+use crate::confine::{self, Group};
 use crate::estate::names;
-use crate::listen::{ListenError, Listener, bind};
-use crate::logs::{LogError, open_file};
-use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use crate::listen::Listener;
+use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy};
 use crate::master::program::START_PATIENCE;
 use crate::runtime;
-use crate::runtime::php::files::Looker;
 use crate::runtime::php::protocol::WARM_PATIENCE;
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
 use crate::worker::Settings;
 use nix::sys::socket::SockType;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -68,190 +66,13 @@ pub(in crate::master) struct Changes {
     pub(in crate::master) kept: Vec<String>,
     /// They end.
     pub(in crate::master) removed: Vec<String>,
-}
-
-/// Why a configuration can't be applied. What ran before goes on.
-#[derive(Debug)]
-pub enum ApplyError {
-    /// A pool's socket can't be had.
-    Listen(String, ListenError),
-    /// A pool's user or group is unknown.
-    Identity(String, Error),
-    /// A pool's log of slow requests can't be opened.
-    SlowLog(String, std::path::PathBuf, std::io::Error),
-    /// A pool's application needs a program that is not there.
-    Program(String, std::path::PathBuf),
-    /// A pool can't be confined as it is to be.
-    Confine(String, ConfineError),
-    /// A pool's application is a Rust handler that this program does not have.
-    Handler(String),
-    /// A pool's access log can't be opened.
-    AccessLog(String, LogError),
-}
-
-impl fmt::Display for ApplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ApplyError::Listen(pool, error) => write!(f, "[pool {pool}] {error}"),
-            ApplyError::Identity(pool, error) => write!(f, "[pool {pool}] no such user or group: {error}"),
-            ApplyError::Confine(pool, error) => write!(f, "[pool {pool}] {error}"),
-            ApplyError::AccessLog(pool, error) => write!(f, "[pool {pool}] access log: {error}"),
-            ApplyError::SlowLog(pool, path, error) => {
-                write!(
-                    f,
-                    "[pool {pool}] Unable to create or open slowlog({}): {error}",
-                    path.display()
-                )
-            }
-            ApplyError::Program(pool, path) => write!(
-                f,
-                "[pool {pool}] {} is missing: it has to be beside forkyard's own executable",
-                path.display()
-            ),
-            ApplyError::Handler(pool) => {
-                write!(
-                    f,
-                    "[pool {pool}] runtime = \"rust\": this program has no handler of that pool's name"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for ApplyError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ApplyError::Listen(_, error) => Some(error),
-            ApplyError::Identity(_, error) => Some(error),
-            ApplyError::Confine(_, error) => Some(error),
-            ApplyError::AccessLog(_, error) => Some(error),
-            ApplyError::SlowLog(_, _, error) => Some(error),
-            ApplyError::Program(..) | ApplyError::Handler(_) => None,
-        }
-    }
+    /// They can't be had.
+    pub(in crate::master) skipped: Vec<Skipped>,
 }
 
 impl Edge {
-    /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
-    /// told. On an error nothing has changed.
-    pub(in crate::master) fn prepare(
-        &mut self,
-        config: Config,
-        extent: Extent,
-    ) -> Result<(Wanted, Changes), ApplyError> {
-        self.reloads += 1;
-        let mut opened: Vec<(Option<PoolId>, Option<Listener>, Option<Listener>)> = Vec::new();
-        let mut settings = Vec::new();
-        let mut identities = HashMap::new();
-        let mut groups = Vec::new();
-        for pool in &config.pools {
-            let group = confine::check(pool).map_err(|e| ApplyError::Confine(pool.name.clone(), e));
-            let own = group.and_then(|group| {
-                groups.extend(group);
-                let access = pool.access.as_ref().map(|access| open_file(&access.path));
-                let access = access
-                    .transpose()
-                    .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
-                let slow = super::slow::open(pool).map_err(|error| {
-                    let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
-                    ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
-                })?;
-                let own = self.settings(pool, config.global.log_limit, &mut identities)?;
-                Ok((own, access, slow))
-            });
-            match own {
-                Ok(own) => settings.push(own),
-                Err(error) => {
-                    remove_listeners(&opened);
-                    return Err(error);
-                }
-            }
-            let known = self.pool_listening_as(pool);
-            let own = Some(&pool.listen).filter(|_| known.is_none());
-            let status = pool.status_listen.as_ref();
-            let status = status.filter(|wanted| self.reporter_at(&pool.name, wanted).is_none());
-            for (listen, place) in [(own, 0), (status, 1)] {
-                let listener = listen.map(|listen| bind(listen, &mut self.inherited)).transpose();
-                match (listener, opened.last_mut()) {
-                    (Ok(listener), Some((.., last))) if place == 1 => *last = listener,
-                    (Ok(listener), _) => opened.push((known, listener, None)),
-                    (Err(error), _) => {
-                        remove_listeners(&opened);
-                        return Err(ApplyError::Listen(pool.name.clone(), error));
-                    }
-                }
-            }
-        }
-        let mut changes = Changes::default();
-        let mut looker = Looker::default();
-        let mut wanted = Vec::new();
-        let configured = self.pools.iter().filter(|(_, pool)| pool.listener.is_some());
-        let before: Vec<PoolId> = configured.map(|(id, _)| *id).collect();
-        for ((known, listener, status), (settings, access, slow_log)) in opened.into_iter().zip(settings) {
-            let name = settings.pool.name.clone();
-            let policy = policy(&settings.pool);
-            let (pool, kept) = match (known, listener) {
-                (Some(pool), _) => {
-                    self.adjust_listener(pool, &settings.pool);
-                    (pool, Some(self.kept(pool, &settings, extent, &mut looker)))
-                }
-                (None, Some(listener)) => (self.add_pool(&name, Some(listener)), None),
-                (None, None) => continue,
-            };
-            let status_listen = settings.pool.status_listen.as_ref();
-            self.set_reporter(pool, &name, status_listen, status);
-            self.set_router(pool, &settings.pool, extent);
-            let generation = match kept {
-                Some(Ok(kept)) => {
-                    self.go_on(kept, access, slow_log);
-                    changes.kept.push(name);
-                    kept
-                }
-                Some(Err(reason)) => {
-                    let may_join_older = extent == Extent::Changed
-                        && reason == Reason::Settings
-                        && settings.pool.reload == ReloadWhen::Changed;
-                    let generation = self.add_generation(pool, settings, access, slow_log);
-                    self.let_join_older(generation, may_join_older);
-                    changes.replaced.push((pool, generation, name, reason));
-                    generation
-                }
-                None => {
-                    changes.added.push(name);
-                    let generation = self.add_generation(pool, settings, access, slow_log);
-                    self.let_join_older(generation, extent == Extent::Changed);
-                    self.serves(pool, generation);
-                    generation
-                }
-            };
-            if let Some(edge) = self.pools.get_mut(&pool) {
-                edge.latest = Some(generation);
-            }
-            wanted.push(WantedPool {
-                pool,
-                generation,
-                policy,
-            });
-        }
-        let gone = before
-            .into_iter()
-            .filter(|id| wanted.iter().all(|pool| pool.pool != *id));
-        changes.removed = gone.map(|id| self.pool_name(id).to_owned()).collect();
-        self.take_groups(groups);
-        let global = &config.global;
-        let wanted = Wanted {
-            process_max: global.process_max,
-            control_timeout: global.process_control_timeout,
-            emergency: global.emergency_restart,
-            pools: wanted,
-        };
-        self.config = config;
-        self.keep_config();
-        Ok((wanted, changes))
-    }
-
     /// A generation that is kept: only its logs are opened anew, as a reload does.
-    fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
+    pub(super) fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
@@ -280,7 +101,7 @@ impl Edge {
     }
 
     /// Whether a process of before the reload may make the generation's workers, if its pool shares one.
-    fn let_join_older(&mut self, id: GenerationId, may_join_older: bool) {
+    pub(super) fn let_join_older(&mut self, id: GenerationId, may_join_older: bool) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.may_join_older = may_join_older;
         }
@@ -306,7 +127,7 @@ impl Edge {
         &self,
         pool: &'p Pool,
         log_limit: usize,
-        identities: &mut HashMap<Option<(&'p str, Option<&'p str>)>, Identity>,
+        identities: &mut Identities<'p>,
     ) -> Result<Settings, ApplyError> {
         let user = pool.user.as_deref().filter(|_| identity::is_root());
         let wanted = user.map(|user| (user, pool.group.as_deref()));
@@ -365,7 +186,7 @@ impl Edge {
     }
 
     /// A socket that is kept follows the new configuration as far as an open one can.
-    fn adjust_listener(&self, id: PoolId, wanted: &Pool) {
+    pub(super) fn adjust_listener(&self, id: PoolId, wanted: &Pool) {
         let before = self.config.pools.iter().find(|pool| pool.name == wanted.name);
         if before.is_some_and(|before| before.listen == wanted.listen) {
             return;
@@ -381,7 +202,7 @@ impl Edge {
     }
 
     /// The pool of this name, if its socket is the one that is wanted.
-    fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
+    pub(super) fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
         let listens = |pool: &PoolEdge| {
             let listener = pool.listener.as_ref();
             listener.is_some_and(|listener| listener.address == wanted.listen.address)
@@ -396,7 +217,7 @@ impl Edge {
         self.add_pool(name, None)
     }
 
-    fn add_pool(&mut self, name: &str, listener: Option<Listener>) -> PoolId {
+    pub(super) fn add_pool(&mut self, name: &str, listener: Option<Listener>) -> PoolId {
         if listener.is_some() {
             self.errors.begin(name);
         }
@@ -489,7 +310,7 @@ impl Edge {
     }
 
     /// Remembers the pools' control groups, and removes those of pools that are gone, as far as nobody is in them.
-    fn take_groups(&mut self, groups: Vec<Group>) {
+    pub(super) fn take_groups(&mut self, groups: Vec<Group>) {
         let before = std::mem::take(&mut self.groups);
         let gone = before.into_iter().filter(|group| !groups.contains(group));
         let left: Vec<Group> = gone
@@ -525,11 +346,6 @@ impl Edge {
             }
         }
     }
-}
-
-fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener>)]) {
-    let made = opened.iter().flat_map(|(_, own, status)| [own, status]);
-    made.flatten().for_each(Listener::remove_file);
 }
 
 pub(super) fn policy(pool: &Pool) -> Policy {

@@ -4,6 +4,7 @@
 use super::Edge;
 use super::generation::Generation;
 use super::pools::Changes;
+use crate::config::Skipped;
 use crate::control::protocol::{Answer, Cause, Reloaded};
 use crate::master::action::Notice;
 use crate::master::event::{GenerationId, PoolId};
@@ -74,6 +75,7 @@ impl Edge {
                 added: changes.added,
                 kept: changes.kept,
                 removed: changes.removed,
+                skipped: changes.skipped,
                 ..Reloaded::default()
             },
             waits,
@@ -142,19 +144,21 @@ impl Edge {
             count if count > MOST_NAMES => format!("; {what}: {count} pools"),
             _ => format!("; {what}: {}", names.join(", ")),
         };
-        let level = if report.failed.is_empty() {
+        let skipped: Vec<String> = report.skipped.iter().map(Skipped::name).collect();
+        let level = if report.failed.is_empty() && skipped.is_empty() {
             log::Level::Info
         } else {
             log::Level::Warn
         };
         log::log!(
             level,
-            "reload done{}{}{}{}{}",
+            "reload done{}{}{}{}{}{}",
             names("replaced", causes(&report.replaced)),
             names("added", plain(&report.added)),
             names("removed", plain(&report.removed)),
             names("nothing changed for", plain(&report.kept)),
             names("failed, and tried again", causes(&report.failed)),
+            names("skipped", plain(&skipped)),
         );
         if let Some(asker) = reload.asker {
             self.answer(asker, &Answer::Reloaded(report));

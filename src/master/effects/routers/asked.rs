@@ -196,6 +196,7 @@ impl Edge {
     /// Leaves of a status what concerns a user's own applications.
     fn leave_own(&self, status: &mut Status, uid: u32) {
         status.config.clear();
+        status.skipped.clear();
         status.pools.retain(|pool| pool.applications.is_some());
         for pool in &mut status.pools {
             pool.generations.clear();

@@ -1,0 +1,79 @@
+//! Why a configuration, or one pool of it, can't be applied.
+
+use crate::confine::ConfineError;
+use crate::listen::ListenError;
+use crate::logs::LogError;
+use crate::sys::Error;
+use std::fmt;
+
+/// Why a configuration can't be applied. What ran before goes on.
+#[derive(Debug)]
+pub enum ApplyError {
+    /// A pool's socket can't be had.
+    Listen(String, ListenError),
+    /// A pool's user or group is unknown.
+    Identity(String, Error),
+    /// A pool's log of slow requests can't be opened.
+    SlowLog(String, std::path::PathBuf, std::io::Error),
+    /// A pool's application needs a program that is not there.
+    Program(String, std::path::PathBuf),
+    /// A pool can't be confined as it is to be.
+    Confine(String, ConfineError),
+    /// A pool's application is a Rust handler that this program does not have.
+    Handler(String),
+    /// A pool's access log can't be opened.
+    AccessLog(String, LogError),
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[pool {}] {}", self.pool(), self.matter())
+    }
+}
+
+impl ApplyError {
+    fn pool(&self) -> &str {
+        match self {
+            ApplyError::Listen(pool, _)
+            | ApplyError::Identity(pool, _)
+            | ApplyError::SlowLog(pool, ..)
+            | ApplyError::Program(pool, _)
+            | ApplyError::Confine(pool, _)
+            | ApplyError::Handler(pool)
+            | ApplyError::AccessLog(pool, _) => pool,
+        }
+    }
+
+    /// What is wrong, without the pool's name.
+    pub(super) fn matter(&self) -> String {
+        match self {
+            ApplyError::Listen(_, error) => error.to_string(),
+            ApplyError::Identity(_, error) => format!("no such user or group: {error}"),
+            ApplyError::Confine(_, error) => error.to_string(),
+            ApplyError::AccessLog(_, error) => format!("access log: {error}"),
+            ApplyError::SlowLog(_, path, error) => {
+                format!("Unable to create or open slowlog({}): {error}", path.display())
+            }
+            ApplyError::Program(_, path) => format!(
+                "{} is missing: it has to be beside forkyard's own executable",
+                path.display()
+            ),
+            ApplyError::Handler(_) => {
+                "runtime = \"rust\": this program has no handler of that pool's name".to_owned()
+            }
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ApplyError::Listen(_, error) => Some(error),
+            ApplyError::Identity(_, error) => Some(error),
+            ApplyError::Confine(_, error) => Some(error),
+            ApplyError::AccessLog(_, error) => Some(error),
+            ApplyError::SlowLog(_, _, error) => Some(error),
+            ApplyError::Program(..) | ApplyError::Handler(_) => None,
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Pools that can't be had, where the others do without them (`on_error = "skip"`).
+
+use crate::support::daemon::{Daemon, directory, forkyard, pool};
+use crate::support::fcgi::Params;
+use crate::support::{is_root, process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Output;
+
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
+const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
+/// Users that every system has.
+const USERS: [&str; 3] = ["www-data", "nobody", "daemon"];
+
+fn global(dir: &Path) -> String {
+    format!(
+        "[global]\non_error = \"skip\"\ncontrol = \"{}/control.sock\"\ninclude = [\"pools/*.toml\"]\n",
+        dir.display()
+    )
+}
+
+fn order(daemon: &Daemon, arguments: &[&str]) -> Output {
+    forkyard(arguments, &daemon.dir).output().expect("forkyard")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the status says of pools that can't be had: name, whether it goes on, reasons.
+fn skipped(daemon: &Daemon) -> Vec<(String, bool, String)> {
+    let output = order(daemon, &["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let none = Vec::new();
+    let entries = status["skipped"].as_array().unwrap_or(&none).iter();
+    let mut found: Vec<_> = entries
+        .map(|it| {
+            let reasons = it["reasons"].as_array().expect("reasons").iter();
+            let reasons: Vec<&str> = reasons.filter_map(|it| it.as_str()).collect();
+            (
+                it["pool"].as_str().unwrap_or("-").to_owned(),
+                it["goes_on"].as_bool().expect("goes_on"),
+                reasons.join("|"),
+            )
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// A user's line, where there can be several.
+fn user(number: usize) -> String {
+    if is_root() {
+        format!("user = \"{}\"\n", USERS[number % USERS.len()])
+    } else {
+        String::new()
+    }
+}
+
+/// Each kind of error with the name of the pool that has it, its file, and what has to be said of it.
+fn wrong(dir: &Path) -> Vec<(&'static str, String, &'static str)> {
+    let one = |name: &str, settings: &str| pool(dir, name, &format!("{}{settings}", user(0)), PHP);
+    let mut wrong = vec![
+        (
+            "syntax",
+            one("syntax", ONDEMAND).replace("\"ondemand\"", "ondemand"),
+            "not valid TOML",
+        ),
+        (
+            "value",
+            one("value", "pm = \"dinamic\"\nmax_children = 1\n"),
+            "pm: \"dinamic\" is not a process manager",
+        ),
+        (
+            "key",
+            one("key", &format!("{ONDEMAND}max_childern = 1\n")),
+            "did you mean max_children?",
+        ),
+        (
+            "chdir",
+            one("chdir", &format!("{ONDEMAND}chdir = \"/nowhere\"\n")),
+            "\"/nowhere\" is not an existing directory",
+        ),
+        (
+            "parent",
+            one(
+                "parent",
+                &format!("listen = \"/nowhere/parent.sock\"\n{ONDEMAND}"),
+            ),
+            "/nowhere",
+        ),
+        (
+            "taken",
+            one(
+                "taken",
+                &format!("listen = \"{}/taken\"\n{ONDEMAND}", dir.display()),
+            ),
+            "already listens on",
+        ),
+        (
+            "file",
+            one(
+                "file",
+                &format!("listen = \"{}/forkyard.toml\"\n{ONDEMAND}", dir.display()),
+            ),
+            "exists and is no socket",
+        ),
+        (
+            "log",
+            one(
+                "log",
+                &format!("{ONDEMAND}access.log = \"/nowhere/access.log\"\n"),
+            ),
+            "access log: failed to open /nowhere/access.log",
+        ),
+        (
+            "group",
+            one(
+                "group",
+                &format!(
+                    "{ONDEMAND}cgroup = {{ parent = \"{}\", pids_max = 9 }}\n",
+                    dir.display()
+                ),
+            ),
+            "cgroup",
+        ),
+        (
+            "handler",
+            pool(
+                dir,
+                "handler",
+                &format!("{}{ONDEMAND}", user(0)),
+                "runtime = \"rust\"\n",
+            ),
+            "no handler",
+        ),
+    ];
+    if is_root() {
+        let nobody = "user = \"no-such-user\"\n";
+        let text = pool(dir, "user", &format!("{nobody}{ONDEMAND}"), PHP);
+        wrong.push(("user", text, "there is no user \"no-such-user\""));
+    }
+    wrong
+}
+
+#[test]
+fn three_hundred_pools_serve_without_those_that_have_errors() {
+    let dir = directory();
+    let path = dir.path();
+    fs::create_dir(path.join("pools")).expect("pools");
+    fs::write(path.join("forkyard.toml"), global(path)).expect("configuration");
+    let file = |name: &str| path.join(format!("pools/{name}.toml"));
+    for number in 0..300 {
+        let name = format!("p{number:03}");
+        let text = pool(path, &name, &format!("{}{ONDEMAND}", user(number)), PHP);
+        fs::write(file(&name), text).expect("pool");
+    }
+    let _taken = UnixListener::bind(path.join("taken")).expect("bind");
+    let wrong = wrong(path);
+    for (name, text, _) in &wrong {
+        fs::write(file(name), text).expect("pool");
+    }
+    // One that only two make together.
+    let twin = pool(path, "twin", &format!("{}{ONDEMAND}", user(0)), PHP).replace("twin.sock", "p299.sock");
+    fs::write(file("twin"), twin).expect("pool");
+
+    let daemon = Daemon::start_in(path);
+    daemon.write(
+        "hello.php",
+        "<?php echo 'hello from ', posix_getpwuid(posix_geteuid())['name'];",
+    );
+    for number in [0, 1, 2, 150, 298] {
+        let body = daemon.get(&format!("p{number:03}"), "hello.php").body();
+        if is_root() {
+            assert_eq!(body, format!("hello from {}", USERS[number % USERS.len()]));
+        } else {
+            assert!(body.starts_with("hello from "), "{body}");
+        }
+    }
+    let said = skipped(&daemon);
+    let names: Vec<&str> = said.iter().map(|(name, ..)| name.as_str()).collect();
+    let mut expected: Vec<&str> = wrong.iter().map(|(name, ..)| *name).collect();
+    expected.extend(["p299", "twin"]);
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+    for (name, _, words) in &wrong {
+        let found = said.iter().find(|(known, ..)| known == name).expect("known");
+        assert!(!found.1 && found.2.contains(words), "{found:?}");
+        let line = daemon.wait_for(&format!("[pool {name}] is skipped"));
+        assert!(line.contains("ERROR"), "{line}");
+        assert!(daemon.log().lines().any(|line| line.contains(words)), "{words}");
+        assert!(!daemon.socket(name).exists(), "{name}");
+    }
+    assert!(!daemon.socket("p299").exists() && !daemon.socket("twin").exists());
+    let table = text(&order(&daemon, &["status"]).stdout);
+    assert!(table.contains("[pool value] is skipped"), "{table}");
+    let check = order(&daemon, &["check"]);
+    assert_eq!(check.status.code(), Some(78));
+    let check = text(&check.stdout);
+    assert!(
+        check.contains("pools/value.toml:") && check.contains("pools, without ["),
+        "{check}"
+    );
+
+    // Mended, they are begun.
+    for (name, ..) in &wrong {
+        let text = pool(path, name, &format!("{}{ONDEMAND}", user(1)), PHP);
+        fs::write(file(name), text).expect("pool");
+    }
+    fs::remove_file(file("twin")).expect("remove");
+    let output = order(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("added value\n"), "{output:?}");
+    assert_eq!(skipped(&daemon), []);
+    assert!(daemon.get("value", "hello.php").body().starts_with("hello from "));
+    assert!(daemon.get("p299", "hello.php").body().starts_with("hello from "));
+}
+
+#[test]
+fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
+    let dir = directory();
+    let path = dir.path();
+    fs::create_dir(path.join("pools")).expect("pools");
+    let file = |name: &str| path.join(format!("pools/{name}.toml"));
+    fs::write(path.join("forkyard.toml"), global(path)).expect("configuration");
+    let names: Vec<&str> = wrong(path).iter().map(|(name, ..)| *name).collect();
+    let good = |name: &str, number: usize| pool(path, name, &format!("{}{STATIC}", user(number)), PHP);
+    for name in names.iter().chain(&["other"]) {
+        fs::write(file(name), good(name, 0)).expect("pool");
+    }
+    let _taken = UnixListener::bind(path.join("taken")).expect("bind");
+    let daemon = Daemon::start_in(path);
+    daemon.write("pid.php", "<?php echo getmypid();");
+    let pid = |name: &str| daemon.get(name, "pid.php").body();
+    let before: Vec<String> = names.iter().map(|name| pid(name)).collect();
+    let other = pid("other");
+
+    for (name, text, _) in wrong(path) {
+        fs::write(file(name), text).expect("pool");
+    }
+    fs::write(
+        file("other"),
+        good("other", 0).replace("max_children = 1", "max_children = 1\nmax_requests = 99"),
+    )
+    .expect("pool");
+    fs::write(file("new"), good("new", 0).replace("\"static\"", "\"stattic\"")).expect("pool");
+    let output = order(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let (done, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(
+        done.contains("replaced other: its settings changed"),
+        "{done}{errors}"
+    );
+    assert!(
+        errors.contains("[pool value] goes on with the settings that it had"),
+        "{errors}"
+    );
+    assert!(errors.contains("[pool new] is skipped"), "{errors}");
+    assert_ne!(pid("other"), other);
+    for (name, before) in names.iter().zip(&before) {
+        assert_eq!(pid(name), *before, "{name}");
+        daemon.wait_for(&format!("[pool {name}] goes on with the settings that it had"));
+    }
+    let said = skipped(&daemon);
+    assert_eq!(said.len(), names.len() + 1);
+    assert!(
+        said.iter().all(|(name, goes_on, _)| *goes_on == (name != "new")),
+        "{said:?}"
+    );
+
+    // It goes on over more reloads, also as what makes all processes anew.
+    let output = order(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    assert_eq!(
+        pid("value"),
+        before[names.iter().position(|name| *name == "value").expect("value")]
+    );
+    let output = order(&daemon, &["reload", "--all"]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    assert!(text(&output.stdout).contains("replaced value"), "{output:?}");
+    assert!(before.iter().all(|before| *before != pid("value")));
+
+    // What is not written any more ends; what is right again is taken up.
+    fs::remove_file(file("key")).expect("remove");
+    fs::write(file("value"), good("value", 0)).expect("pool");
+    fs::write(
+        file("syntax"),
+        good("syntax", 0).replace("max_children = 1", "max_children = 2"),
+    )
+    .expect("pool");
+    let output = order(&daemon, &["reload"]);
+    let done = text(&output.stdout);
+    for line in [
+        "removed key\n",
+        "kept value\n",
+        "replaced syntax: its settings changed\n",
+    ] {
+        assert!(done.contains(line), "{output:?}");
+    }
+    daemon.wait_for_workers("syntax", 2);
+    let said = skipped(&daemon);
+    assert!(
+        said.iter()
+            .all(|(name, ..)| !["key", "value", "syntax"].contains(&name.as_str())),
+        "{said:?}"
+    );
+    // An error of `[global]` concerns all.
+    fs::write(path.join("forkyard.toml"), global(path) + "pidd = 1\n").expect("configuration");
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("the configuration is not reloaded, the old one stays in force");
+}
+
+#[test]
+fn a_new_master_lets_a_bad_pool_go_on() {
+    let dir = directory();
+    let path = dir.path();
+    fs::create_dir(path.join("pools")).expect("pools");
+    let file = |name: &str| path.join(format!("pools/{name}.toml"));
+    fs::write(path.join("forkyard.toml"), global(path)).expect("configuration");
+    for name in ["good", "bad", "gone"] {
+        fs::write(file(name), pool(path, name, &format!("{}{STATIC}", user(0)), PHP)).expect("pool");
+    }
+    let daemon = Daemon::launch(path, forkyard(&["run", "--keeper"], path));
+    daemon.wait_for("ready to handle connections");
+    daemon.write("hello.php", "<?php echo 'hello';");
+    for name in ["good", "bad", "gone"] {
+        assert_eq!(daemon.get(name, "hello.php").body(), "hello");
+    }
+    let wrong = pool(
+        path,
+        "bad",
+        &format!("{}pm = \"dinamic\"\nmax_children = 1\n", user(0)),
+        PHP,
+    );
+    fs::write(file("bad"), wrong).expect("pool");
+    fs::write(file("gone"), "[pool.gone").expect("pool");
+    let master = || {
+        process::children(daemon.pid())
+            .into_iter()
+            .find(|pid| process::title(*pid).starts_with("forkyard: master process"))
+    };
+    let first = until("a master", master);
+    process::signal(first, Signal::SIGKILL);
+    daemon.wait_for_count("ready to handle connections", 2);
+    assert_ne!(until("a master", master), first);
+    daemon.wait_for("[pool bad] goes on with the settings that it had");
+    daemon.wait_for("[pool gone] goes on with the settings that it had");
+    daemon.write("end.php", "<?php posix_kill(getmypid(), 9);");
+    for name in ["good", "bad", "gone"] {
+        assert_eq!(daemon.get(name, "hello.php").body(), "hello");
+        // It also gets new workers.
+        let query = Params::get(path, "end.php", "");
+        let _ = daemon.client(name).request(&query, b"");
+        assert_eq!(daemon.get(name, "hello.php").body(), "hello");
+    }
+}
+
+#[test]
+fn nothing_starts_if_no_pool_is_left() {
+    let dir = directory();
+    let path = dir.path();
+    for text in [
+        pool(path, "www", "pm = \"dinamic\"\nmax_children = 1\n", PHP),
+        pool(
+            path,
+            "www",
+            &format!("listen = \"/nowhere/x.sock\"\n{ONDEMAND}"),
+            PHP,
+        ),
+    ] {
+        fs::write(
+            path.join("forkyard.toml"),
+            format!("[global]\non_error = \"skip\"\n{text}"),
+        )
+        .expect("configuration");
+        let output = forkyard(&["run"], path).output().expect("forkyard");
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+    }
+}
