@@ -10,6 +10,7 @@ mod settings;
 mod skipped;
 mod spawn;
 mod status;
+mod suggestions;
 mod takeover;
 
 use crate::config::{self, Config, LogLevel, LogTarget};
@@ -152,7 +153,7 @@ enum Command {
 pub fn main() -> ExitCode {
     invocation::remember();
     let (arguments, rehearsal) = takeover::arguments();
-    let arguments = Arguments::parse_from(arguments);
+    let arguments: Arguments = suggestions::parse(arguments);
     title::prepare();
     match arguments.command {
         Command::Reload { daemon, all } => control::reload(&daemon, all),

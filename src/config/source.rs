@@ -68,8 +68,32 @@ impl<'t> Source<'t> {
         errors.sort_by_key(start);
         // One mistake often makes the parser stumble several times in one line.
         errors.dedup_by_key(|error| self.place(start(error)).line);
-        for error in errors.iter().take(MAX_SYNTAX_ERRORS) {
+        let mut told = 0;
+        // A table that is there twice, so that all its keys may be.
+        let mut again: Option<&str> = None;
+        for error in &errors {
             let place = self.place(start(error));
+            if error.message().starts_with("duplicate key") {
+                let table = self.table_of(place.line);
+                if again.is_some_and(|again| is_within(table, again)) {
+                    continue;
+                }
+                again = header(self.line(place.line)).or(again);
+            }
+            told += 1;
+            if told > MAX_SYNTAX_ERRORS {
+                break;
+            }
+            if let Some(kind) = self.duplicate(place.line, error.message()) {
+                findings.push(Finding {
+                    severity: Severity::Error,
+                    place,
+                    pool: None,
+                    key: None,
+                    kind,
+                });
+                continue;
+            }
             let advice = known::advice_for_line(self.line(place.line), error.message());
             // The parser's own guess is worse where there is a better one.
             let end = if advice.is_some() {
@@ -90,6 +114,44 @@ impl<'t> Source<'t> {
         None
     }
 
+    /// What is to be said of a key or a table that is there twice.
+    fn duplicate(&self, line: usize, message: &str) -> Option<Kind> {
+        if !message.starts_with("duplicate key") {
+            return None;
+        }
+        let text = self.line(line);
+        let (problem, advice) = if let Some(table) = header(text) {
+            let first = (1..line).find(|number| header(self.line(*number)) == Some(table))?;
+            let advice = if table.starts_with("pool.") && table.matches('.').count() == 1 {
+                "give one of the two pools another name"
+            } else {
+                "write the keys of both in one"
+            };
+            (format!("[{table}] is already there in line {first}"), advice)
+        } else {
+            let key = |line: &'t str| line.split_once('=').map(|(key, _)| key.trim());
+            let own = key(text)?;
+            let first = (1..line)
+                .rev()
+                .take_while(|number| header(self.line(*number)).is_none())
+                .find(|number| key(self.line(*number)) == Some(own))?;
+            (
+                format!("{own} is already there in line {first}"),
+                "leave one of the two out",
+            )
+        };
+        Some(Kind::Syntax {
+            problem,
+            advice: Some(advice.to_owned()),
+        })
+    }
+
+    /// The table that a line belongs to; empty: none.
+    fn table_of(&self, line: usize) -> &'t str {
+        let mut headers = (1..=line).rev().filter_map(|number| header(self.line(number)));
+        headers.next().unwrap_or_default()
+    }
+
     /// The names of the pools, as far as they can be made out of a text that has syntax errors.
     pub(super) fn pool_names(&self) -> Vec<String> {
         let (table, _) = DeTable::parse_recoverable(self.text);
@@ -106,4 +168,17 @@ impl<'t> Source<'t> {
         let end = self.line_starts.get(number).copied().unwrap_or(self.text.len());
         &self.text[start..end]
     }
+}
+
+/// What stands between the brackets of a table's head; `None`: it is another line.
+fn header(line: &str) -> Option<&str> {
+    let inner = line.trim().strip_prefix('[')?.split(']').next()?;
+    Some(inner.trim())
+}
+
+/// Whether a table is this one or below it.
+fn is_within(table: &str, other: &str) -> bool {
+    table
+        .strip_prefix(other)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

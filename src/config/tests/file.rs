@@ -206,11 +206,30 @@ fn syntax_errors_know_what_was_meant() {
         ),
         (
             "user = \"a\"\nuser = \"b\"",
-            "3:1: error: not valid TOML: duplicate key",
+            "3:1: error: not valid TOML: user is already there in line 2; leave one of the two out",
         ),
     ] {
         one(&format!("[pool.www]\n{line}\n"), &ROOT, expected);
     }
+}
+
+#[test]
+fn a_pool_that_is_there_twice_is_one_error() {
+    let twice = pool("") + &pool("");
+    one(
+        &twice,
+        &ROOT,
+        "11:7: error: not valid TOML: [pool.www] is already there in line 1; give one of the two pools another name",
+    );
+    // What is wrong elsewhere is told as well.
+    let text = twice + "[pool.other]\npm = 1\npm = 2\n[pool.www.application]\nruntime = \"php\"\n";
+    assert_eq!(
+        found(&text, &ROOT)[1..],
+        [
+            "23:1: error: not valid TOML: pm is already there in line 22; leave one of the two out",
+            "24:11: error: not valid TOML: [pool.www.application] is already there in line 8; write the keys of both in one",
+        ]
+    );
 }
 
 #[test]
