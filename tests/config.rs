@@ -12,7 +12,7 @@ const GLOBAL: &str = "[global]\nallow_root = true\n";
 
 fn checked(path: &Path) -> (u8, String) {
     let mut out = Vec::new();
-    let code = check(path, &mut out).unwrap();
+    let code = check(path, false, &|_| Vec::new(), &mut out).unwrap();
     (code, String::from_utf8(out).unwrap())
 }
 

@@ -13,9 +13,9 @@ use crate::master::Persona;
 use crate::sys::invocation;
 use arguments::Met;
 use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 
 /// sysexits.h, EX_USAGE.
 const EXIT_USAGE: u8 = 64;
@@ -48,7 +48,11 @@ pub fn main() -> ExitCode {
         Task::Report(what) => report(what, &fpm::complete(options, &Host::default())),
         Task::Test { shows } => {
             let host = Host::default();
-            let (is_fine, journal) = fpm::test(&fpm::complete(options, &host), shows, &host);
+            let options = fpm::complete(options, &host);
+            if let Err(code) = try_php(&options) {
+                return code;
+            }
+            let (is_fine, journal) = fpm::test(&options, shows, &host);
             tell(&journal, true);
             ExitCode::from(if is_fine { 0 } else { EXIT_CONFIG })
         }
@@ -205,6 +209,41 @@ fn write(lines: &[Line], log: &Log, is_stderr: bool) {
 
 /// Lets forkyard-php, which knows libphp, say what PHP is.
 fn report(what: &str, options: &Options) -> ExitCode {
+    match ask_php(what, options).status() {
+        Ok(status) => exit_code(status),
+        Err(error) => unable(&error),
+    }
+}
+
+/// Starts PHP before the files are tested, as php-fpm does, and says what PHP says.
+fn try_php(options: &Options) -> Result<(), ExitCode> {
+    let output = ask_php("start", options)
+        .output()
+        .map_err(|error| unable(&error))?;
+    let (shown, said) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
+    if !output.status.success() {
+        // Whether they are read or not, the exit code is the same.
+        let _ = std::io::stdout().write_all(shown);
+        let (own, phps): (Vec<&str>, Vec<&str>) =
+            said.lines().partition(|line| line.starts_with("forkyard-php: "));
+        // php-fpm adds nothing to PHP's own words.
+        let is_told = !phps.is_empty() || !shown.is_empty();
+        let lines = if is_told { phps } else { own };
+        lines.iter().for_each(|line| eprintln!("{line}"));
+        return Err(exit_code(output.status));
+    }
+    let log = Log::install();
+    for line in said.lines() {
+        // What PHP logs is php-fpm's to log; a mistake in php.ini comes before there is a log.
+        match line.starts_with("PHP ") {
+            true => log.write(LogLevel::Notice, &format!("PHP message: {line}")),
+            false => eprintln!("{line}"),
+        }
+    }
+    Ok(())
+}
+
+fn ask_php(what: &str, options: &Options) -> Command {
     let mut command = Command::new(program_directory().join("forkyard-php"));
     command.arg(format!("--{what}"));
     if options.no_php_ini {
@@ -219,16 +258,15 @@ fn report(what: &str, options: &Options) -> ExitCode {
     if let Some(directories) = &options.scan_dir {
         command.arg("--scan").arg(directories);
     }
-    match command.status() {
-        Ok(status) => ExitCode::from(
-            status
-                .code()
-                .and_then(|code| u8::try_from(code).ok())
-                .unwrap_or(EXIT_SOFTWARE),
-        ),
-        Err(error) => {
-            eprintln!("can't run forkyard-php, which knows PHP: {error}");
-            ExitCode::from(EXIT_SOFTWARE)
-        }
-    }
+    command
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    ExitCode::from(code.unwrap_or(EXIT_SOFTWARE))
+}
+
+fn unable(error: &std::io::Error) -> ExitCode {
+    eprintln!("can't run forkyard-php, which knows PHP: {error}; install it beside forkyard-fpm");
+    ExitCode::from(EXIT_SOFTWARE)
 }

@@ -1,10 +1,12 @@
 //! The command lines of `forkyard` and, in [`fpm`], of `forkyard-fpm`.
 
 mod applications;
+mod check;
 mod control;
 pub mod fpm;
 mod import;
 mod metrics;
+mod php;
 mod programs;
 mod settings;
 mod skipped;
@@ -82,12 +84,10 @@ enum Command {
     /// Write down what a worker is busy with; started by the daemon
     #[command(hide = true)]
     Trace,
-    /// Check a configuration without starting anything
-    Check {
-        /// Configuration file (TOML)
-        #[arg(short, long, value_name = "FILE", default_value = CONFIG)]
-        config: PathBuf,
-    },
+    /// Check a configuration, and that what it names is there; PHP is started, and ends at once
+    Check(check::Check),
+    /// List the versions of PHP that can be run
+    Php,
     /// Start an application as the daemon would, say how that went, and stop it
     Spawn(Box<spawn::Spawn>),
     /// What a new process executes before it is the application
@@ -194,10 +194,8 @@ pub fn main() -> ExitCode {
             ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
         Command::Trace => ExitCode::from(slowlog::run::run()),
-        Command::Check { config } => {
-            let code = config::check(&config, &mut std::io::stdout());
-            code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
-        }
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Php => php::list(),
         Command::Spawn(arguments) => spawn::spawn(&arguments),
         Command::SpawnEnvSetupper(arguments) => spawn::env_setupper(&arguments),
         Command::Run {
@@ -296,7 +294,8 @@ fn start(
         Err(error) => {
             let Failure { lines, code } = failure(&error);
             lines.iter().for_each(|line| log::error!("{line}"));
-            if !is_seen {
+            // Where the log can't be opened, standard error has the lines already.
+            if !is_seen && !matches!(error, RunError::Log(_)) {
                 // Whoever started it looks here first. Nothing is opened for it, so nothing can fail.
                 let _ = Log::install().direct(&LogTarget::Stderr, LogLevel::Notice);
                 lines.iter().for_each(|line| log::error!("{line}"));

@@ -43,7 +43,10 @@ mod tests {
         ] {
             let error = try_parse::<Arguments>(vec!["forkyard".into(), word.into()]);
             let text = error.err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(text.contains(&format!("unrecognized subcommand '{word}'")), "{text}");
+            assert!(
+                text.contains(&format!("unrecognized subcommand '{word}'")),
+                "{text}"
+            );
             assert_eq!(text.contains("similar"), suggested.is_some(), "{text}");
             for hidden in ["settings'", "interpreter'", "setupper'", "trace'"] {
                 assert!(!text.contains(hidden), "{text}");

@@ -4,38 +4,53 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::effects::load;
+use super::error::{Finding, Severity};
 use super::skip::Skipped;
+use super::{Errors, Loaded};
 
 /// The exit code for a configuration that can't be used (`EX_CONFIG` of sysexits.h).
 pub const EXIT_INVALID: u8 = 78;
 
 /// Reads a configuration, writes what was found, one line each, and returns the exit code: 0 or [`EXIT_INVALID`].
-pub fn check(path: &Path, out: &mut dyn Write) -> io::Result<u8> {
-    match load(path) {
-        Ok(loaded) => {
-            for warning in &loaded.warnings {
-                writeln!(out, "{warning}")?;
-            }
-            let count = loaded.config.pools.len();
-            let pools = if count == 1 {
-                "1 pool".to_owned()
-            } else {
-                format!("{count} pools")
-            };
-            if !loaded.config.skipped.is_empty() {
-                let skipped: Vec<String> = loaded.config.skipped.iter().map(Skipped::name).collect();
-                let skipped = skipped.join(", ");
-                writeln!(out, "{}: {pools}, without {skipped}", path.display())?;
-                return Ok(EXIT_INVALID);
-            }
-            writeln!(out, "{}: configuration is valid: {pools}", path.display())?;
-            Ok(0)
+/// `further`: what else there is to find. `strict`: warnings are errors.
+pub fn check(
+    path: &Path,
+    strict: bool,
+    further: &dyn Fn(&Loaded) -> Vec<Finding>,
+    out: &mut dyn Write,
+) -> io::Result<u8> {
+    let (mut findings, loaded) = match load(path) {
+        Ok(mut loaded) => {
+            let mut findings = std::mem::take(&mut loaded.warnings);
+            findings.extend(further(&loaded));
+            (findings, Some(loaded))
         }
-        Err(errors) => {
-            for finding in &errors.findings {
-                writeln!(out, "{finding}")?;
-            }
-            Ok(EXIT_INVALID)
+        Err(Errors { findings }) => (findings, None),
+    };
+    findings.sort_by_key(|finding| finding.place.rank());
+    if strict {
+        for finding in &mut findings {
+            finding.severity = Severity::Error;
         }
     }
+    for finding in &findings {
+        writeln!(out, "{finding}")?;
+    }
+    let Some(loaded) = loaded else {
+        return Ok(EXIT_INVALID);
+    };
+    let pools = match loaded.config.pools.len() {
+        1 => "1 pool".to_owned(),
+        count => format!("{count} pools"),
+    };
+    if !loaded.config.skipped.is_empty() {
+        let skipped: Vec<String> = loaded.config.skipped.iter().map(Skipped::name).collect();
+        let skipped = skipped.join(", ");
+        writeln!(out, "{}: {pools}, without {skipped}", path.display())?;
+    }
+    if findings.iter().any(|finding| finding.severity == Severity::Error) {
+        return Ok(EXIT_INVALID);
+    }
+    writeln!(out, "{}: configuration is valid: {pools}", path.display())?;
+    Ok(0)
 }

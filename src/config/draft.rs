@@ -295,6 +295,12 @@ pub(super) struct PoolText {
 }
 
 impl PoolText {
+    /// Where it says what it runs.
+    pub(super) fn runtime_place(&self) -> &Place {
+        let runtime = self.draft.runtime.written();
+        runtime.map_or(&self.place, |runtime| &runtime.place)
+    }
+
     /// Whether its socket is that of many applications.
     pub(super) fn is_routed(&self) -> bool {
         self.draft

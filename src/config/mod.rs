@@ -33,6 +33,8 @@ mod units;
 mod value;
 mod world;
 
+use std::collections::HashMap;
+
 pub use access::AccessLog;
 pub use application::*;
 pub use applications::Applications;
@@ -52,4 +54,6 @@ pub struct Loaded {
     pub config: Config,
     /// What was found, in the order of the text: warnings, and the errors of pools that are skipped.
     pub warnings: Vec<Finding>,
+    /// Where the pools say what they run, by the pools' names.
+    pub places: HashMap<String, Place>,
 }

@@ -50,7 +50,7 @@ mod orders;
 mod run;
 
 pub use effects::{ApplyError, Handlers, RunError};
-pub(crate) use effects::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
+pub(crate) use effects::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use manager::{Headcount, Manager};
 pub use run::{Persona, ReadConfig, run};
 pub(crate) use run::{run_with, say_findings};

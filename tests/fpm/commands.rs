@@ -1,6 +1,6 @@
 //! Options and exit codes.
 
-use crate::both::{OURS, STOCK, codes_and_first_lines, is_stock_there, run};
+use crate::both::{OURS, STOCK, codes_and_first_lines, compare, is_stock_there, run};
 
 #[test]
 fn help_and_wrong_options_are_as_in_php_fpm() {
@@ -66,5 +66,35 @@ fn what_php_says_of_itself_is_as_in_php_fpm() {
         let first = stock.iter().zip(&ours).find(|(stock, ours)| stock != ours);
         assert_eq!(first, None, "{arguments:?}");
         assert_eq!(stock.len(), ours.len(), "{arguments:?}");
+    }
+}
+
+/// `-t` starts PHP first, as php-fpm does: what php.ini is wrong about is told in the same words, with the same exit code.
+#[test]
+fn the_test_says_what_php_says_of_its_ini() {
+    if !is_stock_there() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("tempdir");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (pools, ini) = (path("php-fpm.conf"), path("php.ini"));
+    let text = "[global]\nerror_log = /dev/null\n[www]\nuser = www-data\nlisten = 127.0.0.1:9\npm = ondemand\npm.max_children = 1\n";
+    std::fs::write(&pools, text).expect("configuration");
+    for (lines, code) in [
+        ("memory_limit = 64M\n", 0),
+        ("memory_limit = 64M\nfoo = \"not closed\n", 0),
+        ("log_errors = On\nextension = nonexistent\n", 0),
+        ("log_errors = Off\nextension = nonexistent\n", 0),
+        (
+            "opcache.preload = /nowhere.php\nopcache.preload_user = nobody\n",
+            70,
+        ),
+    ] {
+        std::fs::write(&ini, lines).expect("php.ini");
+        let arguments = ["-t", "-y", &pools, "-c", &ini];
+        compare(lines, &arguments).unwrap_or_else(|difference| panic!("{difference}"));
+        let outputs = [STOCK, OURS].map(|program| run(program, &arguments));
+        assert_eq!(outputs[0].stdout, outputs[1].stdout, "{lines}");
+        assert_eq!(outputs[1].status.code(), Some(code), "{lines}");
     }
 }

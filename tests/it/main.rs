@@ -4,6 +4,7 @@
 
 mod applications;
 mod births;
+mod check;
 mod control;
 mod documents;
 mod emergency;

@@ -21,6 +21,8 @@ pub(crate) struct Shim {
 
 include!(concat!(env!("OUT_DIR"), "/shims.rs"));
 
+/// The versions that a shim can be built for; build.rs has the same.
+const VERSIONS: [&str; 5] = ["8.1", "8.2", "8.3", "8.4", "8.5"];
 /// FORKYARD_SHIM_VERSION.
 const SHIM_VERSION: u32 = 4;
 
@@ -132,16 +134,45 @@ impl fmt::Display for Error {
                 )
             }
             Error::NoLibrary(version) => {
-                write!(
-                    f,
-                    "no libphp{version}.so found (libphp{version}-embed), set its path as \"library\""
-                )
+                write!(f, "no libphp{version}.so found")
             }
             Error::Load(reason) => f.write_str(reason),
             Error::Version(path, found, wanted) => {
                 write!(f, "{} is PHP {found}, not {wanted}", path.display())
             }
             Error::MemoryFile(_) => f.write_str("memory file for the PHP shim"),
+        }
+    }
+}
+
+impl Error {
+    /// What to do about it.
+    pub(crate) fn solution(&self) -> String {
+        match self {
+            Error::NotBuilt(version) => {
+                let built: Vec<&str> = SHIMS.iter().map(|shim| shim.version).collect();
+                let built = match built.as_slice() {
+                    [] => "there is none yet".to_owned(),
+                    some => some.join(", "),
+                };
+                let build = match VERSIONS.contains(&version.as_str()) {
+                    true => format!(", or build it where php{version}-dev is installed"),
+                    false => String::new(),
+                };
+                format!("Write a version that forkyard-php was built for ({built}){build}.")
+            }
+            Error::NoLibrary(version) => format!(
+                "Install PHP's library for embedding (Debian: libphp{version}-embed), or name the one that is there in \
+                 application.library."
+            ),
+            Error::Load(_) | Error::Version(..) => {
+                "Name libphp of the pool's version in application.library, not thread-safe and without debugging, or \
+                 leave that out to use the one that is installed."
+                    .to_owned()
+            }
+            Error::MemoryFile(_) => {
+                "Check that the machine has memory and descriptors to spare, and the service's limits.".to_owned()
+            }
         }
     }
 }

@@ -20,6 +20,12 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(forkyard::slowlog::OPTION) {
         return ExitCode::from(forkyard::slowlog::run::run());
     }
+    if std::env::args().nth(1).as_deref() == Some("--versions") {
+        return report::versions();
+    }
+    if std::env::args().nth(1).as_deref() == Some("--start") {
+        return report::start();
+    }
     match report::asked() {
         Some(question) => report::answer(question),
         None => preloader::run(),

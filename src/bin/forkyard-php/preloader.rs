@@ -83,52 +83,48 @@ impl fmt::Display for Error {
 impl Error {
     /// Writes down why PHP can't be started, in which step, and what to do about it.
     fn note(&self, notes: &Notes) {
-        let (step, category, solution) = match self {
-            Error::Line(_) | Error::Order | Error::Generation | Error::NotPhp | Error::Kit(_) => (
-                Step::SubprocessWrapperPreparation,
-                Category::Internal,
-                "forkyard-php and forkyard have to be of one version: install both anew.",
-            ),
-            Error::System(_) => (
-                Step::SubprocessWrapperPreparation,
-                Category::OperatingSystem,
-                "Check that the machine has memory and descriptors to spare, and the service's limits.",
-            ),
-            Error::Settle(_) => (
-                Step::SubprocessSetupperBeforeShell,
-                Category::OperatingSystem,
-                "Correct the pool's setting that is named: its user, directories, limits, or what confines it.",
-            ),
-            Error::Unreadable(..) => (
-                Step::SubprocessAppLoadOrExec,
-                Category::FileSystem,
-                "Let the pool's user read the file, or name another one in application.php_ini.",
-            ),
-            Error::Setting(_) => (
-                Step::SubprocessAppLoadOrExec,
-                Category::Internal,
-                "Correct the setting in the pool's configuration.",
-            ),
-            Error::Php(_) => (
-                Step::SubprocessWrapperPreparation,
-                Category::FileSystem,
-                "Install PHP's library for embedding (Debian: libphp8.2-embed), or name the one that is there in \
-                 application.version or application.library.",
-            ),
-            Error::Start => (
-                Step::SubprocessAppLoadOrExec,
-                Category::Internal,
-                "PHP has said why: read its output. Look into php.ini, the files that are read after it, the extensions \
-                 that they name, and opcache.preload.",
-            ),
+        let (step, category) = match self {
+            Error::Line(_) | Error::Order | Error::Generation | Error::NotPhp | Error::Kit(_) => {
+                (Step::SubprocessWrapperPreparation, Category::Internal)
+            }
+            Error::System(_) => (Step::SubprocessWrapperPreparation, Category::OperatingSystem),
+            Error::Settle(_) => (Step::SubprocessSetupperBeforeShell, Category::OperatingSystem),
+            Error::Unreadable(..) => (Step::SubprocessAppLoadOrExec, Category::FileSystem),
+            Error::Php(_) => (Step::SubprocessWrapperPreparation, Category::FileSystem),
+            Error::Setting(_) | Error::Start => (Step::SubprocessAppLoadOrExec, Category::Internal),
         };
-        let summary = self.to_string();
+        let (summary, solution) = (self.to_string(), self.solution());
         let complaint = Complaint {
             summary: &summary,
-            solution: Some(solution),
+            solution: Some(&solution),
             ..Complaint::default()
         };
         notes.fail(step, category, &complaint);
+    }
+
+    /// What to do about it.
+    pub(crate) fn solution(&self) -> String {
+        let text = match self {
+            Error::Line(_) | Error::Order | Error::Generation | Error::NotPhp | Error::Kit(_) => {
+                "forkyard-php and forkyard have to be of one version: install both anew."
+            }
+            Error::System(_) => {
+                "Check that the machine has memory and descriptors to spare, and the service's limits."
+            }
+            Error::Settle(_) => {
+                "Correct the pool's setting that is named: its user, directories, limits, or what confines it."
+            }
+            Error::Unreadable(..) => {
+                "Let the pool's user read the file, or name another one in application.php_ini."
+            }
+            Error::Setting(_) => "Correct the setting in the pool's configuration.",
+            Error::Php(error) => return error.solution(),
+            Error::Start => {
+                "PHP has said why: read its output. Look into php.ini, the files that are read after it, the extensions \
+                 that they name, and opcache.preload."
+            }
+        };
+        text.to_owned()
     }
 }
 

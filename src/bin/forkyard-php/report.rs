@@ -1,8 +1,13 @@
-//! What PHP is: its version, its modules, its settings. forkyard-fpm asks, for its own options of these names.
+//! What PHP is: its version, its modules, its settings; forkyard-fpm asks, for its own options of these names. Which
+//! versions of PHP can be run, and whether one starts; `forkyard check` asks.
 
+use crate::ffi::SHIMS;
 use crate::preloader::{Error, start_php};
 use forkyard::config::{Php, Preloading, RequestSettings};
-use std::path::PathBuf;
+use forkyard::logs::Log;
+use forkyard::runtime::php::files;
+use forkyard::sys::process::exit_now;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,12 +46,37 @@ pub(crate) fn answer(question: Question) -> ExitCode {
     }
 }
 
+/// Shows a line for each version that there is a shim for: the version, and where its libphp is (`-`: nowhere).
+pub(crate) fn versions() -> ExitCode {
+    for shim in SHIMS {
+        let library = files::library(shim.version);
+        let path = library.as_deref().unwrap_or(Path::new("-"));
+        println!("{} {}", shim.version, path.display());
+    }
+    ExitCode::SUCCESS
+}
+
+/// Starts PHP, as for a pool, and ends. What PHP says goes to standard error. If it can't be started, two lines of our own
+/// follow: why, and what to do.
+pub(crate) fn start() -> ExitCode {
+    Log::install();
+    match start_php(&settings(std::env::args().skip(2))) {
+        // PHP's own shutdown is for workers.
+        Ok(_) => exit_now(0),
+        Err(error) => {
+            eprintln!("forkyard-php: {error}\nforkyard-php: {}", error.solution());
+            ExitCode::from(EXIT_SOFTWARE)
+        }
+    }
+}
+
 fn try_answer(question: Question) -> Result<bool, Error> {
     let php = start_php(&settings(std::env::args().skip(2)))?;
     Ok(php.report(question as i32))
 }
 
-/// `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm.
+/// `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm; `--php VERSION`: of which PHP; `--library PATH`: which libphp;
+/// `--value NAME=VALUE` and `--admin NAME=VALUE`: as a pool's `php_value` and `php_admin_value`.
 fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
     let mut php = Php {
         version: VERSION.to_owned(),
@@ -70,15 +100,20 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         match option.as_str() {
             "-n" => php.no_php_ini = true,
             "-c" => php.php_ini = arguments.next().map(PathBuf::from),
+            "--php" => php.version = arguments.next().unwrap_or(php.version),
+            "--library" => php.library = arguments.next().map(PathBuf::from),
+            "--value" => php.php_value.extend(pair(arguments.next())),
+            "--admin" => php.php_admin_value.extend(pair(arguments.next())),
             "--scan" => php.scan_dir = arguments.next(),
-            "-d" => {
-                let define = arguments.next().unwrap_or_default();
-                if let Some((name, value)) = define.split_once('=') {
-                    php.defines.push((name.to_owned(), value.to_owned()));
-                }
-            }
+            "-d" => php.defines.extend(pair(arguments.next())),
             _ => {}
         }
     }
     php
+}
+
+fn pair(define: Option<String>) -> Option<(String, String)> {
+    let define = define?;
+    let (name, value) = define.split_once('=')?;
+    Some((name.to_owned(), value.to_owned()))
 }

@@ -116,13 +116,8 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
 
 fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report<'_>) -> Option<Php> {
     if draft.version.is_absent() && !text.is_routed() {
-        let place = text
-            .draft
-            .runtime
-            .written()
-            .map_or(&text.place, |runtime| &runtime.place);
         report.missing(
-            place,
+            text.runtime_place(),
             "application.version",
             "version = \"8.2\", or the version that is installed",
         );

@@ -37,16 +37,16 @@ const MAX_INCLUDED: usize = 10_000;
 /// Resolves a configuration's text. `path` is its name in messages, and what `include` is relative to.
 pub fn parse(text: &str, path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
     let mut findings = Findings::default();
-    let config = resolve(text, path, world, &mut findings);
-    finish(config, findings)
+    let resolved = resolve(text, path, world, &mut findings);
+    finish(resolved, findings)
 }
 
 /// The same for a file's bytes, which may not even be text.
 pub(super) fn parse_bytes(bytes: &[u8], path: &Path, world: &dyn World) -> Result<Loaded, Errors> {
     let mut findings = Findings::default();
-    let config =
+    let resolved =
         text(bytes, path, 0, &mut findings).and_then(|text| resolve(text, path, world, &mut findings));
-    finish(config, findings)
+    finish(resolved, findings)
 }
 
 /// The control socket that a main file names, whatever else is wrong with it and with what it includes; `None` if none
@@ -60,18 +60,22 @@ pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Op
     global::control(written, &[], world, &mut Report::global(&mut findings))
 }
 
-fn finish(config: Option<Config>, findings: Findings) -> Result<Loaded, Errors> {
+fn finish(resolved: Option<Resolved>, findings: Findings) -> Result<Loaded, Errors> {
     let findings = findings.into_sorted();
-    match config {
-        Some(config) => Ok(Loaded {
+    match resolved {
+        Some((config, places)) => Ok(Loaded {
             config,
             warnings: findings,
+            places,
         }),
         None => Err(Errors { findings }),
     }
 }
 
-fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) -> Option<Config> {
+/// A configuration, and where its pools say what they run.
+type Resolved = (Config, HashMap<String, Place>);
+
+fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) -> Option<Resolved> {
     let source = Source::new(path, 0, text);
     let (global, mut texts) = sections(&source, findings)?;
     let global = global.unwrap_or_else(|| {
@@ -113,7 +117,9 @@ fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) 
         skipped: Vec::new(),
         included: skip::included(&mentions),
     };
-    skip::leave_out(&mut config, &mentions, findings).then_some(config)
+    let place = |text: &PoolText| (text.name.clone(), text.runtime_place().clone());
+    let places = texts.iter().map(place).collect();
+    skip::leave_out(&mut config, &mentions, findings).then_some((config, places))
 }
 
 /// What a file holds: `[global]`, if it is there, and its pools in the order of the text.

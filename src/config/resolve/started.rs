@@ -7,7 +7,7 @@ use super::pool::positive;
 use crate::config::World;
 use crate::config::application::{Application, Http, Program, ResourceLimit};
 use crate::config::draft::{HttpDraft, PoolText};
-use crate::config::error::{Kind, Place};
+use crate::config::error::Kind;
 use crate::config::leaves::{Field, Written};
 use crate::config::report::Report;
 use crate::config::units::Flag;
@@ -53,7 +53,7 @@ pub(super) fn http(
     if draft.address.is_absent() && draft.start_command.is_absent() {
         let write = "address = \"127.0.0.1:3000\", or the path of the socket that the program listens on; or \
                      start_command and root, if forkyard is to start it";
-        report.missing(&place(text), "application.address", write);
+        report.missing(text.runtime_place(), "application.address", write);
     }
     None
 }
@@ -83,7 +83,9 @@ pub(super) fn node(
                 Ok(command) => Some(command),
                 Err(problem) => {
                     let written = draft.root.written();
-                    let place = written.map_or_else(|| place(text), |written| written.place.clone());
+                    let place = written
+                        .map_or(text.runtime_place(), |written| &written.place)
+                        .clone();
                     let remedy = "write start_command = \"node FILE\"".to_owned();
                     report.error(&place, "application.root", Kind::Rule { problem, remedy });
                     None
@@ -92,12 +94,6 @@ pub(super) fn node(
         }
     };
     program(text, draft, command, world, report)
-}
-
-/// Where the runtime is named.
-fn place(text: &PoolText) -> Place {
-    let runtime = text.draft.runtime.written();
-    runtime.map_or(&text.place, |runtime| &runtime.place).clone()
 }
 
 /// Settings of a start say nothing of a program that somebody else starts.
@@ -132,7 +128,7 @@ fn program(
 ) -> Option<Program> {
     if draft.root.is_absent() {
         let write = "root = \"/srv/app\", the directory of the application";
-        report.missing(&place(text), "application.root", write);
+        report.missing(text.runtime_place(), "application.root", write);
     }
     let root = file(&draft.root, world, report);
     if let (Some(root), Some(written)) = (&root, draft.root.written()) {

@@ -55,7 +55,7 @@ impl ApplyError {
                 format!("Unable to create or open slowlog({}): {error}", path.display())
             }
             ApplyError::Program(_, path) => format!(
-                "{} is missing: it has to be beside forkyard's own executable",
+                "{} is missing; install it: it belongs beside forkyard's own executable",
                 path.display()
             ),
             ApplyError::Handler(_) => {

@@ -12,7 +12,6 @@ use crate::estate::names;
 use crate::listen::Listener;
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy};
 use crate::master::program::START_PATIENCE;
-use crate::runtime;
 use crate::runtime::php::protocol::WARM_PATIENCE;
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
@@ -140,39 +139,13 @@ impl Edge {
                 None => Identity::current(),
             }),
         };
-        if pool.status_listen.is_some() {
-            let program = self.libexec.join(super::reporter::PROGRAM);
-            if !program.exists() {
-                return Err(ApplyError::Program(pool.name.clone(), program));
-            }
+        let mut programs = super::needs::programs(pool, &self.libexec).into_iter();
+        if let Some(missing) = programs.find(|program| !program.exists()) {
+            return Err(ApplyError::Program(pool.name.clone(), missing));
         }
-        match &pool.application {
-            // Each application says what it is; what that needs is looked for when it is started.
-            _ if pool.applications.is_some() => {}
-            Application::Php(_) => {
-                let program = self.libexec.join("forkyard-php");
-                if !program.exists() {
-                    return Err(ApplyError::Program(pool.name.clone(), program));
-                }
-            }
-            Application::Wrapped(wrapped) => {
-                let library = self.libexec.join(runtime::wrapped::LIBRARY);
-                for program in [&wrapped.interpreter, &library] {
-                    if !program.exists() {
-                        return Err(ApplyError::Program(pool.name.clone(), program.clone()));
-                    }
-                }
-            }
-            // Their programs are looked for when they are asked for.
-            Application::Cgi(_)
-            | Application::FastCgi(_)
-            | Application::Http(_)
-            | Application::Program(_) => {}
-            Application::Rust => {
-                if !self.handlers.contains_key(&pool.name) {
-                    return Err(ApplyError::Handler(pool.name.clone()));
-                }
-            }
+        let has_handler = self.handlers.contains_key(&pool.name);
+        if matches!(pool.application, Application::Rust) && !has_handler {
+            return Err(ApplyError::Handler(pool.name.clone()));
         }
         Ok(Settings {
             pool: pool.clone(),

@@ -3,7 +3,7 @@
 //! A reload keeps a pool of which nothing changed. What is not in forkyard's own configuration is told by the files that
 //! PHP read at its start: forkyard-php, libphp, php.ini, the files beside it, extensions.
 
-use super::settings::php_ini_directories;
+use super::settings::{php_ini_directories, usual_directories};
 use crate::config::Php;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -48,13 +48,43 @@ pub fn conf_d(php: &Php) -> Option<PathBuf> {
         .find(|path| path.is_dir())
 }
 
+/// The php.ini that a pool which names none has.
+pub fn usual_php_ini(version: &str) -> Option<PathBuf> {
+    let mut paths = usual_directories(version)
+        .map(|directory| directory.join("php.ini"))
+        .into_iter();
+    paths.find(|path| path.exists())
+}
+
 /// Where distributions put libphp.
 pub fn library(version: &str) -> Option<PathBuf> {
+    let mut paths = library_directories()
+        .into_iter()
+        .map(|directory| directory.join(format!("libphp{version}.so")));
+    paths.find(|path| path.exists())
+}
+
+/// The versions of which there is a libphp.
+pub fn libraries() -> Vec<String> {
+    let entries = library_directories()
+        .into_iter()
+        .filter_map(|directory| std::fs::read_dir(directory).ok());
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let versions = names.filter_map(|name| {
+        let version = name.strip_prefix("libphp")?.strip_suffix(".so")?;
+        version.contains('.').then(|| version.to_owned())
+    });
+    let mut versions: Vec<String> = versions.collect();
+    versions.sort();
+    versions.dedup();
+    versions
+}
+
+fn library_directories() -> [PathBuf; 4] {
     let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"]
-        .iter()
-        .map(|directory| Path::new(directory).join(format!("libphp{version}.so")))
-        .find(|path| path.exists())
+    ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"].map(PathBuf::from)
 }
 
 /// A directory of extensions as a preloader names it. The master looks at it as root, so it must lie where only root can

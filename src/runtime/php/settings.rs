@@ -9,7 +9,12 @@ const LOCK_PLACE: &str = "opcache.lockfile_path";
 /// Where php.ini is looked for when none is named, best first: php-fpm's own, then that of libphp, which is there when
 /// php-fpm is not installed.
 pub fn php_ini_directories(php: &Php) -> [PathBuf; 2] {
-    ["fpm", "embed"].map(|sapi| PathBuf::from(format!("/etc/php/{}/{sapi}", php.version)))
+    usual_directories(&php.version)
+}
+
+/// The same for a version.
+pub fn usual_directories(version: &str) -> [PathBuf; 2] {
+    ["fpm", "embed"].map(|sapi| PathBuf::from(format!("/etc/php/{version}/{sapi}")))
 }
 
 /// The lines that PHP has to know at module start-up, because they can't be set later: extensions, and OPcache's sizes.

@@ -1,0 +1,295 @@
+//! `forkyard check`: what a configuration says, and whether what it names can be had: PHP is started once for each kind
+//! of start that the pools ask for.
+
+use super::{EXIT_SOFTWARE, program_directory};
+use crate::config::sharing::is_start_setting;
+use crate::config::{self, Application, Finding, Kind, Loaded, Php, Pool, Severity};
+use crate::master;
+use crate::sys::identity::{self, Identity};
+use clap::Args;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// The word before what forkyard-php says itself.
+const OWN: &str = "forkyard-php: ";
+/// What PHP's words for a mistake in php.ini begin with.
+const SYNTAX: &str = "PHP:  ";
+/// It runs code.
+const PRELOAD: &str = "opcache.preload";
+/// PHP's words go to standard error, and none of its code is run.
+const QUIET: [&str; 4] = [
+    "display_errors=0",
+    "log_errors=1",
+    "error_log=",
+    "opcache.preload=",
+];
+/// Variables that say where PHP looks for php.ini.
+const VARIABLES: [&str; 2] = ["PHPRC", "PHP_INI_SCAN_DIR"];
+
+/// What is checked.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// Configuration file (TOML)
+    #[arg(short, long, value_name = "FILE", default_value = super::CONFIG)]
+    config: PathBuf,
+    /// Take warnings for errors
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Checks a configuration.
+pub(super) fn run(check: &Check) -> ExitCode {
+    let directory = program_directory();
+    let further = |loaded: &Loaded| further(loaded, &directory);
+    let code = config::check(&check.config, check.strict, &further, &mut std::io::stdout());
+    code.map_or(ExitCode::from(EXIT_SOFTWARE), ExitCode::from)
+}
+
+/// What is wrong with what the pools need.
+fn further(loaded: &Loaded, directory: &Path) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut missing = BTreeSet::new();
+    for pool in &loaded.config.pools {
+        for program in master::needed_programs(pool, directory) {
+            if !program.exists() && missing.insert(program.clone()) {
+                let remedy = "install it: it belongs beside forkyard's own executable";
+                let problem = format!("{} is missing", program.display());
+                found.extend(finding(loaded, pool, Severity::Error, problem, remedy));
+            }
+        }
+    }
+    let program = directory.join("forkyard-php");
+    if !missing.contains(&program) {
+        for start in starts(&loaded.config.pools) {
+            found.extend(start.try_out(loaded, &program));
+        }
+    }
+    found
+}
+
+fn finding(
+    loaded: &Loaded,
+    pool: &Pool,
+    severity: Severity,
+    problem: String,
+    remedy: impl Into<String>,
+) -> Option<Finding> {
+    let place = loaded.places.get(&pool.name)?.clone();
+    Some(Finding {
+        severity,
+        place,
+        pool: Some(pool.name.clone()),
+        key: Some("application".to_owned()),
+        kind: Kind::Rule {
+            problem,
+            remedy: remedy.into(),
+        },
+    })
+}
+
+/// One way to start PHP, and the pools that ask for it.
+struct Start<'c> {
+    arguments: Vec<OsString>,
+    variables: Vec<(&'static str, &'c str)>,
+    pools: Vec<&'c Pool>,
+    /// The settings that are set after the start, of all these pools.
+    later: BTreeSet<(&'static str, String)>,
+}
+
+/// The starts that differ. What an application of an application pool needs is its own affair.
+fn starts(pools: &[Pool]) -> Vec<Start<'_>> {
+    let mut starts: Vec<Start<'_>> = Vec::new();
+    for pool in pools.iter().filter(|pool| pool.applications.is_none()) {
+        let Application::Php(php) = &pool.application else {
+            continue;
+        };
+        let arguments = arguments(php);
+        let named = |name| pool.env.iter().find(move |(known, _)| known == name);
+        let variables = VARIABLES
+            .iter()
+            .filter_map(|name| Some((*name, named(name)?.1.as_str())));
+        let variables: Vec<_> = variables.collect();
+        let known = starts
+            .iter()
+            .position(|start| start.arguments == arguments && start.variables == variables);
+        let at = known.unwrap_or(starts.len());
+        if known.is_none() {
+            starts.push(Start {
+                arguments,
+                variables,
+                pools: Vec::new(),
+                later: BTreeSet::new(),
+            });
+        }
+        starts[at].pools.push(pool);
+        starts[at].later.extend(values(php, false));
+    }
+    starts
+}
+
+/// What PHP has to know before it starts.
+fn arguments(php: &Php) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["--start".into(), "--php".into(), (&php.version).into()];
+    for (option, path) in [("--library", &php.library), ("-c", &php.php_ini)] {
+        if let Some(path) = path {
+            arguments.extend([option.into(), path.into()]);
+        }
+    }
+    for define in QUIET {
+        arguments.extend(["-d".into(), define.into()]);
+    }
+    for (option, pair) in values(php, true) {
+        arguments.extend([option.into(), pair.into()]);
+    }
+    arguments
+}
+
+/// A pool's settings, as options.
+fn values(php: &Php, at_start: bool) -> impl Iterator<Item = (&'static str, String)> {
+    let values = php.php_value.iter().map(|pair| ("--value", pair));
+    let all = values.chain(php.php_admin_value.iter().map(|pair| ("--admin", pair)));
+    let wanted = all.filter(move |(_, (name, _))| name != PRELOAD && is_start_setting(name) == at_start);
+    wanted.map(|(option, (name, value))| (option, format!("{name}={value}")))
+}
+
+impl Start<'_> {
+    /// Starts PHP as the user of the first pool, and says what is wrong with it.
+    fn try_out(&self, loaded: &Loaded, program: &Path) -> Vec<Finding> {
+        let Some(first) = self.pools.first() else {
+            return Vec::new();
+        };
+        let mut command = Command::new(program);
+        command.args(&self.arguments).env_clear();
+        command.envs(self.variables.iter().copied());
+        for (option, pair) in &self.later {
+            command.arg(option).arg(pair);
+        }
+        // As in the daemon, where php.ini is read before the root directory changes.
+        let user = first
+            .user
+            .as_deref()
+            .filter(|_| first.chroot.is_none() && identity::is_root());
+        let user = user.and_then(|user| Identity::look_up(user, first.group.as_deref()).ok());
+        if let Some(user) = user {
+            command.uid(user.uid).gid(user.gid).current_dir("/");
+        }
+        let said = match command.output() {
+            Ok(output) => said(&String::from_utf8_lossy(&output.stderr), output.status.success()),
+            Err(error) => vec![(
+                Severity::Error,
+                format!("can't run {}: {error}", program.display()),
+                "let the pool's user execute it, or install it anew".to_owned(),
+            )],
+        };
+        let others = match self.pools.len() {
+            1 => String::new(),
+            2 => " (so it is for another pool)".to_owned(),
+            count => format!(" (so it is for {} other pools)", count - 1),
+        };
+        said.into_iter()
+            .filter_map(|(severity, problem, remedy)| {
+                let pool = self.concerned(&problem).unwrap_or(first);
+                let others = if problem.starts_with("Unable to set") {
+                    ""
+                } else {
+                    &others
+                };
+                finding(loaded, pool, severity, format!("{problem}{others}"), remedy)
+            })
+            .collect()
+    }
+
+    /// The pool whose setting it is that can't be set.
+    fn concerned(&self, problem: &str) -> Option<&Pool> {
+        let name = problem.strip_prefix("Unable to set")?.split('\'').nth(1)?;
+        let has = |pool: &&&Pool| match &pool.application {
+            Application::Php(php) => {
+                (php.php_value.iter().chain(&php.php_admin_value)).any(|it| it.0 == name)
+            }
+            _ => false,
+        };
+        self.pools.iter().find(has).copied()
+    }
+}
+
+/// What the start's words mean: how bad it is, what is wrong, and what would be right.
+fn said(text: &str, is_started: bool) -> Vec<(Severity, String, String)> {
+    let mut own = text.lines().filter_map(|line| line.strip_prefix(OWN));
+    let (problem, solution) = (own.next(), own.next());
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if let Some(problem) = line.strip_prefix(SYNTAX) {
+            let remedy = "correct it: PHP does without what follows";
+            found.push((Severity::Error, problem.to_owned(), remedy.to_owned()));
+        } else if let Some((_, setting)) = line.split_once("Unable to set ") {
+            let remedy = "correct the name or the value, or install the extension that it belongs to";
+            let problem = format!("Unable to set {setting}");
+            found.push((Severity::Warning, problem, remedy.to_owned()));
+        } else if line.starts_with("PHP ") {
+            let remedy = "correct php.ini, a file that is read after it, or the pool's settings";
+            found.push((Severity::Warning, line.to_owned(), remedy.to_owned()));
+        }
+    }
+    if !is_started {
+        let problem = problem.map_or_else(
+            || format!("PHP ends at its start: {}", text.trim()),
+            str::to_owned,
+        );
+        let solution = solution.unwrap_or("look into php.ini and the extensions that it names");
+        found.push((Severity::Error, problem, as_remedy(solution)));
+    }
+    found
+}
+
+/// A sentence as the end of another.
+fn as_remedy(sentence: &str) -> String {
+    let mut letters = sentence.trim_end_matches('.').chars();
+    let first = letters.next().map(|first| first.to_ascii_lowercase());
+    first.into_iter().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_at_the_start_is_understood() {
+        let text = "PHP:  syntax error, unexpected end of file in /x/php.ini on line 5\n\
+                    [22-Nov-2026 11:00:00] ERROR: Unable to set php_value 'x'\n\
+                    PHP Warning:  PHP Startup: Unable to load dynamic library 'nope' in Unknown on line 0\nnoise\n";
+        let found: Vec<_> = said(text, true)
+            .into_iter()
+            .map(|(how, what, _)| (how, what))
+            .collect();
+        let warning = |text: &str| (Severity::Warning, text.to_owned());
+        assert_eq!(
+            found,
+            [
+                (
+                    Severity::Error,
+                    "syntax error, unexpected end of file in /x/php.ini on line 5".to_owned()
+                ),
+                warning("Unable to set php_value 'x'"),
+                warning(
+                    "PHP Warning:  PHP Startup: Unable to load dynamic library 'nope' in Unknown on line 0"
+                ),
+            ]
+        );
+        assert_eq!(
+            said(
+                "forkyard-php: no libphp8.4.so found\nforkyard-php: Install it.\n",
+                false
+            ),
+            [(
+                Severity::Error,
+                "no libphp8.4.so found".to_owned(),
+                "install it".to_owned()
+            )]
+        );
+        assert_eq!(said("boom\n", false)[0].1, "PHP ends at its start: boom");
+        assert_eq!(said("", true), []);
+    }
+}

@@ -1,0 +1,85 @@
+//! `forkyard php`: the versions of PHP that can be run, and what keeps others from it.
+
+use super::{EXIT_SOFTWARE, program_directory};
+use crate::runtime::php::files;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// A version, and where its libphp is.
+type Built = (String, Option<String>);
+
+/// Prints a line for each version; fails if none can be run.
+pub(super) fn list() -> ExitCode {
+    let program = program_directory().join("forkyard-php");
+    let built = match Command::new(&program).arg("--versions").output() {
+        Ok(output) => versions(&String::from_utf8_lossy(&output.stdout)),
+        Err(error) => {
+            eprintln!("forkyard: can't run {}: {error}", program.display());
+            return ExitCode::from(EXIT_SOFTWARE);
+        }
+    };
+    let can_run = built.iter().any(|(_, library)| library.is_some());
+    for (version, library) in &built {
+        let ini = files::usual_php_ini(version);
+        println!("{}", line(version, library.as_deref(), ini.as_deref()));
+    }
+    let known: BTreeSet<&str> = built.iter().map(|(version, _)| version.as_str()).collect();
+    for version in files::libraries()
+        .iter()
+        .filter(|it| !known.contains(it.as_str()))
+    {
+        println!(
+            "{version}: can't be run: forkyard-php was built without its headers; build it where php{version}-dev is installed"
+        );
+    }
+    if can_run {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("forkyard: no version of PHP can be run");
+    ExitCode::from(EXIT_SOFTWARE)
+}
+
+/// What forkyard-php says: a line for each version, with libphp's path or `-`.
+fn versions(text: &str) -> Vec<Built> {
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    pairs
+        .map(|(version, path)| {
+            (
+                version.to_owned(),
+                Some(path.to_owned()).filter(|path| path != "-"),
+            )
+        })
+        .collect()
+}
+
+fn line(version: &str, library: Option<&str>, ini: Option<&Path>) -> String {
+    let ini = ini.map_or_else(|| "none".to_owned(), |path| path.display().to_string());
+    match library {
+        Some(path) => format!("{version}: {path}, php.ini: {ini}"),
+        None => format!(
+            "{version}: can't be run: there is no libphp{version}.so; install it (Debian: libphp{version}-embed)"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_version_has_a_line() {
+        let built = versions("8.2 /usr/lib/libphp8.2.so\n8.4 -\n");
+        let lines: Vec<String> = built
+            .iter()
+            .map(|(version, library)| line(version, library.as_deref(), Some(Path::new("/etc/x/php.ini"))))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "8.2: /usr/lib/libphp8.2.so, php.ini: /etc/x/php.ini",
+                "8.4: can't be run: there is no libphp8.4.so; install it (Debian: libphp8.4-embed)",
+            ]
+        );
+    }
+}

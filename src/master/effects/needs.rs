@@ -1,0 +1,29 @@
+//! The programs that a pool needs beside its own application.
+
+use crate::config::{Application, Pool};
+use crate::runtime;
+use std::path::{Path, PathBuf};
+
+/// The files that have to be there before a pool can be had. `directory`: where forkyard's own are.
+pub(crate) fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {
+    let reporter = pool.status_listen.iter();
+    let mut programs: Vec<PathBuf> = reporter
+        .map(|_| directory.join(super::reporter::PROGRAM))
+        .collect();
+    match &pool.application {
+        // Each application says what it is; what that needs is looked for when it is started.
+        _ if pool.applications.is_some() => {}
+        Application::Php(_) => programs.push(directory.join("forkyard-php")),
+        Application::Wrapped(wrapped) => {
+            programs.push(wrapped.interpreter.clone());
+            programs.push(directory.join(runtime::wrapped::LIBRARY));
+        }
+        // Their programs are looked for when they are asked for.
+        Application::Cgi(_)
+        | Application::FastCgi(_)
+        | Application::Http(_)
+        | Application::Program(_)
+        | Application::Rust => {}
+    }
+    programs
+}

@@ -1,0 +1,220 @@
+//! What `forkyard check` says beyond the configuration's own rules: PHP, programs, directories.
+
+use crate::support::daemon::{directory, forkyard, php_pool, pool};
+use crate::support::is_root;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
+
+/// The exit code, and what was said, without the file's name.
+fn check(dir: &Path, text: &str, options: &[&str]) -> (Option<i32>, String) {
+    fs::write(dir.join("forkyard.toml"), text).expect("configuration");
+    let mut command = forkyard(&["check"], dir);
+    let output = command.args(options).output().expect("forkyard");
+    let said = String::from_utf8_lossy(&output.stdout);
+    (
+        output.status.code(),
+        said.replace(&format!("{}/", dir.display()), ""),
+    )
+}
+
+/// The same of one pool of PHP with these lines of its application.
+fn of_php(dir: &Path, application: &str) -> (Option<i32>, String) {
+    check(dir, &php_pool(dir, ONDEMAND, application), &[])
+}
+
+#[test]
+fn php_is_asked_whether_it_starts() {
+    let dir = directory();
+    let path = dir.path();
+    let (code, said) = of_php(path, "");
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(0), "forkyard.toml: configuration is valid: 1 pool\n")
+    );
+    let text = php_pool(path, ONDEMAND, "").replace("\"8.2\"", "\"7.0\"");
+    let (code, said) = check(path, &text, &[]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(
+        said.contains("error: [pool www] application: forkyard-php was built without PHP 7.0's headers")
+            && said.contains("write a version that forkyard-php was built for (8.2"),
+        "{said}"
+    );
+
+    let ini = path.join("php.ini");
+    let named = format!("php_ini = \"{}\"\n", ini.display());
+    fs::write(&ini, "memory_limit = 64M\nfoo = \"not closed\n").expect("php.ini");
+    let (code, said) = of_php(path, &named);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(
+        said.contains("syntax error, ") && said.contains("php.ini on line 3; correct it: PHP does without"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+
+    fs::write(
+        &ini,
+        "extension = nonexistent\ndisplay_errors = On\nlog_errors = Off\n",
+    )
+    .expect("php.ini");
+    let (code, said) = of_php(path, &named);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("warning: [pool www] application: PHP Warning:  PHP Startup: Unable to load dynamic library 'nonexistent'"), "{said}");
+    let (code, said) = check(path, &php_pool(path, ONDEMAND, &named), &["--strict"]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(
+        said.contains("error: [pool www] application: PHP Warning:") && !said.contains("valid"),
+        "{said}"
+    );
+
+    // Code of the application is not run.
+    let preload = path.join("preload.php");
+    let seen = path.join("seen");
+    fs::write(&preload, format!("<?php touch('{}');", seen.display())).expect("script");
+    fs::write(
+        &ini,
+        format!(
+            "opcache.preload = {}\nopcache.preload_user = nobody\n",
+            preload.display()
+        ),
+    )
+    .expect("php.ini");
+    let (code, said) = of_php(
+        path,
+        &format!(
+            "{named}php_admin_value = {{ opcache.preload = \"{}\" }}\n",
+            preload.display()
+        ),
+    );
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!seen.exists());
+
+    let (code, said) = of_php(path, &format!("{named}library = \"{}\"\n", preload.display()));
+    assert_eq!(code, Some(78), "{said}");
+    assert!(
+        said.contains("preload.php is not libphp; name libphp of the pool's version"),
+        "{said}"
+    );
+
+    if is_root() {
+        fs::set_permissions(&ini, fs::Permissions::from_mode(0o600)).expect("chmod");
+        let (code, said) = of_php(path, &named);
+        assert_eq!(code, Some(78), "{said}");
+        assert!(
+            said.contains("Permission denied") && said.contains("let the pool's user read the file"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn many_pools_start_php_once_and_each_setting_is_told_with_its_pool() {
+    let dir = directory();
+    let path = dir.path();
+    let ini = path.join("php.ini");
+    fs::write(&ini, "extension = nonexistent\n").expect("php.ini");
+    let mut text = String::new();
+    for number in 0..300 {
+        let wrong = if number == 123 {
+            "no.such_setting = 1, "
+        } else {
+            ""
+        };
+        let application = format!(
+            "runtime = \"php\"\nversion = \"8.2\"\nphp_ini = \"{}\"\nphp_admin_value = {{ {wrong}memory_limit = \"{}M\" }}\n",
+            ini.display(),
+            number + 16
+        );
+        text += &pool(path, &format!("p{number}"), ONDEMAND, &application);
+    }
+    let (code, said) = check(path, &text, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert!(
+        lines[0].contains("[pool p0]") && lines[0].contains("(so it is for 299 other pools)"),
+        "{said}"
+    );
+    assert!(
+        lines[1].contains("[pool p123] application: Unable to set php_admin_value 'no.such_setting'"),
+        "{said}"
+    );
+}
+
+#[test]
+fn programs_that_are_missing_are_told_once() {
+    let dir = directory();
+    let path = dir.path();
+    let alone = path.join("alone");
+    fs::create_dir(&alone).expect("directory");
+    let program = alone.join("forkyard");
+    fs::copy(env!("CARGO_BIN_EXE_forkyard"), &program).expect("copy");
+    let application = "runtime = \"php\"\nversion = \"8.2\"\n";
+    let status = format!("{ONDEMAND}status_listen = \"{}/status\"\n", path.display());
+    let text = pool(path, "a", ONDEMAND, application) + &pool(path, "b", &status, application);
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        let output = command.args(arguments).output().expect("forkyard");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let file = path.join("forkyard.toml");
+    let (code, said) = run(&["check", "-c", &file.display().to_string()]);
+    assert_eq!(code, Some(78), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(
+        lines[0].contains("[pool a]") && lines[0].contains("alone/forkyard-php is missing; install it"),
+        "{said}"
+    );
+    assert!(
+        lines[1].contains("[pool b]") && lines[1].contains("alone/forkyard-reporter is missing"),
+        "{said}"
+    );
+    let (code, said) = run(&["php"]);
+    assert_eq!(code, Some(70), "{said}");
+    assert!(
+        said.contains("can't run") && said.contains("forkyard-php"),
+        "{said}"
+    );
+}
+
+#[test]
+fn strict_takes_warnings_for_errors() {
+    let dir = directory();
+    let path = dir.path();
+    let text = php_pool(
+        path,
+        &format!("{ONDEMAND}access.log = \"/nowhere/access.log\"\n"),
+        "",
+    );
+    let (code, said) = check(path, &text, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("warning: [pool www] access.log: \"/nowhere\" is not an existing directory"),
+        "{said}"
+    );
+    let (code, said) = check(path, &text, &["--strict"]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(
+        said.contains("error: [pool www] access.log:") && said.lines().count() == 1,
+        "{said}"
+    );
+}
+
+#[test]
+fn the_versions_of_php_are_listed() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+    let output = command.arg("php").output().expect("forkyard");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("8.2: "))
+        .expect("a line");
+    assert!(line.contains("libphp8.2.so, php.ini: /etc/php/8.2/"), "{line}");
+}
