@@ -26,6 +26,7 @@
 //! * [`slowlog`]: what a slow worker is busy with, read from its memory and written down.
 //! * [`abi`]: the worker contract as a C ABI.
 //! * [`sys`]: the only door to the kernel.
+//! * [`remedy`]: what to do about a file or a socket that can't be had.
 //! * [`tick`]: monotonic time as a value.
 //! * [`timers`]: when something is due.
 #![deny(unsafe_code)]
@@ -43,6 +44,7 @@ pub mod keeper;
 pub mod listen;
 pub mod logs;
 pub mod master;
+pub mod remedy;
 pub mod reporter;
 pub mod router;
 pub mod runtime;

@@ -37,7 +37,8 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
         }
     };
     let host = Host::default();
-    let bytes = host.read(path).map_err(failure)?;
+    let named = |reason| format!("{reason}; name the configuration with -c FILE, and let this user read it");
+    let bytes = host.read(path).map_err(named).map_err(failure)?;
     resolve::parse_bytes(&bytes, path, &host)
 }
 

@@ -12,6 +12,8 @@ use super::report::Findings;
 
 /// More syntax errors than this in one file are no help.
 const MAX_SYNTAX_ERRORS: usize = 20;
+/// With so many comments in php-fpm's way a file is one of php-fpm's.
+const COMMENTS_OF_PHP_FPM: usize = 2;
 
 /// A file's name and text.
 #[derive(Debug)]
@@ -68,6 +70,24 @@ impl<'t> Source<'t> {
         errors.sort_by_key(start);
         // One mistake often makes the parser stumble several times in one line.
         errors.dedup_by_key(|error| self.place(start(error)).line);
+        let comments = errors.iter().filter(|error| {
+            self.line(self.place(start(error)).line)
+                .trim_start()
+                .starts_with(';')
+        });
+        if comments.count() >= COMMENTS_OF_PHP_FPM {
+            findings.push(Finding {
+                severity: Severity::Error,
+                place: self.place(start(&errors[0])),
+                pool: None,
+                key: None,
+                kind: Kind::Syntax {
+                    problem: "this looks like a file of php-fpm's".to_owned(),
+                    advice: Some("forkyard import makes TOML of it".to_owned()),
+                },
+            });
+            return None;
+        }
         let mut told = 0;
         // A table that is there twice, so that all its keys may be.
         let mut again: Option<&str> = None;

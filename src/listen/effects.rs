@@ -2,6 +2,7 @@
 
 use super::inherited::Inherited;
 use crate::config::{Address, Listen};
+use crate::remedy;
 use crate::sys::file::{Held, is_missing_support};
 use crate::sys::identity::{find_group, find_owner};
 use crate::sys::{self, acl, process, socket};
@@ -57,11 +58,17 @@ impl fmt::Display for ListenError {
             ListenError::Taken {
                 address,
                 pid: Some(pid),
-            } => {
-                write!(f, "another process (pid {pid}) already listens on {address}")
-            }
-            ListenError::Taken { address, pid: None } => {
-                write!(f, "another process already listens on {address}")
+            } if *pid == std::process::id() as i32 => write!(
+                f,
+                "this daemon itself listens on {address}, for another pool; give each pool an address of its own, or \
+                 give this one the address in a later reload"
+            ),
+            ListenError::Taken { address, pid } => {
+                let who = pid.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+                write!(
+                    f,
+                    "another process{who} already listens on {address}; end it, or listen elsewhere"
+                )
             }
             ListenError::NotASocket(path) => {
                 write!(
@@ -81,7 +88,11 @@ impl fmt::Display for ListenError {
                  listen elsewhere, or use owner, group and mode",
                 path.display()
             ),
-            ListenError::System(error) => error.fmt(f),
+            ListenError::System(error) => {
+                let kind = std::io::Error::from(error.errno).kind();
+                let remedy = remedy::of_socket(error.call, &error.subject, kind);
+                write!(f, "{error}{remedy}")
+            }
         }
     }
 }

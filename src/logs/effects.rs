@@ -2,6 +2,7 @@
 
 use super::line::{self, About, shown};
 use crate::config::{Global, LogFormat, LogLevel, LogTarget};
+use crate::remedy;
 use crate::sys::file::open_log;
 use crate::sys::{clock, socket};
 use log::{Level, LevelFilter, Metadata, Record};
@@ -27,6 +28,11 @@ impl LogError {
             path: path.to_owned(),
             source,
         }
+    }
+
+    /// What to do about it, as the end of a sentence.
+    pub fn remedy(&self) -> String {
+        remedy::of_file(&self.path, self.source.kind())
     }
 }
 

@@ -149,7 +149,7 @@ fn an_access_log_that_can_not_be_opened_is_an_error() {
     daemon.signal(Signal::SIGUSR2);
     let line = daemon.wait_for("the old one stays in force");
     assert!(
-        line.contains("[pool www] access log: failed to open") && line.contains("No such file"),
+        line.contains("[pool www] access.log: failed to open") && line.contains("No such file"),
         "{line}"
     );
     assert_eq!(daemon.get("www", "a.php").body(), "served");

@@ -114,7 +114,7 @@ fn wrong(dir: &Path) -> Vec<(&'static str, String, &'static str)> {
                 "log",
                 &format!("{ONDEMAND}access.log = \"/nowhere/access.log\"\n"),
             ),
-            "access log: failed to open /nowhere/access.log",
+            "access.log: failed to open /nowhere/access.log",
         ),
         (
             "group",

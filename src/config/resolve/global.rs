@@ -182,18 +182,17 @@ pub(super) fn absolute_file(
         );
         return None;
     }
-    missing_parent(written, path, world, report);
+    new_file(written, path, world, report);
     Some(path.to_owned())
 }
 
-/// Warns when the directory that a file is to be made in isn't there; it may still come, so it is no error.
-pub(super) fn missing_parent<T>(
-    written: &Written<T>,
-    path: &Path,
-    world: &dyn World,
-    report: &mut Report<'_>,
-) {
-    if let Some(parent) = path.parent().filter(|parent| !world.is_dir(parent)) {
+/// A file that is yet to be made, or is there already. That the directory which it is to be made in isn't there is a
+/// warning, no error: it may still come.
+pub(super) fn new_file<T>(written: &Written<T>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
+    if world.is_dir(path) {
+        let problem = format!("{} is a directory", quoted(&path.to_string_lossy()));
+        report.rule(written, problem, "give the path of a file in it");
+    } else if let Some(parent) = path.parent().filter(|parent| !world.is_dir(parent)) {
         let problem = format!(
             "{} is not an existing directory",
             quoted(&parent.to_string_lossy())

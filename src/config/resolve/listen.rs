@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use super::global::missing_parent;
+use super::global::new_file;
 use super::pool::group_id;
 use crate::config::World;
 use crate::config::draft::{PoolDraft, PoolText};
@@ -186,10 +186,10 @@ pub(super) fn address(
         None if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
             port(text).map(Address::TcpAny)
         }
-        None => Err(format!("{} is not an address", quoted(text))),
+        None => Err((format!("{} is not an address", quoted(text)), FORMS)),
     };
     parsed
-        .map_err(|problem| report.rule(written, problem, FORMS))
+        .map_err(|(problem, remedy)| report.rule(written, problem, remedy))
         .ok()
 }
 
@@ -213,19 +213,28 @@ fn unix(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> 
         );
         return None;
     }
-    missing_parent(written, path, world, report);
+    new_file(written, path, world, report);
     Some(Address::Unix(PathBuf::from(text)))
 }
 
-fn tcp(host: &str, digits: &str, world: &dyn World) -> Result<Address, String> {
+/// What is wrong with an address, and what would be right.
+type Wrong = (String, &'static str);
+
+fn tcp(host: &str, digits: &str, world: &dyn World) -> Result<Address, Wrong> {
     let port = port(digits)?;
     if let Some(inner) = host.strip_prefix('[') {
         let ip = inner.strip_suffix(']').and_then(|inner| inner.parse().ok());
-        let ip = ip.ok_or_else(|| format!("{} is not an IPv6 address in brackets", quoted(host)))?;
+        let ip = ip.ok_or_else(|| {
+            (
+                format!("{} is not an IPv6 address in brackets", quoted(host)),
+                FORMS,
+            )
+        })?;
         return Ok(Address::Tcp(SocketAddr::new(IpAddr::V6(ip), port)));
     }
     if host.contains(':') {
-        return Err(format!("the IPv6 address {} is not in brackets", quoted(host)));
+        let problem = format!("the IPv6 address {} is not in brackets", quoted(host));
+        return Err((problem, "write \"[IPV6]:PORT\""));
     }
     if let Ok(ip) = host.parse() {
         return Ok(Address::Tcp(SocketAddr::new(IpAddr::V4(ip), port)));
@@ -235,17 +244,24 @@ fn tcp(host: &str, digits: &str, world: &dyn World) -> Result<Address, String> {
     } else {
         world.resolve(host, port).unwrap_or_default()
     };
-    let first = addresses
-        .first()
-        .ok_or_else(|| format!("the host {} is not known", quoted(host)))?;
+    let first = addresses.first().ok_or_else(|| {
+        let problem = format!("the host {} is not known", quoted(host));
+        (
+            problem,
+            "give a name that this machine can resolve, or an address",
+        )
+    })?;
     Ok(Address::Tcp(*first))
 }
 
-fn port(digits: &str) -> Result<u16, String> {
+fn port(digits: &str) -> Result<u16, Wrong> {
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     match digits.parse() {
         Ok(port) if plain && port != 0 => Ok(port),
-        _ => Err(format!("{} is not a port from 1 to 65535", quoted(digits))),
+        _ => Err((
+            format!("{} is not a port", quoted(digits)),
+            "give a number from 1 to 65535",
+        )),
     }
 }
 

@@ -269,7 +269,7 @@ fn text<'b>(bytes: &'b [u8], path: &Path, order: usize, findings: &mut Findings)
             // The part before the error is UTF-8.
             let before = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
             let place = Source::new(path, order, before).place(before.len());
-            let advice = Some("save the file in this encoding".to_owned());
+            let advice = Some("save the file as UTF-8".to_owned());
             loose_without_key(
                 findings,
                 place,

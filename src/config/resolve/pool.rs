@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::global::{missing_parent, priority, rlimit_files};
+use super::global::{new_file, priority, rlimit_files};
 use super::{application, applications, confine, listen, manager};
 use crate::config::World;
 use crate::config::access::{AccessLog, DEFAULT_FORMAT, parse_format};
@@ -174,7 +174,7 @@ fn identity(
         report.missing(
             &text.place,
             "user",
-            "user = \"www-data\", or whoever its workers run as; to run them as root, allow_root = true in [global]",
+            "user = \"www-data\", or another user for its workers; to run them as root, allow_root = true in [global]",
         );
     }
     let gid = group.written().and_then(|written| {
@@ -267,7 +267,7 @@ fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Opti
     };
     let written = draft.access_log.written()?;
     let path = absolute(written, report)?;
-    missing_parent(written, &path, world, report);
+    new_file(written, &path, world, report);
     Some(AccessLog {
         path,
         format,

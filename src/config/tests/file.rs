@@ -214,6 +214,15 @@ fn syntax_errors_know_what_was_meant() {
 }
 
 #[test]
+fn a_file_of_php_fpm_s_is_one_error() {
+    one(
+        "; php-fpm's\n;listen = x\n[www]\nlisten = /run/www.sock\nuser = www-data\n; more\n",
+        &ROOT,
+        "1:1: error: not valid TOML: this looks like a file of php-fpm's; forkyard import makes TOML of it",
+    );
+}
+
+#[test]
 fn a_pool_that_is_there_twice_is_one_error() {
     let twice = pool("") + &pool("");
     one(
@@ -222,13 +231,17 @@ fn a_pool_that_is_there_twice_is_one_error() {
         "11:7: error: not valid TOML: [pool.www] is already there in line 1; give one of the two pools another name",
     );
     // What is wrong elsewhere is told as well.
-    let text = twice + "[pool.other]\npm = 1\npm = 2\n[pool.www.application]\nruntime = \"php\"\n";
+    let text = twice + "[pool.other]\npm = 1\npm = 2\n";
     assert_eq!(
         found(&text, &ROOT)[1..],
-        [
-            "23:1: error: not valid TOML: pm is already there in line 22; leave one of the two out",
-            "24:11: error: not valid TOML: [pool.www.application] is already there in line 8; write the keys of both in one",
-        ]
+        ["23:1: error: not valid TOML: pm is already there in line 22; leave one of the two out"]
+    );
+    // A table that the pool has twice.
+    let text = pool("") + "[pool.www.application]\nruntime = \"php\"\n";
+    one(
+        &text,
+        &ROOT,
+        "11:11: error: not valid TOML: [pool.www.application] is already there in line 8; write the keys of both in one",
     );
 }
 
@@ -287,7 +300,7 @@ fn included_files() {
         ),
         (
             vec![("a.conf", "latin")],
-            "a.conf:2:9: error: not valid TOML: this is not UTF-8; save the file in this encoding",
+            "a.conf:2:9: error: not valid TOML: this is not UTF-8; save the file as UTF-8",
         ),
         (
             vec![("a.conf", A), ("x.conf", "[pool.x\n")],

@@ -16,20 +16,45 @@ fn listening(listen: &str) -> String {
 fn rules_of_the_listening_socket() {
     const FORMS: &str = "write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port";
     for (listen, problem) in [
-        ("127.0.0.1:99999", "\"99999\" is not a port from 1 to 65535"),
-        ("127.0.0.1:0", "\"0\" is not a port from 1 to 65535"),
-        ("127.0.0.1:+80", "\"+80\" is not a port from 1 to 65535"),
-        ("127.0.0.1:", "\"\" is not a port from 1 to 65535"),
-        ("70000", "\"70000\" is not a port from 1 to 65535"),
-        ("", "\"\" is not an address"),
-        ("run/a.sock", "\"run/a.sock\" is not an address"),
-        ("::1:9000", "the IPv6 address \"::1\" is not in brackets"),
-        ("[::1:9000", "\"[::1\" is not an IPv6 address in brackets"),
-        ("[::g]:9000", "\"[::g]\" is not an IPv6 address in brackets"),
-        ("nowhere:9000", "the host \"nowhere\" is not known"),
-        (":9000", "the host \"\" is not known"),
+        (
+            "127.0.0.1:99999",
+            "\"99999\" is not a port; give a number from 1 to 65535",
+        ),
+        (
+            "127.0.0.1:0",
+            "\"0\" is not a port; give a number from 1 to 65535",
+        ),
+        (
+            "127.0.0.1:+80",
+            "\"+80\" is not a port; give a number from 1 to 65535",
+        ),
+        ("127.0.0.1:", "\"\" is not a port; give a number from 1 to 65535"),
+        ("70000", "\"70000\" is not a port; give a number from 1 to 65535"),
+        ("", "\"\" is not an address; {FORMS}"),
+        ("run/a.sock", "\"run/a.sock\" is not an address; {FORMS}"),
+        (
+            "::1:9000",
+            "the IPv6 address \"::1\" is not in brackets; write \"[IPV6]:PORT\"",
+        ),
+        (
+            "[::1:9000",
+            "\"[::1\" is not an IPv6 address in brackets; {FORMS}",
+        ),
+        (
+            "[::g]:9000",
+            "\"[::g]\" is not an IPv6 address in brackets; {FORMS}",
+        ),
+        (
+            "nowhere:9000",
+            "the host \"nowhere\" is not known; give a name that this machine can resolve, or an address",
+        ),
+        (
+            ":9000",
+            "the host \"\" is not known; give a name that this machine can resolve, or an address",
+        ),
     ] {
-        let expected = format!("2:1: error: [pool www] listen: {problem}; {FORMS}");
+        let problem = problem.replace("{FORMS}", FORMS);
+        let expected = format!("2:1: error: [pool www] listen: {problem}");
         one(&listening(&format!("listen = \"{listen}\"")), &ROOT, &expected);
     }
     let long = format!("listen = \"/run/{}\"", "x".repeat(103));

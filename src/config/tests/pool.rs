@@ -222,7 +222,7 @@ fn users_of_a_pool() {
     for (line, expected) in [
         (
             "",
-            "1:7: error: [pool www] user: missing; write user = \"www-data\", or whoever its workers run as; to run them as root, allow_root = true in [global]",
+            "1:7: error: [pool www] user: missing; write user = \"www-data\", or another user for its workers; to run them as root, allow_root = true in [global]",
         ),
         (
             "user = \"gone\"",

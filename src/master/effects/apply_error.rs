@@ -3,6 +3,7 @@
 use crate::confine::ConfineError;
 use crate::listen::ListenError;
 use crate::logs::LogError;
+use crate::remedy;
 use crate::sys::Error;
 use std::fmt;
 
@@ -47,12 +48,16 @@ impl ApplyError {
     /// What is wrong, without the pool's name.
     pub(super) fn matter(&self) -> String {
         match self {
-            ApplyError::Listen(_, error) => error.to_string(),
+            ApplyError::Listen(_, error) => format!("listen: {error}"),
             ApplyError::Identity(_, error) => format!("no such user or group: {error}"),
             ApplyError::Confine(_, error) => error.to_string(),
-            ApplyError::AccessLog(_, error) => format!("access log: {error}"),
+            ApplyError::AccessLog(_, error) => format!("access.log: {error}{}", error.remedy()),
             ApplyError::SlowLog(_, path, error) => {
-                format!("Unable to create or open slowlog({}): {error}", path.display())
+                let remedy = remedy::of_file(path, error.kind());
+                format!(
+                    "Unable to create or open slowlog({}): {error}{remedy}",
+                    path.display()
+                )
             }
             ApplyError::Program(_, path) => format!(
                 "{} is missing; install it: it belongs beside forkyard's own executable",

@@ -2,6 +2,7 @@
 
 use super::ApplyError;
 use crate::listen::ListenError;
+use crate::remedy;
 use crate::sys;
 use std::fmt;
 use std::io;
@@ -28,10 +29,15 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RunError::Apply(error) => error.fmt(f),
-            RunError::Log(error) => error.fmt(f),
+            RunError::Log(error) => write!(f, "error_log: {error}{}", error.remedy()),
             RunError::System(error) => error.fmt(f),
             RunError::Pid(path, error) => {
-                write!(f, "Unable to create the PID file ({}): {error}", path.display())
+                let remedy = remedy::of_file(path, error.kind());
+                write!(
+                    f,
+                    "Unable to create the PID file ({}): {error}{remedy}",
+                    path.display()
+                )
             }
             RunError::Control(error) => write!(f, "control: {error}"),
             RunError::NoWorker => f.write_str("no worker could be made"),
