@@ -38,7 +38,6 @@ mod tests {
             ("spaw", Some("'spawn'")),
             ("spawn-env", Some("'spawn'")),
             ("statu", Some("'status'")),
-            ("settings_", None),
             ("interp", None),
         ] {
             let error = try_parse::<Arguments>(vec!["forkyard".into(), word.into()]);
