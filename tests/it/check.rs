@@ -3,6 +3,7 @@
 use crate::support::daemon::{directory, forkyard, php_pool, pool};
 use crate::support::is_root;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -217,4 +218,63 @@ fn the_versions_of_php_are_listed() {
         .find(|line| line.starts_with("8.2: "))
         .expect("a line");
     assert!(line.contains("libphp8.2.so, php.ini: /etc/php/8.2/"), "{line}");
+}
+
+/// What only shows at the start is told as `check` would tell it: with the pool, the key, and what to do.
+#[test]
+fn what_can_not_be_had_at_the_start_is_told_with_a_remedy() {
+    let dir = directory();
+    let path = dir.path();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let port = taken.local_addr().expect("address").port();
+    let listen = |address: &str| {
+        let settings = format!("listen = \"{address}\"\n{ONDEMAND}");
+        php_pool(path, &settings, "")
+    };
+    let global = |line: &str| format!("[global]\n{line}\n{}", php_pool(path, ONDEMAND, ""));
+    for (text, problem, remedy) in [
+        (
+            listen("/nowhere/www.sock"),
+            "[pool www] listen: bind /nowhere/www.sock: No such file or directory (2); ".to_owned(),
+            "make the directory /nowhere before the start, or give another path",
+        ),
+        (
+            listen(&format!("127.0.0.1:{port}")),
+            format!("[pool www] listen: another process already listens on 127.0.0.1:{port}; "),
+            "end it, or listen elsewhere",
+        ),
+        (
+            listen("192.0.2.1:9"),
+            "[pool www] listen: bind 192.0.2.1:9: Cannot assign requested address (99); ".to_owned(),
+            "give an address that this machine has, or bring it up before the start",
+        ),
+        (
+            global("pid = \"/nowhere/x.pid\""),
+            "Unable to create the PID file (/nowhere/x.pid): ".to_owned(),
+            "make the directory /nowhere before the start, or give another path",
+        ),
+        (
+            global("error_log = \"/nowhere/x.log\""),
+            "error_log: failed to open /nowhere/x.log: ".to_owned(),
+            "make the directory /nowhere before the start, or give another path",
+        ),
+        (
+            global("control = \"/nowhere/x.sock\""),
+            "control: bind /nowhere/x.sock: No such file or directory (2); ".to_owned(),
+            "make the directory /nowhere before the start, or give another path",
+        ),
+    ] {
+        fs::write(path.join("forkyard.toml"), &text).expect("configuration");
+        let output = forkyard(&["run"], path).output().expect("forkyard");
+        assert_eq!(output.status.code(), Some(78), "{text}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains(&problem)).collect();
+        assert_eq!(lines.len(), 1, "{problem}\n{said}");
+        assert!(lines[0].ends_with(remedy), "{said}");
+        // One level in a line.
+        assert!(
+            !said.contains(": warning:") && !said.contains(": error:"),
+            "{said}"
+        );
+    }
 }
