@@ -40,16 +40,21 @@ pub(super) struct Outcome {
 pub(super) fn reload(daemon: &Daemon, all: bool) -> ExitCode {
     tell(match answer(daemon, &Request::Reload { all }) {
         Ok(Answer::Reloaded(report)) => Outcome {
-            code: match (report.failed.is_empty(), report.skipped.is_empty()) {
-                (_, false) => EXIT_CONFIG,
-                (false, true) => EXIT_SOFTWARE,
-                (true, true) => 0,
-            },
+            code: code(&report),
             errors: failures(&report),
             output: done(&report),
         },
         other => unexpected(other),
     })
+}
+
+/// The exit code of what became of pools.
+pub(super) fn code(report: &Reloaded) -> u8 {
+    match (report.failed.is_empty(), report.skipped.is_empty()) {
+        (_, false) => EXIT_CONFIG,
+        (false, true) => EXIT_SOFTWARE,
+        (true, true) => 0,
+    }
 }
 
 /// Has the program on disk take the daemon's place, and waits until it answers.

@@ -139,7 +139,7 @@ pub enum Answer {
         value: serde_json::Value,
     },
     /// The configuration was read and applied.
-    Reloaded(Reloaded),
+    Reloaded(Box<Reloaded>),
     /// The request was not carried out.
     Error {
         /// Why.
@@ -437,10 +437,10 @@ mod tests {
             serde_json::to_string(&error).unwrap(),
             r#"{"result":"error","message":"no"}"#
         );
-        let reloaded = Answer::Reloaded(Reloaded {
+        let reloaded = Answer::Reloaded(Box::new(Reloaded {
             kept: vec!["www".into()],
             ..Reloaded::default()
-        });
+        }));
         assert_eq!(
             serde_json::to_string(&reloaded).unwrap(),
             r#"{"result":"reloaded","added":[],"replaced":[],"kept":["www"],"removed":[],"failed":[]}"#

@@ -27,7 +27,7 @@ enum Prospect {
     /// It has what its settings ask for.
     Open(Box<Opened>),
     /// It goes on with the generation that it has.
-    Unchanged(PoolId, GenerationId, Pool),
+    Unchanged(PoolId, GenerationId, Box<Pool>),
 }
 
 /// What a pool needs, open.
@@ -191,7 +191,7 @@ impl Edge {
         let edge = self.pools.get(&id)?;
         let mut generations = [edge.latest, edge.serving].into_iter().flatten();
         let generation = generations.find(|id| self.generations.contains_key(id))?;
-        Some(Prospect::Unchanged(id, generation, pool.clone()))
+        Some(Prospect::Unchanged(id, generation, Box::new(pool.clone())))
     }
 
     /// Takes up a pool that has what it needs.

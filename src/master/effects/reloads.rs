@@ -161,7 +161,7 @@ impl Edge {
             names("skipped", plain(&skipped)),
         );
         if let Some(asker) = reload.asker {
-            self.answer(asker, &Answer::Reloaded(report));
+            self.answer(asker, &Answer::Reloaded(Box::new(report)));
         }
     }
 }
