@@ -214,10 +214,7 @@ pub(super) fn pool(command: &Pool) -> ExitCode {
     };
     tell(match answer(daemon, &request) {
         Ok(Answer::Reloaded(report)) => Outcome {
-            code: match report.failed.is_empty() {
-                true => 0,
-                false => EXIT_SOFTWARE,
-            },
+            code: super::control::code(&report),
             errors: failures(&report),
             output: done(&report),
         },
