@@ -2,6 +2,7 @@
 
 use super::inherited::Inherited;
 use crate::config::{Address, Listen};
+use crate::sys::entry::Entry;
 use crate::sys::file::{Held, is_missing_support};
 use crate::sys::identity::{find_group, find_owner};
 use crate::sys::{self, acl, process, socket};
@@ -9,11 +10,11 @@ use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, bind as bind_socket, connect, socket as make_socket,
 };
-use nix::sys::stat::{Mode, umask};
+use nix::sys::stat::{Mode, SFlag, umask};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,8 @@ pub enum ListenError {
     NotASocket(PathBuf),
     /// Somebody put something else where the socket was.
     Replaced(PathBuf),
+    /// A link on the way, which another user may have put there.
+    Link(PathBuf, std::io::Error),
     /// The file system keeps no access control lists.
     NoLists(PathBuf),
     /// A system call failed.
@@ -75,6 +78,7 @@ impl fmt::Display for ListenError {
                 "{} is not the socket that was made there: somebody replaced it",
                 path.display()
             ),
+            ListenError::Link(path, error) => write!(f, "listen on {}: {error}", path.display()),
             ListenError::NoLists(path) => write!(
                 f,
                 "listen.acl_users and listen.acl_groups: the file system of {} keeps no access control lists; \
@@ -187,9 +191,12 @@ impl Listener {
     /// Removes the socket's file, if it is still the one that was made for it.
     pub fn remove_file(&self) {
         if let Address::Unix(path) = &self.address {
-            let now = identity_of(path);
+            let Ok(entry) = Entry::locate(path) else {
+                return;
+            };
+            let now = entry.stat().ok().map(|stat| (stat.st_dev, stat.st_ino));
             if now.is_some() && now == self.file {
-                let _ = std::fs::remove_file(path);
+                let _ = entry.remove();
             }
         }
     }
@@ -215,7 +222,12 @@ fn bind_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd,
 fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), ListenError> {
     let subject = path.display().to_string();
     let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
-    make_way(path)?;
+    // The directory is held: a link that takes its place while this goes on leads to an error, and root changes nothing there.
+    let entry = Entry::locate(path).map_err(|error| match error.raw_os_error() {
+        None => ListenError::Link(path.to_owned(), error),
+        Some(_) => sys::Error::from_io("bind", &subject, &error).into(),
+    })?;
+    make_way(path, &entry)?;
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd =
         make_socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(|e| failed("socket", e))?;
@@ -225,7 +237,7 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), List
     let bound = bind_socket(fd.as_raw_fd(), &address);
     umask(before);
     bound.map_err(|e| failed("bind", e))?;
-    let held = Held::open(path)?;
+    let held = Held::of(&entry, path)?;
     let Some(file) = held.socket_identity() else {
         return Err(ListenError::Replaced(path.to_owned()));
     };
@@ -275,10 +287,12 @@ fn set_owner(held: &Held, listen: &Listen) -> Result<(), ListenError> {
 ///
 /// A socket is live when the process that called listen(2) for it lives. After a kill of the master its workers still
 /// hold the socket while they finish their requests, but nobody will serve what waits in its queue: stale.
-fn make_way(path: &Path) -> Result<(), ListenError> {
-    match std::fs::symlink_metadata(path) {
+fn make_way(path: &Path, entry: &Entry) -> Result<(), ListenError> {
+    match entry.stat() {
         Err(_) => return Ok(()),
-        Ok(data) if !data.file_type().is_socket() => return Err(ListenError::NotASocket(path.to_owned())),
+        Ok(stat) if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFSOCK.bits() => {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
         Ok(_) => {}
     }
     let taken = |pid| ListenError::Taken {
@@ -290,7 +304,7 @@ fn make_way(path: &Path) -> Result<(), ListenError> {
         Owner::Alive(pid) => return Err(taken(Some(pid))),
         Owner::Unknown => return Err(taken(None)),
     }
-    match std::fs::remove_file(path) {
+    match entry.remove() {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ListenError::System(
             sys::Error::from_io("unlink", path.display().to_string(), &error),
         )),

@@ -8,6 +8,7 @@ use crate::control::protocol::Complaint;
 use crate::estate::document::Stopping;
 use crate::estate::{self, Heritage};
 use crate::logs::Log;
+use crate::sys::file::{remove, replace};
 use crate::sys::invocation::Invocation;
 use crate::sys::notify::{self, Notifier};
 use crate::sys::{self, clock, fd, invocation, process, title};
@@ -15,7 +16,7 @@ use crate::tick::Tick;
 use mio::{Events, Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -146,7 +147,8 @@ pub(crate) fn run_with(
     }
     edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
-        write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
+        replace(path, std::process::id().to_string().as_bytes())
+            .map_err(|error| RunError::Pid(path.clone(), error))?;
     }
     title::set(&title);
     log::info!("{} is running, pid {}", persona.name, std::process::id());
@@ -182,7 +184,7 @@ pub(crate) fn run_with(
     master.edge.clear_store();
     master.edge.remove_control_file();
     if let Some(path) = &pid_file {
-        let _ = std::fs::remove_file(path);
+        let _ = remove(path);
     }
     outcome
 }
@@ -217,17 +219,6 @@ fn limit_master(config: &Config) {
     if let (Some(nice), true) = (global.process_priority, sys::identity::is_root()) {
         failed(sys::identity::set_priority(nice));
     }
-}
-
-fn write_pid(path: &Path) -> io::Result<()> {
-    if let Err(error) = std::fs::remove_file(path) {
-        if error.kind() != io::ErrorKind::NotFound {
-            return Err(error);
-        }
-    }
-    // Made anew and by us: a link that somebody puts there in the meantime is not followed.
-    let mut file = std::fs::File::options().write(true).create_new(true).open(path)?;
-    file.write_all(std::process::id().to_string().as_bytes())
 }
 
 /// Tells the service manager what the pools do, now and then.

@@ -7,6 +7,7 @@ pub mod beneath;
 pub mod clock;
 pub mod diag;
 pub mod dir;
+pub mod entry;
 pub mod error;
 pub mod fd;
 pub mod file;

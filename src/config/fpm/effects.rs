@@ -2,10 +2,10 @@
 
 use super::machine::{Machine, OsFailure};
 use crate::config::{Host, World};
+use crate::sys::file::open_log;
 use nix::errno::Errno;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
 /// libphp of the version whose place this program takes.
@@ -38,12 +38,7 @@ impl Machine for Host {
     }
 
     fn touch(&self, path: &Path) -> Result<(), OsFailure> {
-        let opened = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path);
-        opened.map(drop).map_err(|error| failure(&error))
+        open_log(path).map(drop).map_err(|error| failure(&error))
     }
 
     fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32> {
