@@ -14,6 +14,7 @@ mod takeover;
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;
 use crate::estate::Heritage;
+use crate::helper;
 use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
 use crate::runtime::wrapped;
@@ -76,6 +77,13 @@ enum Command {
         /// Its arguments
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
+    },
+    /// Become a router, an inspector, a reporter or a worker; started by the daemon
+    #[command(hide = true)]
+    Helper {
+        /// Room for the process' title
+        #[arg(hide = true)]
+        room: Option<String>,
     },
     /// Write down what a worker is busy with; started by the daemon
     #[command(hide = true)]
@@ -191,6 +199,7 @@ pub fn main() -> ExitCode {
             let code = wrapped::interpreter::run(&interpreter, &arguments);
             ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
+        Command::Helper { .. } => ExitCode::from(u8::try_from(helper::run()).unwrap_or(EXIT_SOFTWARE)),
         Command::Trace => ExitCode::from(slowlog::run::run()),
         Command::Check { config } => {
             let code = config::check(&config, &mut std::io::stdout());

@@ -4,12 +4,8 @@ use crate::config::{AccessLog, Limits, Pool, ProcessManager};
 use crate::sys::identity::Identity;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// The descriptor on which a reporter finds its channel. One message comes over it; its end means that the reporter is
-/// to leave.
-pub const CHANNEL: RawFd = 3;
 /// Descriptors that come with the message: where to listen, the pool's listening socket, the scoreboard for reading,
 /// the channel for log lines; for a stand-in of a pool with an access log, where workers find that.
 pub const DESCRIPTORS: usize = 4;

@@ -6,6 +6,7 @@
 //! How kept connections are dealt with so that none pins a worker is told in `held` and `minder`.
 
 mod access;
+mod begin;
 mod builtin;
 mod companion;
 mod connection;
@@ -27,6 +28,7 @@ mod time_up;
 mod transfer;
 
 pub(crate) use access::Recorder;
+pub use begin::begin;
 pub use companion::{Companion, Doing, Sight, Standing};
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use lobby::{IS_SEASONED, IS_UP};
@@ -59,11 +61,6 @@ pub trait Runtime {
     /// What went wrong, for the log. The worker goes on.
     fn work(&mut self) -> Result<(), String> {
         Ok(())
-    }
-
-    /// The descriptors that it has from the master, beside those that every worker has.
-    fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
-        Vec::new()
     }
 
     /// What has to be looked after between requests.

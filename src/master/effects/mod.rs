@@ -9,6 +9,7 @@ mod estate;
 mod events;
 mod failure;
 mod generation;
+mod helper;
 mod launches;
 mod output;
 mod pools;

@@ -319,8 +319,12 @@ impl Edge {
                 None => Identity::current(),
             }),
         };
-        if pool.status_listen.is_some() {
-            let program = self.libexec.join(super::reporter::PROGRAM);
+        let is_native = !matches!(
+            pool.application,
+            Application::Php(_) | Application::Wrapped(_) | Application::Rust
+        );
+        if pool.status_listen.is_some() || pool.applications.is_some() || is_native {
+            let program = self.helper_program();
             if !program.exists() {
                 return Err(ApplyError::Program(pool.name.clone(), program));
             }

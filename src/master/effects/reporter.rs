@@ -1,26 +1,23 @@
 //! Starts and stops the reporters, as their keepers say.
 
+use super::helper::zone;
 use super::sources::Source;
 use super::{Edge, Who};
 use crate::config::Listen;
 use crate::estate::names;
+use crate::helper::Role;
 use crate::listen::Listener;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::reporters::{Cause, Keeper, Step};
-use crate::reporter::{Brief, CHANNEL};
+use crate::reporter::Brief;
 use crate::sys::fd::{send_with, socket_pair};
-use crate::sys::process::{self, Ended, Program};
+use crate::sys::process::{self, Ended};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
-use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-
-/// The program, beside the preloaders' executables.
-pub(super) const PROGRAM: &str = "forkyard-reporter";
 
 /// A pool's address for its status, and the reporter there.
 #[derive(Debug)]
@@ -186,17 +183,8 @@ impl Edge {
             &message,
             &descriptors.map(|descriptor| descriptor.as_raw_fd()),
         )?;
-        let path = self.libexec.join(PROGRAM);
-        let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
-        let program = Program {
-            path: c_string(path.as_os_str().as_bytes()),
-            // Room for the process title.
-            arguments: vec![c_string(brief.title.as_bytes()), c_string(&[b' '; 96])],
-            environment: zone().into_iter().collect(),
-            descriptors: vec![(theirs, CHANNEL)],
-            descriptor_limit: None,
-        };
-        let pid = process::start(&program)?;
+        let environment: Vec<_> = zone().into_iter().collect();
+        let pid = self.start_helper(brief.title, Role::Reporter, vec![theirs], &environment)?;
         log::debug!("[pool {}] reporter {pid} started", settings.pool.name);
         self.pids.insert(pid, Who::Reporter(pool));
         if let Some(reporter) = self.reporters.get_mut(&pool) {
@@ -275,11 +263,4 @@ impl Edge {
             }
         }
     }
-}
-
-/// The time zone in which the status page shows times, as workers have it.
-pub(super) fn zone() -> Option<CString> {
-    let mut text = b"TZ=".to_vec();
-    text.extend_from_slice(std::env::var_os("TZ")?.as_bytes());
-    CString::new(text).ok()
 }

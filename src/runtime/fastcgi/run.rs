@@ -14,7 +14,7 @@ use crate::sys::process::Ended;
 use crate::sys::{Error, session};
 use crate::worker::{ClientGone, Companion, Request, Runtime};
 use std::ffi::{CString, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -160,10 +160,6 @@ impl Runtime for FastCgi {
         session::begin()?;
         self.door = Some(Door::open(&std::env::temp_dir())?);
         Ok(())
-    }
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.reports.iter().map(AsRawFd::as_raw_fd).collect()
     }
 
     fn companion(&mut self) -> Option<&mut dyn Companion> {

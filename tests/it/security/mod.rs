@@ -5,6 +5,7 @@
 mod apart;
 mod confine;
 mod hostile;
+mod memory;
 mod names;
 mod requests;
 mod sockets;
