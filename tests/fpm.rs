@@ -18,6 +18,8 @@ mod pair;
 mod said;
 #[path = "fpm/service.rs"]
 mod service;
+#[path = "skip/mod.rs"]
+mod skip;
 #[path = "fpm/start.rs"]
 mod start;
 #[path = "fpm/status_listen.rs"]

@@ -10,7 +10,7 @@ pub(crate) const STOCK: &str = "/usr/sbin/php-fpm8.2";
 pub(crate) fn is_stock_there() -> bool {
     let is_there = Path::new(STOCK).exists();
     if !is_there {
-        eprintln!("skipped: there is no {STOCK}");
+        crate::skip::skip(&format!("there is no {STOCK}"));
     }
     is_there
 }
@@ -75,7 +75,7 @@ pub(crate) fn codes_and_first_lines(arguments: &[&str]) -> [(Option<i32>, String
 pub(crate) fn is_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {
-        eprintln!("skipped: needs root");
+        crate::skip::skip("needs root");
     }
     is_root
 }

@@ -68,10 +68,10 @@ fn commands(unit: &str, name: &str) -> Vec<String> {
 #[test]
 fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
     let Ok(unit) = std::fs::read_to_string(UNIT) else {
-        eprintln!("skipped: there is no {UNIT}");
+        crate::skip::skip(&format!("there is no {UNIT}"));
         return;
     };
-    if !is_stock_there() || !is_root() {
+    if !is_stock_there() || crate::skip::needs_root() {
         return;
     }
     let lines = [STOCK, OURS].map(|program| {

@@ -92,7 +92,7 @@ fn round_trip(path: &str) -> Option<Imported> {
 
 #[test]
 fn whatever_php_fpm_takes_means_the_same_as_toml() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");
@@ -132,7 +132,7 @@ fn debians_files_are_taken_over_whole_with_their_comments() {
 /// What is documented: the command, the exit codes, and what it says.
 #[test]
 fn the_command_says_what_it_could_not_take_over() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");
@@ -324,7 +324,7 @@ fn random_configurations_are_shown_as_in_php_fpm() {
 
 #[test]
 fn random_configurations_mean_the_same_as_toml() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");

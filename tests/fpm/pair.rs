@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn is_possible() -> bool {
     let is_possible = nix::unistd::geteuid().is_root() && Path::new(STOCK).exists();
     if !is_possible {
-        eprintln!("skipped: needs root and {STOCK}");
+        crate::skip::skip(&format!("needs root and {STOCK}"));
     }
     is_possible
 }

@@ -161,7 +161,7 @@ pub(crate) fn title(pid: i32) -> String {
 #[test]
 fn debians_pool_serves_reloads_and_stops() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\nrequest_slowlog_timeout = 0\n");
@@ -218,7 +218,7 @@ fn debians_pool_serves_reloads_and_stops() {
 #[test]
 fn a_list_of_users_may_connect() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append("listen.acl_users = nobody,games\nlisten.acl_groups = mail\n");
@@ -251,7 +251,7 @@ fn a_list_of_users_may_connect() {
 #[test]
 fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     let ask = |value: &str| {
@@ -298,7 +298,7 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
 #[test]
 fn pools_can_share_an_opcache_as_in_php_fpm() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append(
@@ -346,7 +346,7 @@ fn pools_can_share_an_opcache_as_in_php_fpm() {
 #[test]
 fn a_pool_of_root_is_refused_at_the_start() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append("user = root\ngroup = root\n");
@@ -372,7 +372,7 @@ fn install(site: &Site, name: &str) -> PathBuf {
 #[test]
 fn another_program_takes_over_with_the_same_options() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\n");

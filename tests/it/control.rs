@@ -248,7 +248,7 @@ fn new_workers_that_do_not_come_up_are_reported() {
 #[test]
 fn strangers_are_refused() {
     if !is_root() {
-        eprintln!("left out: asking as another user needs root");
+        crate::skip::skip("asking as another user needs root");
         return;
     }
     let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));

@@ -25,6 +25,8 @@ mod security;
 mod service_manager;
 mod signals;
 mod sites;
+#[path = "../skip/mod.rs"]
+mod skip;
 mod slow;
 mod spawning;
 mod starts;
