@@ -24,6 +24,7 @@ impl Edge {
                     file: listener.file(),
                     serving: manager.serving(*id).map(|generation| generation.0),
                     has_queue: pool.queue.is_some(),
+                    tally: self.past(&pool.name),
                 })
             })
             .collect();
