@@ -1,6 +1,6 @@
 //! The numbers for monitoring systems: all pools, whatever they run, as strict readers of others read them.
 
-use crate::support::daemon::{Daemon, forkyard, pool};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::{is_root, place_library, process, until};
 use nix::sys::signal::Signal;
@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -122,15 +123,15 @@ fn configure(dir: &Path) -> String {
     .join("\n")
 }
 
-fn start() -> Daemon {
+fn start() -> (tempfile::TempDir, Daemon) {
     start_with(&["run"])
 }
 
-fn start_with(arguments: &[&str]) -> Daemon {
+fn start_with(arguments: &[&str]) -> (tempfile::TempDir, Daemon) {
     place_library();
-    let dir = crate::support::daemon::directory();
-    let path = dir.keep();
-    crate::support::daemon::make_writable(&path);
+    let dir = directory();
+    let path = dir.path().to_owned();
+    make_writable(&path);
     for (file, text) in [
         ("a.php", "<?php echo 'php';"),
         ("long.php", "<?php sleep(30);"),
@@ -150,7 +151,7 @@ fn start_with(arguments: &[&str]) -> Daemon {
         let file = path.join(file);
         fs::create_dir_all(file.parent().expect("a directory")).expect("mkdir");
         fs::write(&file, text).expect("write");
-        crate::support::daemon::make_writable(&file);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("chmod");
     }
     if is_root() {
         for file in ["apps/shop", "apps/shop/run.cgi", "apps/shop/forkyard.toml"] {
@@ -160,7 +161,7 @@ fn start_with(arguments: &[&str]) -> Daemon {
     fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
     let daemon = Daemon::launch(&path, forkyard(arguments, &path));
     daemon.wait_for("ready to handle connections");
-    daemon
+    (dir, daemon)
 }
 
 fn ask(daemon: &Daemon, pool: &str, script: &str, query: &str) -> String {
@@ -222,7 +223,7 @@ fn assert_risen(before: &Samples, after: &Samples) {
 
 #[test]
 fn every_pool_has_numbers() {
-    let daemon = start();
+    let (_dir, daemon) = start();
     ask_all(&daemon);
     let now = settled(&daemon);
     for (pool, _, _, times) in ASKED {
@@ -269,7 +270,7 @@ fn every_pool_has_numbers() {
 
 #[test]
 fn ends_of_workers_are_counted_by_cause() {
-    let daemon = start();
+    let (_dir, daemon) = start();
     ask_all(&daemon);
     for signal in [Signal::SIGSEGV, Signal::SIGSEGV, Signal::SIGKILL] {
         let worker = daemon.wait_for_workers("fixed", 2)[0];
@@ -306,7 +307,7 @@ fn ends_of_workers_are_counted_by_cause() {
 /// A reload begins new scoreboards, an upgrade another program.
 #[test]
 fn no_counter_falls_over_reloads_and_upgrades() {
-    let daemon = start();
+    let (_dir, daemon) = start();
     let mut before = settled(&daemon);
     for (round, command) in [
         &["reload", "--all"][..],
@@ -342,7 +343,7 @@ fn no_counter_falls_over_reloads_and_upgrades() {
 /// What a master has counted is left to the next one.
 #[test]
 fn no_counter_falls_when_the_master_is_killed() {
-    let daemon = start_with(&["run", "--keeper"]);
+    let (_dir, daemon) = start_with(&["run", "--keeper"]);
     ask_all(&daemon);
     run(forkyard(&["reload", "--all"], &daemon.dir), "");
     let before = settled(&daemon);

@@ -274,7 +274,7 @@ impl Edge {
     }
 
     /// Processor time of the workers that are there, microseconds.
-    fn cpu_of_workers(&self) -> HashMap<GenerationId, u64> {
+    pub(super) fn cpu_of_workers(&self) -> HashMap<GenerationId, u64> {
         let mut uses = HashMap::new();
         for worker in self.workers.values() {
             let clock = worker.pid.and_then(ProcessClock::of);

@@ -35,18 +35,35 @@ impl Edge {
         self.tallies.0.get(pool).cloned().unwrap_or_default()
     }
 
-    /// The name of the pool that the status shows a generation's numbers with.
-    pub(super) fn shown_with<'e>(&'e self, generation: &'e Generation) -> &'e str {
-        let own = &generation.settings.pool.name;
-        if self.tallies.knows(own) {
-            return own;
+    /// The name of the pool that the status shows a generation's numbers with. An application's pool is named after the one that
+    /// it belongs to, with a colon between.
+    pub(super) fn shown_with<'e>(&self, generation: &'e Generation) -> &'e str {
+        let own = generation.settings.pool.name.as_str();
+        let mut name = own;
+        while !self.tallies.knows(name) {
+            match name.rsplit_once(':') {
+                Some((before, _)) => name = before,
+                None => return own,
+            }
         }
-        let of_application = |template: &&str| {
-            let rest = own.strip_prefix(*template);
-            rest.is_some_and(|rest| rest.starts_with(':'))
-        };
-        let mut templates = self.routers.values().map(|edge| edge.template.name.as_str());
-        templates.find(of_application).unwrap_or(own)
+        name
+    }
+
+    /// What generations have counted that end with this master.
+    pub(super) fn counted_by_ordered(&self) -> HashMap<&str, Tally> {
+        let mut all: HashMap<&str, Tally> = HashMap::new();
+        let ordered = self.generations.iter().filter(|(_, it)| it.is_ordered());
+        let ordered: Vec<_> = ordered.collect();
+        if ordered.is_empty() {
+            return all;
+        }
+        let uses = self.cpu_of_workers();
+        for (id, generation) in ordered {
+            let mut counts = generation.reading().counts;
+            counts.gone_cpu_us = uses.get(id).copied().unwrap_or(0);
+            all.entry(self.shown_with(generation)).or_default().add(&counts);
+        }
+        all
     }
 
     fn tally_of(&mut self, id: GenerationId) -> Option<&mut Tally> {
