@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// Commands of others that the documents may name.
-const COMMANDS: &[&str] = &["cargo", "cd", "curl", "git", "kill", "nginx", "systemctl"];
+const COMMANDS: &[&str] = &["cargo", "cd", "curl", "git", "kill", "mv", "nginx", "systemctl"];
 
 fn blocks(kind: &str) -> Vec<Block> {
     documents()

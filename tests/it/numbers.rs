@@ -1,11 +1,13 @@
 //! The numbers for monitoring systems: all pools, whatever they run, as strict readers of others read them.
 
+use crate::documents::blocks;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
+use crate::support::nginx::{curl, free_port};
 use crate::support::{is_root, place_library, process, until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -221,6 +223,72 @@ fn assert_risen(before: &Samples, after: &Samples) {
     }
 }
 
+/// The document's table has every number, and no other.
+fn assert_documented(samples: &Samples) {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/status.md")).expect("document");
+    let is_of_a_pool =
+        |name: &&str| name.starts_with("forkyard_pool_") || name.starts_with("forkyard_daemon_");
+    let rows = text.lines().filter(|line| line.starts_with("| `forkyard_"));
+    let documented: BTreeSet<&str> = rows.flat_map(|row| row.split('`')).filter(is_of_a_pool).collect();
+    let names = samples.keys().filter_map(|key| key.split('{').next());
+    // No worker has ended yet.
+    let names = names.chain(["forkyard_pool_worker_exits_total"]);
+    let there: BTreeSet<&str> = names.filter(is_of_a_pool).collect();
+    assert_eq!(documented, there);
+}
+
+/// The commands of the document bring them to node_exporter.
+#[test]
+fn the_textfile_collector_takes_the_numbers() {
+    let (_dir, daemon) = start();
+    ask_all(&daemon);
+    let collected = daemon.dir.join("collected");
+    fs::create_dir(&collected).expect("mkdir");
+    let blocks = blocks::read(&blocks::root().join("docs/status.md"));
+    let block = blocks
+        .into_iter()
+        .find(|block| block.kind == "sh")
+        .expect("commands");
+    let program = format!(
+        "{} status -c {}/forkyard.toml",
+        env!("CARGO_BIN_EXE_forkyard"),
+        daemon.dir.display()
+    );
+    let script = block
+        .text
+        .replace(
+            "/var/lib/prometheus/node-exporter",
+            &collected.display().to_string(),
+        )
+        .replace("forkyard status", &program);
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &script]);
+    run(shell, "");
+    let port = free_port();
+    let mut exporter = Command::new("prometheus-node-exporter")
+        .args(["--collector.disable-defaults", "--collector.textfile"])
+        .arg(format!("--collector.textfile.directory={}", collected.display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("prometheus-node-exporter (Debian package)");
+    let page = until("node_exporter", || {
+        let page = curl(&[&format!("http://127.0.0.1:{port}/metrics")]);
+        page.contains("node_textfile_scrape_error").then_some(page)
+    });
+    let _ = exporter.kill();
+    let _ = exporter.wait();
+    assert!(page.contains("\nnode_textfile_scrape_error 0\n"), "{page}");
+    assert!(
+        page.contains("\nforkyard_pool_requests_total{pool=\"fixed\"} 3\n"),
+        "{page}"
+    );
+    assert!(
+        page.contains("\n# TYPE forkyard_pool_requests_total counter\n"),
+        "{page}"
+    );
+}
+
 #[test]
 fn every_pool_has_numbers() {
     let (_dir, daemon) = start();
@@ -246,6 +314,7 @@ fn every_pool_has_numbers() {
     assert_eq!(of(&now, "spare_workers_min", "pool=moving"), 1.0);
     assert_eq!(of(&now, "spare_workers_max", "pool=moving"), 2.0);
     assert_eq!(now["forkyard_daemon_pools{}"], 7.0);
+    assert_documented(&now);
     // A request that runs.
     nix::unistd::mkfifo(
         &daemon.dir.join("gate"),
