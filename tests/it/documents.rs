@@ -155,7 +155,7 @@ fn check_options(block: &Block, words: &[&str]) {
     assert!(output.status.success(), "{block}: forkyard {words:?}");
     for option in options {
         let option = option.split('=').next().unwrap_or(option);
-        let known = help.split([' ', ',', '\n', '=']).any(|word| word == option);
+        let known = help.split([' ', ',', '\n', '=', '[']).any(|word| word == option);
         assert!(known, "{block}: {option} is not in\n{help}");
     }
 }

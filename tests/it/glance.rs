@@ -83,6 +83,10 @@ fn three_hundred_pools_have_a_line_each_and_a_sum() {
 fn one_pool_is_shown_with_its_requests() {
     let daemon = two_pools();
     assert_eq!(daemon.get("two", "a.php").body(), "a");
+    until("idle workers", || {
+        let table = text(&status(&daemon, &[]).stdout);
+        (line(&table, "one")[3..5] == ["0", "2"] && line(&table, "two")[4] == "1").then_some(())
+    });
     let mut busy = daemon.client("one");
     busy.send(&Params::get(&daemon.dir, "wait.php", "who=me"), b"")
         .expect("send");

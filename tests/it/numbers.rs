@@ -10,9 +10,10 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
 const WSGI: &str = "
@@ -237,6 +238,16 @@ fn assert_documented(samples: &Samples) {
     assert_eq!(documented, there);
 }
 
+/// It ends with the test.
+struct Exporter(Child);
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The commands of the document bring them to node_exporter.
 #[test]
 fn the_textfile_collector_takes_the_numbers() {
@@ -265,19 +276,17 @@ fn the_textfile_collector_takes_the_numbers() {
     shell.args(["-ec", &script]);
     run(shell, "");
     let port = free_port();
-    let mut exporter = Command::new("prometheus-node-exporter")
+    let exporter = Command::new("prometheus-node-exporter")
         .args(["--collector.disable-defaults", "--collector.textfile"])
         .arg(format!("--collector.textfile.directory={}", collected.display()))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()
-        .expect("prometheus-node-exporter (Debian package)");
-    let page = until("node_exporter", || {
-        let page = curl(&[&format!("http://127.0.0.1:{port}/metrics")]);
-        page.contains("node_textfile_scrape_error").then_some(page)
-    });
-    let _ = exporter.kill();
-    let _ = exporter.wait();
+        .spawn();
+    let _exporter = Exporter(exporter.expect("prometheus-node-exporter (Debian package)"));
+    let address = format!("127.0.0.1:{port}");
+    until("node_exporter", || TcpStream::connect(&address).ok().map(drop));
+    let page = curl(&[&format!("http://{address}/metrics")]);
     assert!(page.contains("\nnode_textfile_scrape_error 0\n"), "{page}");
     assert!(
         page.contains("\nforkyard_pool_requests_total{pool=\"fixed\"} 3\n"),
