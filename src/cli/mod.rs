@@ -5,6 +5,7 @@ mod control;
 pub mod fpm;
 mod import;
 mod metrics;
+mod overview;
 mod programs;
 mod settings;
 mod spawn;
@@ -146,12 +147,8 @@ enum Command {
     Status {
         #[command(flatten)]
         daemon: control::Daemon,
-        /// As JSON
-        #[arg(long)]
-        json: bool,
-        /// Applications' numbers for a monitoring system (OpenMetrics)
-        #[arg(long, conflicts_with = "json")]
-        metrics: bool,
+        #[command(flatten)]
+        wanted: control::Wanted,
     },
 }
 
@@ -177,11 +174,7 @@ pub fn main() -> ExitCode {
             };
             control::error(&daemon, id, format)
         }
-        Command::Status {
-            daemon,
-            json,
-            metrics,
-        } => control::status(&daemon, json, metrics),
+        Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
         Command::Restart(arguments) => applications::restart(&arguments),
         Command::Detach(arguments) => applications::detach(&arguments),
         Command::Disable(arguments) => applications::disable(&arguments),

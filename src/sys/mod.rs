@@ -27,6 +27,7 @@ pub mod session;
 pub mod shm;
 pub mod signal;
 pub mod socket;
+pub mod terminal;
 pub mod title;
 
 pub use error::{Error, Result};

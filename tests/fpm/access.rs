@@ -175,6 +175,28 @@ fn a_client_can_not_forge_a_line() {
     );
 }
 
+/// What php-fpm has no format for.
+#[test]
+fn lines_are_json_if_that_is_wanted() {
+    if !is_possible() {
+        return;
+    }
+    let own = r#"escape=json {"query":"%q","extra":"%{EXTRA}e","status":%s}"#;
+    for format in ["json", own] {
+        let fpm = Fpm::start(OURS, "", &pool(format), SCRIPTS);
+        let query = "a\"b\n\\\u{1b}";
+        fpm.ask(&fpm.params("status.php", query).with("EXTRA", "x"), b"");
+        let line = fpm.read("access");
+        let said: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(
+            (&said["query"], &said["status"]),
+            (&query.into(), &418.into()),
+            "{line}"
+        );
+        assert_eq!(line.lines().count(), 1);
+    }
+}
+
 /// The workers go on, and nothing is lost: each request's line is in one of the files, in order.
 #[test]
 fn a_rotated_log_is_written_anew_by_the_same_worker() {

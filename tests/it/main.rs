@@ -2,15 +2,18 @@
 
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 
+mod access;
 mod applications;
 mod births;
 mod control;
 mod documents;
 mod emergency;
 mod faults;
+mod glance;
 mod keeper;
 mod kept;
 mod logs;
+mod numbers;
 mod preloader_shared;
 mod processes;
 mod protocol;

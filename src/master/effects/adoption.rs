@@ -127,6 +127,7 @@ impl Edge {
             serving: None,
         };
         self.errors.begin(&pool.name);
+        self.tallies.begin(&pool.name, pool.tally.clone());
         self.pools.insert(PoolId(pool.id), edge);
         Ok(PoolId(pool.id))
     }

@@ -236,6 +236,7 @@ impl Edge {
                 self.generation_name(generation)
             });
             self.happened.push_back(Event::Forked(worker));
+            self.count_start(worker);
             if self.workers.get(&worker).is_some_and(|edge| edge.up) {
                 self.instance_up(worker);
             }

@@ -32,9 +32,12 @@ impl Edge {
         for generation in generations {
             self.child_accept(generation);
         }
-        while let Some((pid, ended)) = process::reap() {
+        while let Some((pid, ended, used)) = process::reap_any() {
             match self.pids.remove(&pid) {
-                Some(Who::Worker(worker)) => self.worker_gone(worker, pid, exit_of(ended)),
+                Some(Who::Worker(worker)) => {
+                    self.count_cpu(worker, used.cpu_micros);
+                    self.worker_gone(worker, pid, exit_of(ended));
+                }
                 Some(Who::Rehearsal) => self.rehearsal_ended(ended),
                 Some(Who::Router(pool)) => self.companion_gone(pool, Which::Router, pid, ended),
                 Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
@@ -67,6 +70,7 @@ impl Edge {
 
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
         self.note_death(id, pid);
+        self.count_exit(id, exit);
         if let Some(mut worker) = self.workers.remove(&id) {
             self.kill_rest(&worker, pid, exit);
             self.read_last_output(&mut worker, pid);

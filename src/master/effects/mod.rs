@@ -29,6 +29,7 @@ mod sources;
 mod spawner;
 mod stand_in;
 mod store;
+mod tallies;
 mod totals;
 mod upgrade;
 mod warm;
@@ -40,7 +41,7 @@ use crate::estate::names;
 use crate::listen::Inherited;
 use crate::logs::Log;
 use crate::scoreboard::{Stage, census, header};
-use crate::sys::{clock, diag, last_word, pidfd, process};
+use crate::sys::{clock, last_word, pidfd, process};
 use crate::worker::Runtime;
 use generation::Generation;
 use mio::Registry;
@@ -81,6 +82,8 @@ pub(super) struct Edge {
     stand_ins: HashMap<PoolId, stand_in::StandInEdge>,
     /// Why starts failed.
     errors: errors::Errors,
+    /// What was counted of pools.
+    tallies: tallies::Tallies,
     /// Of application pools.
     routers: BTreeMap<PoolId, routers::RouterEdge>,
     /// For which instance of which pool each worker is that was ordered, and each order.
@@ -203,6 +206,7 @@ impl Edge {
             reporters: HashMap::new(),
             stand_ins: HashMap::new(),
             errors: errors::Errors::default(),
+            tallies: tallies::Tallies::default(),
             routers: BTreeMap::new(),
             instances: HashMap::new(),
             orders: HashMap::new(),
@@ -355,6 +359,7 @@ impl Edge {
 
     fn drop_generation(&mut self, id: GenerationId) {
         self.forget_reload_of(id);
+        self.take_over_counts(id);
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };
@@ -408,9 +413,4 @@ fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64], track_finished: 
         executing: stage == Stage::Executing,
         kept: u32::try_from(census::word(page, slot::KEPT)).unwrap_or(u32::MAX),
     }
-}
-
-/// How many connections wait to be accepted.
-fn listen_queue(listener: &OwnedFd) -> Option<u32> {
-    diag::listen_queue(listener.as_fd()).map(|queue| queue.current)
 }

@@ -1,9 +1,9 @@
 //! Pools: their sockets, and turning a configuration into what the core is told.
 
+use super::Edge;
 use super::generation::Generation;
 use super::renewal::{Extent, Reason};
 use super::sources::Source;
-use super::{Edge, listen_queue};
 use crate::config::{Application, Config, Pool, ReloadWhen};
 use crate::confine::{self, ConfineError, Group};
 use crate::estate::names;
@@ -14,6 +14,8 @@ use crate::master::program::START_PATIENCE;
 use crate::runtime;
 use crate::runtime::php::files::Looker;
 use crate::runtime::php::protocol::WARM_PATIENCE;
+use crate::scoreboard::tally::Tally;
+use crate::sys::diag::{self, ListenQueue};
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket};
@@ -49,11 +51,20 @@ pub(super) struct PoolEdge {
 impl PoolEdge {
     /// How many connections wait in the pool's sources; `None`: can't be told.
     pub(super) fn queued(&self) -> Option<u32> {
+        self.listen_queue().map(|queue| queue.current)
+    }
+
+    /// The same, with how many may wait in the listening socket.
+    pub(super) fn listen_queue(&self) -> Option<ListenQueue> {
         let handed_over = self.queue.as_ref().is_some_and(|(out, _)| {
             socket::wait(out.as_fd(), socket::Readiness::Readable, Duration::ZERO).is_ok_and(|ready| ready)
         });
         let listener = self.listener.as_ref()?;
-        listen_queue(&listener.socket).map(|waiting| waiting + u32::from(handed_over))
+        let queue = diag::listen_queue(listener.socket.as_fd())?;
+        Some(ListenQueue {
+            current: queue.current + u32::from(handed_over),
+            ..queue
+        })
     }
 }
 
@@ -403,6 +414,7 @@ impl Edge {
     fn add_pool(&mut self, name: &str, listener: Option<Listener>) -> PoolId {
         if listener.is_some() {
             self.errors.begin(name);
+            self.tallies.begin(name, Tally::default());
         }
         self.next_pool += 1;
         let id = PoolId(self.next_pool);
@@ -486,6 +498,7 @@ impl Edge {
             listener.remove_file();
             if self.pools_named(&pool.name).is_empty() {
                 self.errors.end(&pool.name);
+                self.tallies.end(&pool.name);
             }
             self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
             self.dismiss_router(id, self.config.global.process_control_timeout);

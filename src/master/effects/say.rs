@@ -1,7 +1,7 @@
 //! Puts the core's notices into words. php-fpm's words where it has them.
 
 use super::Edge;
-use crate::master::action::Notice;
+use crate::master::action::{Force, Notice};
 use crate::master::event::Exit;
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -64,6 +64,10 @@ impl Edge {
                 rule.interval.as_secs_f64()
             ),
             Notice::RequestTimedOut(worker, age, force) => {
+                // What follows, if that does not help, is about the same request.
+                if *force == Force::Terminate {
+                    self.count_terminated(*worker);
+                }
                 let (pool, pid) = self.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",

@@ -5,6 +5,7 @@
 
 mod head;
 mod line;
+mod text;
 
 use crate::config::AccessLog;
 use crate::config::access::Token;
@@ -52,7 +53,7 @@ struct Needs {
 /// What is known of the request that is being served.
 #[derive(Debug, Default)]
 struct Request {
-    begun_epoch: u64,
+    begun_epoch_micros: u64,
     begun: Tick,
     begun_cpu: CpuTimes,
     ended: Option<Tick>,
@@ -80,9 +81,9 @@ impl Recorder {
         shelf: OwnedFd,
         board: &[AtomicU64],
     ) -> Recorder {
-        let wants = |test: fn(&Token) -> bool| settings.format.iter().any(test);
+        let wants = |test: fn(&Token) -> bool| settings.format.tokens.iter().any(test);
         let needs = Needs {
-            cpu: wants(|token| matches!(token, Token::Cpu(_))),
+            cpu: wants(|token| matches!(token, Token::Cpu(_) | Token::CpuTime)),
             memory: wants(|token| matches!(token, Token::Memory(_))),
             peer: wants(|token| matches!(token, Token::Peer)),
         };
@@ -117,7 +118,7 @@ impl Recorder {
         request.params.clear();
         request.head.clear();
         request.begun = now;
-        request.begun_epoch = clock::epoch_seconds();
+        request.begun_epoch_micros = clock::epoch_micros();
         request.ended = None;
         request.is_written = false;
         request.content_length = 0;
@@ -155,7 +156,7 @@ impl Recorder {
         }
         request.content_length = about.content_length;
         request.params.clear();
-        for token in &self.settings.format {
+        for token in &self.settings.format.tokens {
             if let Token::Param(name) = token {
                 let value = params.get(name.as_bytes());
                 let value = value.map(|value| value[..value.len().min(self.limit)].to_vec());
@@ -218,7 +219,7 @@ impl Recorder {
             memory: request.memory,
             micros: ended.since(request.begun).as_micros() as u64,
             cpu,
-            begun_epoch: request.begun_epoch,
+            begun_epoch_micros: request.begun_epoch_micros,
             logged_epoch: clock::epoch_seconds(),
         };
         self.line.clear();

@@ -470,6 +470,56 @@ fn is_limited(runtime: &'static Runtime) {
     );
 }
 
+/// The access log is JSON with the same fields.
+fn writes_json(runtime: &'static Runtime) {
+    let site = Site::start(
+        runtime,
+        "pm = \"static\"\nmax_children = 1\naccess = { log = \"ROOT/access.log\", format = \"json\" }\n",
+    );
+    let name = runtime.name;
+    let agent = "a\"b\\c\u{1}\u{e9}";
+    let params = site.params().with("HTTP_USER_AGENT", agent);
+    let answer = site.daemon.client(POOL).request(&params, b"body");
+    assert!(
+        answer.expect("an answer").body().contains(runtime.answer),
+        "{name}"
+    );
+    let lines = crate::access::objects(&site.root.path().join("access.log"));
+    let [line] = lines.as_slice() else {
+        panic!("{name}: {lines:?}");
+    };
+    let path = format!("/{}", runtime.script);
+    for (field, expected) in [
+        ("pool", Value::from(POOL)),
+        ("pid", site.daemon.workers(POOL)[0].into()),
+        ("remote_addr", "127.0.0.1".into()),
+        ("user", "alice".into()),
+        ("host", "localhost".into()),
+        ("method", "PUT".into()),
+        ("request_uri", format!("{path}?a=b").into()),
+        ("uri", path.into()),
+        ("query", "a=b".into()),
+        ("script", site.script().into()),
+        ("content_length", 4.into()),
+        ("status", 200.into()),
+        ("referer", "".into()),
+        ("user_agent", agent.into()),
+    ] {
+        assert_eq!(line[field], expected, "{name}, {field}: {line}");
+    }
+    assert!(
+        line["duration"].is_f64() && line["cpu"].is_f64(),
+        "{name}: {line}"
+    );
+    let memory = line["memory"].as_u64().expect("a number");
+    assert_eq!(memory > 0, runtime.counts_memory, "{name}: {line}");
+}
+
+#[test]
+fn every_runtime_writes_json() {
+    RUNTIMES.iter().for_each(writes_json);
+}
+
 #[test]
 fn every_runtime_is_seen_logged_and_reloaded() {
     RUNTIMES.iter().for_each(is_seen_logged_and_reloaded);
