@@ -203,6 +203,9 @@ impl Rules<'_, '_> {
                 .values
                 .set("listen.backlog", Value::Number(DEFAULT_BACKLOG));
         }
+        for name in ["pm.start_servers", "pm.min_spare_servers", "pm.max_spare_servers"] {
+            self.pool.values.set(name, Value::Number(0));
+        }
         Ok(())
     }
 
