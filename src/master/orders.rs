@@ -116,6 +116,7 @@ impl Master {
             }
         };
         let global = config.global.clone();
+        let sockets = self.edge.named_sockets();
         match self.edge.prepare(config, extent) {
             Ok((wanted, changes)) => {
                 if let Err(error) = Log::install().follow(&global) {
@@ -125,7 +126,7 @@ impl Master {
                     log::error!("the control socket stays where it was: {error}");
                 }
                 self.set_bulletin(global.systemd_interval);
-                self.edge.begin_reload(changes, asker);
+                self.edge.begin_reload(changes, sockets, asker);
                 self.tell(Event::Apply(wanted));
                 Ok(())
             }

@@ -31,6 +31,9 @@ fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
 /// Reads a configuration, or says what is wrong with it.
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 
+/// The title of a daemon that is in php-fpm's place.
+const FPM_TITLE: &str = "php-fpm";
+
 /// What is the daemon's own when the same master runs under different names.
 pub struct Persona {
     /// Its name in the log.
@@ -42,6 +45,11 @@ pub struct Persona {
 }
 
 impl Persona {
+    /// Whether it is in php-fpm's place.
+    fn speaks_as_fpm(&self) -> bool {
+        self.title == FPM_TITLE
+    }
+
     /// forkyard itself, with the configuration file that it reads anew.
     pub fn forkyard(path: PathBuf) -> Persona {
         Persona {
@@ -112,6 +120,7 @@ pub(crate) fn run_with(
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
         .map_err(system("dup"))?;
+    edge.speaks_as_fpm = persona.speaks_as_fpm();
     // What was said to this process is not said to those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);

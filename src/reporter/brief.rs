@@ -34,6 +34,8 @@ const DEFAULT_STATUS_PATH: &str = "/";
 pub struct Brief {
     /// The process' title.
     pub title: String,
+    /// The master's name, which the process has, too.
+    pub process_name: String,
     /// The pool's name.
     pub pool: String,
     /// What kind of pool it is.
@@ -78,6 +80,7 @@ impl Brief {
         let listen = pool.status_listen.as_ref().unwrap_or(&pool.listen);
         Brief {
             title: title(&pool.title, &pool.name),
+            process_name: crate::sys::title::name(),
             pool: pool.name.clone(),
             pm: pool.pm,
             status_path: Some(status_path.to_owned()),

@@ -16,7 +16,7 @@ use crate::runtime::php::files::Looker;
 use crate::runtime::php::protocol::WARM_PATIENCE;
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
-use crate::sys::{Error, socket};
+use crate::sys::{Error, socket, title};
 use crate::worker::Settings;
 use nix::sys::socket::SockType;
 use std::collections::HashMap;
@@ -361,6 +361,7 @@ impl Edge {
             descriptor_limit: self.descriptor_limit,
             log_limit,
             refork_at: None,
+            process_name: title::name(),
         })
     }
 

@@ -125,7 +125,13 @@ impl Edge {
                 seconds(*wait)
             ),
             Notice::GenerationServes(generation) => {
-                log::info!(
+                let level = if self.speaks_as_fpm && self.is_reloading() {
+                    log::Level::Debug
+                } else {
+                    log::Level::Info
+                };
+                log::log!(
+                    level,
                     "[pool {}] the new workers serve, the old ones finish",
                     self.generation_name(*generation)
                 );

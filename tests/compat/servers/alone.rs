@@ -264,6 +264,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
     };
     Settings {
         refork_at: None,
+        process_name: String::new(),
         pool,
         identity: Some(identity),
         started: 0,
