@@ -232,7 +232,7 @@ fn standard_error_stays_what_it_was() {
     fpm.wait_for("error", "access log file re-opened");
     fpm.ask(&fpm.params("a.php", "2"), b"");
     fpm.signal(Signal::SIGUSR2);
-    fpm.wait_for("error", "the new workers serve");
+    fpm.wait_for("error", "using inherited socket");
     fpm.ask(&fpm.params("a.php", "3"), b"");
     let seen = fpm.read("stderr");
     let lines: Vec<&str> = seen.lines().filter(|line| line.starts_with("line ")).collect();
