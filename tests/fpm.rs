@@ -12,6 +12,8 @@ mod dropin;
 mod files;
 #[path = "fpm/import.rs"]
 mod import;
+#[path = "fpm/listening.rs"]
+mod listening;
 #[path = "fpm/pair.rs"]
 mod pair;
 #[path = "fpm/reload.rs"]

@@ -49,7 +49,8 @@ impl Master {
             Some(Ok(())) => {
                 // A signal that this program has taken, and not acted upon, would be lost with it.
                 let mask = sys::signal::block_all();
-                self.take_signals();
+                let pending = self.signals.pending().collect();
+                self.take_signals(pending);
                 if self.stopping.is_some() {
                     return sys::signal::restore(&mask);
                 }

@@ -294,7 +294,7 @@ impl Watchdog {
 
 pub(super) struct Master {
     poll: Poll,
-    signals: Signals,
+    pub(super) signals: Signals,
     pub(super) edge: Edge,
     pub(super) manager: Manager,
     pub(super) notifier: Option<Notifier>,
@@ -356,9 +356,12 @@ impl Master {
                 Err(error) => return Err(system("epoll_wait")(error)),
             }
             let mut sources: Vec<Source> = std::mem::take(&mut again);
+            let mut orders: Vec<i32> = Vec::new();
             for event in &events {
                 if event.token() == SIGNALS {
-                    self.take_signals();
+                    let children;
+                    (children, orders) = self.signals.pending().partition(|signal| *signal == SIGCHLD);
+                    self.take_signals(children);
                 } else {
                     sources.extend(self.edge.source(event.token()));
                 }
@@ -371,6 +374,8 @@ impl Master {
                 }
                 self.settle();
             }
+            // What workers wrote before a signal came is in the log before what the signal leads to.
+            self.take_signals(orders);
             for _ in 0..ORDERS {
                 let Some((asker, request)) = self.edge.next_order() else {
                     break;
@@ -491,9 +496,8 @@ impl Master {
         self.edge.finish_reload();
     }
 
-    pub(super) fn take_signals(&mut self) {
-        let pending: Vec<i32> = self.signals.pending().collect();
-        for signal in pending {
+    pub(super) fn take_signals(&mut self, signals: Vec<i32>) {
+        for signal in signals {
             match signal {
                 SIGTERM | SIGINT => {
                     log::info!("Terminating ...");

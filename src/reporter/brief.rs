@@ -36,6 +36,9 @@ pub struct Brief {
     pub title: String,
     /// The master's name, which the process has, too.
     pub process_name: String,
+    /// What PHP says of itself to clients (`X-Powered-By`).
+    #[serde(default)]
+    pub powered_by: Option<String>,
     /// The pool's name.
     pub pool: String,
     /// What kind of pool it is.
@@ -81,6 +84,7 @@ impl Brief {
         Brief {
             title: title(&pool.title, &pool.name),
             process_name: crate::sys::title::name(),
+            powered_by: None,
             pool: pool.name.clone(),
             pm: pool.pm,
             status_path: Some(status_path.to_owned()),

@@ -76,6 +76,8 @@ impl<'b> Pages<'b> {
         let method = param(b"REQUEST_METHOD");
         let ping_path = self.brief.ping_path.as_ref();
         let status_path = self.brief.status_path.as_ref();
+        let powered_by = self.brief.powered_by.as_ref();
+        let powered_by = powered_by.map_or_else(String::new, |name| format!("X-Powered-By: {name}\r\n"));
         let answer = if ping_path.is_some_and(|path| path.as_bytes() == uri) {
             status::ping(method, &self.brief.ping_response)
         } else if status_path.is_some_and(|path| path.as_bytes() == uri) {
@@ -85,12 +87,12 @@ impl<'b> Pages<'b> {
         } else {
             let body: &[u8] = if method == b"HEAD" { b"" } else { NOT_FOUND_BODY };
             return Page {
-                output: [NOT_FOUND, body].concat(),
+                output: [powered_by.as_bytes(), NOT_FOUND, body].concat(),
                 error: NOT_FOUND_ERROR.to_vec(),
             };
         };
         Page {
-            output: encode(&answer, b""),
+            output: encode(&answer, powered_by.as_bytes()),
             error: Vec::new(),
         }
     }

@@ -21,7 +21,12 @@ pub(super) struct Lines {
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     partial: Vec<u8>,
+    /// php-fpm's mark ends a line, too.
+    knows_mark: bool,
 }
+
+/// By what php-fpm's workers end the output of a request. Scripts write it as well; what it does is to end a line.
+const MARK: &[u8] = b"\0fscf\0";
 
 /// What a look at a pipe came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +48,12 @@ impl Lines {
     /// Goes on reading what somebody else has read up to here.
     pub(super) fn resume(pipe: OwnedFd, splitter: Splitter) -> Lines {
         Lines { pipe, splitter }
+    }
+
+    /// The same in php-fpm's place, where a mark ends a line.
+    pub(super) fn knowing_mark(mut self, knows_mark: bool) -> Lines {
+        self.splitter.knows_mark = knows_mark;
+        self
     }
 
     /// The pipe.
@@ -104,18 +115,31 @@ impl Splitter {
                 continue;
             }
             // Only when there is more is it certain that the line has to be wrapped.
-            if self.partial.len() >= most.max(CHARACTER_BYTES) {
-                let end = whole_characters(&self.partial);
+            if self.partial.len() >= most.max(LEAST_BYTES) {
+                let end = whole_characters(&self.partial[..self.partial.len() - self.begun_mark()]);
                 line(&self.partial[..end]);
                 self.partial.drain(..end);
             }
             self.partial.push(byte);
+            if byte == 0 && self.knows_mark && self.partial.ends_with(MARK) {
+                self.partial.truncate(self.partial.len() - MARK.len());
+                self.end_line(&mut *line);
+            }
         }
+    }
+
+    /// Bytes at the end that may become a mark.
+    fn begun_mark(&self) -> usize {
+        let is_begun = |length: &usize| self.partial.ends_with(&MARK[..*length]);
+        let longest = if self.knows_mark { MARK.len() - 1 } else { 0 };
+        (1..=longest).rev().find(is_begun).unwrap_or(0)
     }
 }
 
 /// Bytes of the longest character.
 const CHARACTER_BYTES: usize = 4;
+/// Bytes of the shortest line before it is wrapped: what may be kept of it is less.
+const LEAST_BYTES: usize = CHARACTER_BYTES + MARK.len();
 
 /// Where to cut a text so that no character at its end is cut. All of it, if it does not end in UTF-8.
 fn whole_characters(text: &[u8]) -> usize {
@@ -181,6 +205,26 @@ mod tests {
         lines.read_within(8, |l| seen.push(l.to_vec()));
         assert_eq!(seen, [&b"12345678"[..], b"12345678", b"9"]);
         assert!(!lines.is_unfinished());
+    }
+
+    #[test]
+    fn a_mark_ends_a_line_wherever_it_is_cut() {
+        for before in 0..40 {
+            for pieces in [1, 2, 3, 50] {
+                let mut splitter = Splitter {
+                    knows_mark: true,
+                    ..Splitter::default()
+                };
+                let text = [&vec![b'a'; before], MARK, b"b", &MARK[..3], b"c\n"].concat();
+                let mut seen: Vec<Vec<u8>> = Vec::new();
+                for piece in text.chunks(pieces) {
+                    splitter.take(piece, 20, &mut |l: &[u8]| seen.push(l.to_vec()));
+                }
+                assert_eq!(seen.pop().as_deref(), Some(&b"b\0fsc"[..]));
+                assert_eq!(seen.concat(), vec![b'a'; before]);
+                assert!(seen.iter().all(|line| line.len() <= 20), "{seen:?}");
+            }
+        }
     }
 
     #[test]

@@ -85,6 +85,9 @@ pub enum Answer {
         /// The directory of PHP's extensions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         extensions: Option<PathBuf>,
+        /// What PHP says of itself in `X-Powered-By`, if it does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        powered_by: Option<String>,
         /// Nothing looks by itself whether code that was loaded has changed since.
         #[serde(default)]
         is_code_fixed: bool,
