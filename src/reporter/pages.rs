@@ -7,7 +7,8 @@ use crate::worker::snapshot::encode;
 use std::fmt;
 
 /// What php-fpm answers where there is no such script.
-const NOT_FOUND: &[u8] = b"Status: 404 Not Found\r\nContent-type: text/html; charset=UTF-8\r\n\r\n";
+const NOT_FOUND: &str = "Status: 404 Not Found\r\n";
+const NOT_FOUND_TYPE: &str = "Content-type: text/html; charset=UTF-8\r\n\r\n";
 const NOT_FOUND_BODY: &[u8] = b"File not found.\n";
 const NOT_FOUND_ERROR: &[u8] = b"Primary script unknown";
 
@@ -87,7 +88,13 @@ impl<'b> Pages<'b> {
         } else {
             let body: &[u8] = if method == b"HEAD" { b"" } else { NOT_FOUND_BODY };
             return Page {
-                output: [powered_by.as_bytes(), NOT_FOUND, body].concat(),
+                output: [
+                    NOT_FOUND.as_bytes(),
+                    powered_by.as_bytes(),
+                    NOT_FOUND_TYPE.as_bytes(),
+                    body,
+                ]
+                .concat(),
                 error: NOT_FOUND_ERROR.to_vec(),
             };
         };

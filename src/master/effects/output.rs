@@ -21,6 +21,8 @@ pub(super) struct Lines {
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     partial: Vec<u8>,
+    /// Bytes of the longest line; 0: no byte has come yet.
+    most: usize,
     /// php-fpm's mark ends a line, too.
     knows_mark: bool,
 }
@@ -102,6 +104,7 @@ impl Splitter {
 
     /// Gives what there is of a line as if it were complete.
     pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
+        self.wrap(self.most, &mut line);
         if !self.partial.is_empty() {
             line(&self.partial);
             self.partial.clear();
@@ -109,22 +112,32 @@ impl Splitter {
     }
 
     fn take(&mut self, bytes: &[u8], most: usize, line: &mut impl FnMut(&[u8])) {
+        self.most = most.max(CHARACTER_BYTES);
         for &byte in bytes {
             if byte == b'\n' {
                 self.end_line(&mut *line);
                 continue;
             }
-            // Only when there is more is it certain that the line has to be wrapped.
-            if self.partial.len() >= most.max(LEAST_BYTES) {
-                let end = whole_characters(&self.partial[..self.partial.len() - self.begun_mark()]);
-                line(&self.partial[..end]);
-                self.partial.drain(..end);
-            }
             self.partial.push(byte);
             if byte == 0 && self.knows_mark && self.partial.ends_with(MARK) {
                 self.partial.truncate(self.partial.len() - MARK.len());
                 self.end_line(&mut *line);
+            } else if self.partial.len() > self.most {
+                // What may become a mark may end the line before it has to be wrapped.
+                let begun = self.partial.len() - self.begun_mark();
+                if begun > self.most || begun == self.partial.len() {
+                    self.wrap(self.most, line);
+                }
             }
+        }
+    }
+
+    /// Gives what a line has too much.
+    fn wrap(&mut self, most: usize, line: &mut impl FnMut(&[u8])) {
+        while most > 0 && self.partial.len() > most {
+            let end = whole_characters(&self.partial[..most]);
+            line(&self.partial[..end]);
+            self.partial.drain(..end);
         }
     }
 
@@ -138,8 +151,6 @@ impl Splitter {
 
 /// Bytes of the longest character.
 const CHARACTER_BYTES: usize = 4;
-/// Bytes of the shortest line before it is wrapped: what may be kept of it is less.
-const LEAST_BYTES: usize = CHARACTER_BYTES + MARK.len();
 
 /// Where to cut a text so that no character at its end is cut. All of it, if it does not end in UTF-8.
 fn whole_characters(text: &[u8]) -> usize {
@@ -222,7 +233,16 @@ mod tests {
                 }
                 assert_eq!(seen.pop().as_deref(), Some(&b"b\0fsc"[..]));
                 assert_eq!(seen.concat(), vec![b'a'; before]);
-                assert!(seen.iter().all(|line| line.len() <= 20), "{seen:?}");
+                let full = seen.iter().filter(|line| line.len() == 20).count();
+                assert_eq!((full, seen.len()), (before / 20, before.div_ceil(20)));
+                // What only looks like the beginning of a mark is wrapped like any text.
+                let text = [&vec![b'a'; before], &MARK[..2], b"abc\n"].concat();
+                let mut lines: Vec<Vec<u8>> = Vec::new();
+                for piece in text.chunks(pieces) {
+                    splitter.take(piece, 20, &mut |l: &[u8]| lines.push(l.to_vec()));
+                }
+                let expected: Vec<&[u8]> = text[..text.len() - 1].chunks(20).collect();
+                assert_eq!(lines, expected);
             }
         }
     }
