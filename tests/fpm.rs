@@ -22,6 +22,8 @@ mod reload;
 mod said;
 #[path = "fpm/service.rs"]
 mod service;
+#[path = "fpm/settings.rs"]
+mod settings;
 #[path = "fpm/start.rs"]
 mod start;
 #[path = "fpm/status_listen.rs"]

@@ -197,7 +197,7 @@ pub(crate) const VALUES: &str = include_str!("values.conf");
 pub(crate) const FULL: &str = include_str!("full.conf");
 /// Settings of PHP that are nothing.
 const NOTHING: &str = "{POOL}php_admin_value[open_basedir] = none\nphp_value[a] =\nphp_value[b] = \"\"\nphp_value[c] = off\n\
-                       php_value[d] = no\nphp_value[e] = null\nphp_flag[f] =\nphp_flag[g] = \"\"\nphp_admin_value[h] = ${NOPE}\n";
+                       php_value[d] = no\nphp_value[e] = null\nphp_flag[f] =\nphp_flag[g] = \"\"\nphp_value[error_log] =\nphp_admin_value[error_log] = no\nphp_admin_value[h] = ${NOPE}\n";
 /// What the repository shows.
 const SAMPLE: &str = include_str!("../../conf/php-fpm.conf");
 
