@@ -203,6 +203,7 @@ mod tests {
             json(&Answer::Ready {
                 version: "8.2.35".into(),
                 extensions: Some("/usr/lib/php/20220829".into()),
+                powered_by: None,
                 is_code_fixed: false,
                 stack: None,
             }),
