@@ -12,12 +12,18 @@ mod dropin;
 mod files;
 #[path = "fpm/import.rs"]
 mod import;
+#[path = "fpm/listening.rs"]
+mod listening;
 #[path = "fpm/pair.rs"]
 mod pair;
+#[path = "fpm/reload.rs"]
+mod reload;
 #[path = "fpm/said.rs"]
 mod said;
 #[path = "fpm/service.rs"]
 mod service;
+#[path = "fpm/settings.rs"]
+mod settings;
 #[path = "skip/mod.rs"]
 mod skip;
 #[path = "fpm/start.rs"]

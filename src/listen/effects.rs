@@ -99,6 +99,22 @@ impl std::error::Error for ListenError {
     }
 }
 
+impl ListenError {
+    /// The same of a port on every address.
+    fn about(self, port: u16) -> ListenError {
+        match self {
+            ListenError::Taken { pid, .. } => ListenError::Taken {
+                address: port.to_string(),
+                pid,
+            },
+            ListenError::System(error) => {
+                ListenError::System(sys::Error::new(error.call, port.to_string(), error.errno))
+            }
+            other => other,
+        }
+    }
+}
+
 impl From<sys::Error> for ListenError {
     fn from(error: sys::Error) -> ListenError {
         ListenError::System(error)
@@ -125,20 +141,17 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
             let (socket, file) = bind_unix(path, listen)?;
             Ok(listener(socket, Some(file)))
         }
-        Address::Tcp(address) => Ok(listener(bind_tcp(*address, listen.backlog, true)?, None)),
+        Address::Tcp(address) => Ok(listener(bind_tcp(*address, listen.backlog, false)?, None)),
         Address::TcpAny(port) => {
             let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, *port));
-            let socket = match bind_tcp(any, listen.backlog, false) {
-                Err(ListenError::System(error))
-                    if matches!(error.errno, Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL) =>
-                {
-                    bind_tcp(
-                        SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)),
-                        listen.backlog,
-                        false,
-                    )?
+            let socket = match bind_tcp(any, listen.backlog, true) {
+                Err(_) => {
+                    log::info!("Failed implicitly binding to ::, retrying with 0.0.0.0");
+                    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port));
+                    // The port alone is what was configured.
+                    bind_tcp(any, listen.backlog, false).map_err(|error| error.about(*port))?
                 }
-                other => other?,
+                bound => bound?,
             };
             Ok(listener(socket, None))
         }
@@ -209,8 +222,8 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
         .map(|data| (data.dev(), data.ino()))
 }
 
-fn bind_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd, ListenError> {
-    socket::listen_tcp(address, backlog, v6_only).map_err(|error| match error.errno {
+fn bind_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Result<OwnedFd, ListenError> {
+    socket::listen_tcp(address, backlog, is_for_both).map_err(|error| match error.errno {
         Errno::EADDRINUSE => ListenError::Taken {
             address: address.to_string(),
             pid: None,

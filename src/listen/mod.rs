@@ -10,4 +10,4 @@ mod peers;
 
 pub use effects::{ListenError, Listener, bind};
 pub use inherited::{Inherited, fpm_variables};
-pub use peers::may_connect;
+pub use peers::{disallowed, may_connect};

@@ -159,7 +159,7 @@ impl Master {
         }
         match self.edge.prepare(config, Extent::Settings) {
             Ok((wanted, changes)) => {
-                self.edge.begin_reload(changes, Some(asker));
+                self.edge.begin_reload(changes, Vec::new(), Some(asker));
                 self.tell(Event::Apply(wanted));
                 Ok(())
             }

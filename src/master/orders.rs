@@ -49,7 +49,8 @@ impl Master {
             Some(Ok(())) => {
                 // A signal that this program has taken, and not acted upon, would be lost with it.
                 let mask = sys::signal::block_all();
-                self.take_signals();
+                let pending = self.signals.pending().collect();
+                self.take_signals(pending);
                 if self.stopping.is_some() {
                     return sys::signal::restore(&mask);
                 }
@@ -116,6 +117,7 @@ impl Master {
             }
         };
         let global = config.global.clone();
+        let sockets = self.edge.named_sockets();
         match self.edge.prepare(config, extent) {
             Ok((wanted, changes)) => {
                 if let Err(error) = Log::install().follow(&global) {
@@ -125,7 +127,7 @@ impl Master {
                     log::error!("the control socket stays where it was: {error}");
                 }
                 self.set_bulletin(global.systemd_interval);
-                self.edge.begin_reload(changes, asker);
+                self.edge.begin_reload(changes, sockets, asker);
                 self.tell(Event::Apply(wanted));
                 Ok(())
             }

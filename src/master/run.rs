@@ -32,6 +32,9 @@ fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
 /// Reads a configuration, or says what is wrong with it.
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 
+/// The title of a daemon that is in php-fpm's place.
+const FPM_TITLE: &str = "php-fpm";
+
 /// What is the daemon's own when the same master runs under different names.
 pub struct Persona {
     /// Its name in the log.
@@ -43,6 +46,11 @@ pub struct Persona {
 }
 
 impl Persona {
+    /// Whether it is in php-fpm's place.
+    fn speaks_as_fpm(&self) -> bool {
+        self.title == FPM_TITLE
+    }
+
     /// forkyard itself, with the configuration file that it reads anew.
     pub fn forkyard(path: PathBuf) -> Persona {
         Persona {
@@ -113,6 +121,7 @@ pub(crate) fn run_with(
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
         .map_err(system("dup"))?;
+    edge.speaks_as_fpm = persona.speaks_as_fpm();
     // What was said to this process is not said to those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);
@@ -276,7 +285,7 @@ impl Watchdog {
 
 pub(super) struct Master {
     poll: Poll,
-    signals: Signals,
+    pub(super) signals: Signals,
     pub(super) edge: Edge,
     pub(super) manager: Manager,
     pub(super) notifier: Option<Notifier>,
@@ -338,9 +347,12 @@ impl Master {
                 Err(error) => return Err(system("epoll_wait")(error)),
             }
             let mut sources: Vec<Source> = std::mem::take(&mut again);
+            let mut orders: Vec<i32> = Vec::new();
             for event in &events {
                 if event.token() == SIGNALS {
-                    self.take_signals();
+                    let children;
+                    (children, orders) = self.signals.pending().partition(|signal| *signal == SIGCHLD);
+                    self.take_signals(children);
                 } else {
                     sources.extend(self.edge.source(event.token()));
                 }
@@ -353,6 +365,8 @@ impl Master {
                 }
                 self.settle();
             }
+            // What workers wrote before a signal came is in the log before what the signal leads to.
+            self.take_signals(orders);
             for _ in 0..ORDERS {
                 let Some((asker, request)) = self.edge.next_order() else {
                     break;
@@ -473,9 +487,8 @@ impl Master {
         self.edge.finish_reload();
     }
 
-    pub(super) fn take_signals(&mut self) {
-        let pending: Vec<i32> = self.signals.pending().collect();
-        for signal in pending {
+    pub(super) fn take_signals(&mut self, signals: Vec<i32>) {
+        for signal in signals {
             match signal {
                 SIGTERM | SIGINT => {
                     log::info!("Terminating ...");

@@ -30,6 +30,11 @@ const DEFAULT_STATUS_PATH: &str = "/";
 pub struct Brief {
     /// The process' title.
     pub title: String,
+    /// The master's name, which the process has, too.
+    pub process_name: String,
+    /// What PHP says of itself to clients (`X-Powered-By`).
+    #[serde(default)]
+    pub powered_by: Option<String>,
     /// The pool's name.
     pub pool: String,
     /// What kind of pool it is.
@@ -74,6 +79,8 @@ impl Brief {
         let listen = pool.status_listen.as_ref().unwrap_or(&pool.listen);
         Brief {
             title: title(&pool.title, &pool.name),
+            process_name: crate::sys::title::name(),
+            powered_by: None,
             pool: pool.name.clone(),
             pm: pool.pm,
             status_path: Some(status_path.to_owned()),

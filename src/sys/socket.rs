@@ -166,8 +166,9 @@ pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
     Ok(credentials.uid())
 }
 
-/// A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR.
-pub fn listen_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd> {
+/// A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR. `is_for_both`: at `[::]` it is for IPv4 as well,
+/// whatever the system's default is (`net.ipv6.bindv6only`), which holds otherwise.
+pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Result<OwnedFd> {
     use nix::sys::socket::{AddressFamily, SockType, bind, setsockopt, socket, sockopt};
     let subject = address.to_string();
     let family = if address.is_ipv4() {
@@ -180,8 +181,8 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<Ow
     setsockopt(&fd, sockopt::ReuseAddr, &true).named("setsockopt SO_REUSEADDR", &subject)?;
     // Accepted sockets inherit it: an answer in several writes must not wait for the peer's delayed acknowledgement.
     setsockopt(&fd, sockopt::TcpNoDelay, &true).named("setsockopt TCP_NODELAY", &subject)?;
-    if address.is_ipv6() {
-        setsockopt(&fd, sockopt::Ipv6V6Only, &v6_only).named("setsockopt IPV6_V6ONLY", &subject)?;
+    if address.is_ipv6() && is_for_both {
+        setsockopt(&fd, sockopt::Ipv6V6Only, &false).named("setsockopt IPV6_V6ONLY", &subject)?;
     }
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address)).named("bind", &subject)?;
     listen(&fd, backlog, &subject)?;

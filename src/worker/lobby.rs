@@ -4,8 +4,9 @@ use super::connection::Connection;
 use super::held;
 use super::promotion::{self, Promotion};
 use super::routed;
+use super::said;
 use super::service::Service;
-use crate::listen::may_connect;
+use crate::listen::disallowed;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
@@ -267,7 +268,9 @@ impl Lobby {
         };
         let connection = service.connection(socket);
         self.take_up(service);
-        if !may_connect(&service.settings.pool.listen.allowed_clients, connection.socket()) {
+        let pool = &service.settings.pool;
+        if let Some(why) = disallowed(&pool.listen.allowed_clients, connection.socket()) {
+            said::error(pool, &why);
             service.close(connection);
             service.stamp().idle(clock::now());
             return Ok(None);

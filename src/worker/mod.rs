@@ -21,6 +21,7 @@ mod relay;
 mod request;
 mod routed;
 mod run;
+mod said;
 mod service;
 mod settle;
 pub mod snapshot;

@@ -8,6 +8,7 @@ use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
 use super::promotion::Promotion;
 use super::request::Request;
+use super::said;
 use super::service::{NoRequest, Service};
 use crate::scoreboard::{Reader, Slot, Stage, header};
 use crate::sys::fd::unread;
@@ -27,6 +28,7 @@ const FIRST_BYTE_PATIENCE: Duration = Duration::from_millis(1);
 /// Serves until told to retire; says the exit code. The process has its signals at their defaults, its identity and
 /// its environment; the application is loaded.
 pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
+    said::at_begin(&kit.settings.pool);
     match Worker::begin(kit, seat) {
         Ok(mut worker) => {
             worker.accompany(runtime.companion());

@@ -35,7 +35,10 @@ pub fn take(
         }
         accepted = accepted.saturating_add(entry.requests);
         max_active = max_active.max(entry.max_active.min(board.slots() as u64));
-        workers.push(row(&entry, now));
+        // One whose process has not begun yet has nothing to show.
+        if entry.started > 0 {
+            workers.push(row(&entry, now));
+        }
     }
     let queue = diag::listen_queue(listener).unwrap_or_default();
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);

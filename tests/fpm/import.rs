@@ -48,6 +48,7 @@ fn comparable(mut config: Config) -> Config {
                 group: None,
                 mode: 0o660,
                 allowed_clients: clients,
+                wrong_clients: Vec::new(),
                 acl_users: Vec::new(),
                 acl_groups: Vec::new(),
             };

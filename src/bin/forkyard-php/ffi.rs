@@ -55,6 +55,7 @@ pub(crate) struct Worker {
     pub(crate) api: *const c_void,
     pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
     pub(crate) may_set: Option<unsafe extern "C" fn(*const c_char) -> u8>,
+    pub(crate) later_status: unsafe extern "C" fn(*mut c_void, u32),
     pub(crate) log_limit: u32,
     pub(crate) stderr_caught: u8,
 }

@@ -186,6 +186,7 @@ pub(crate) fn run() -> ExitCode {
     socket.answer(&Answer::Ready {
         version: preloader.php.version.clone(),
         extensions: preloader.php.ini(c"extension_dir").map(PathBuf::from),
+        powered_by: powered_by(&preloader.php),
         is_code_fixed: warm::is_code_fixed(&preloader.php),
         stack: Some(StackSource::Php(preloader.php.stack())),
     });
@@ -499,4 +500,13 @@ fn scanned_directories(config: &config::Php, variable: Option<&OsStr>) -> Option
 
 fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {
     CString::new(value.as_ref().as_bytes()).map_err(|_| Error::Setting(name.to_owned()))
+}
+
+/// What PHP says of itself to clients, unless `expose_php` forbids it.
+fn powered_by(php: &Php) -> Option<String> {
+    let is_on = php.ini(c"expose_php").is_some_and(|value| {
+        let word = value.trim().to_ascii_lowercase();
+        matches!(word.as_str(), "on" | "yes" | "true") || word.parse::<i64>().is_ok_and(|number| number != 0)
+    });
+    is_on.then(|| format!("PHP/{}", php.version))
 }

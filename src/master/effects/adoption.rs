@@ -242,7 +242,7 @@ impl Edge {
             if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
                 self.sources
                     .watch(&self.registry, &pipe, Source::Output(id, index))?;
-                output.push((Lines::new(pipe), stream));
+                output.push((Lines::new(pipe).knowing_mark(self.speaks_as_fpm), stream));
             }
         }
         let edge = WorkerEdge {

@@ -113,7 +113,8 @@ impl Edge {
             self.sources
                 .watch(&self.registry, &reader, Source::Output(worker, index))?;
             if let Some(edge) = self.workers.get_mut(&worker) {
-                edge.output.push((Lines::new(reader), name));
+                edge.output
+                    .push((Lines::new(reader).knowing_mark(self.speaks_as_fpm), name));
             }
             ends.push(writer);
         }

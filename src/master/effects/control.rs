@@ -428,6 +428,7 @@ fn private(address: Address, mode: u32) -> Listen {
         acl_users: Vec::new(),
         acl_groups: Vec::new(),
         allowed_clients: Vec::new(),
+        wrong_clients: Vec::new(),
     }
 }
 

@@ -186,11 +186,12 @@ impl Edge {
             Answer::Ready {
                 version,
                 extensions,
+                powered_by,
                 is_code_fixed,
                 stack,
             } => {
                 log::debug!("[pool {}] the preloader is ready: {version}", name());
-                let facts = Edge::facts(extensions, is_code_fixed);
+                let facts = Edge::facts(extensions, powered_by, is_code_fixed);
                 let Some(preloader) = self.preloaders.get_mut(&pid) else {
                     return;
                 };

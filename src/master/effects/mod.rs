@@ -111,6 +111,8 @@ pub(super) struct Edge {
     /// Which preloader was asked which scripts were run most, and for which other.
     asked: HashMap<i32, i32>,
     control: control::Control,
+    /// The log has php-fpm's words alone where it has any.
+    pub(super) speaks_as_fpm: bool,
     /// The last reload, as long as it is not done.
     reload: Option<reloads::Reload>,
     /// The pools' control groups.
@@ -222,6 +224,7 @@ impl Edge {
             inherited: Inherited::default(),
             asked: HashMap::new(),
             control: control::Control::default(),
+            speaks_as_fpm: false,
             reload: None,
             groups: Vec::new(),
             next_pool: 0,

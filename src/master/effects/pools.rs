@@ -18,7 +18,7 @@ use crate::scoreboard::tally::Tally;
 use crate::sys::diag::{self, ListenQueue};
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
-use crate::sys::{Error, socket};
+use crate::sys::{Error, socket, title};
 use crate::worker::Settings;
 use nix::sys::socket::SockType;
 use std::collections::HashMap;
@@ -376,6 +376,7 @@ impl Edge {
             descriptor_limit: self.descriptor_limit,
             log_limit,
             refork_at: None,
+            process_name: title::name(),
         })
     }
 

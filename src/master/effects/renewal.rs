@@ -11,6 +11,9 @@ use crate::worker::{self, Settings};
 use std::fmt;
 use std::path::PathBuf;
 
+/// Bytes of what a preloader says of itself to clients.
+const MOST_OF_A_NAME: usize = 100;
+
 /// How much a reload replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum Extent {
@@ -63,6 +66,10 @@ pub(super) struct Make {
     pub(super) origin: Option<Fingerprint>,
     /// The directory of its extensions, when its preloader was ready.
     extensions: Option<(PathBuf, Fingerprint)>,
+    /// What its preloader says of itself to clients.
+    pub(super) powered_by: Option<String>,
+    /// Its preloader has said what it is.
+    pub(super) is_known: bool,
     /// Some of its workers come from a preloader that was started from other files.
     is_mixed: bool,
     /// Its processes do not look at the code again.
@@ -173,7 +180,13 @@ impl Edge {
     }
 
     /// What a preloader says of itself. It may lie; then its own pools are replaced too often, or too seldom.
-    pub(super) fn facts(extensions: Option<PathBuf>, is_code_fixed: bool) -> Facts {
+    pub(super) fn facts(
+        extensions: Option<PathBuf>,
+        powered_by: Option<String>,
+        is_code_fixed: bool,
+    ) -> Facts {
+        let is_credible =
+            |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
         let extensions = extensions
             .filter(|path| files::is_credible_directory(path))
             .map(|path| {
@@ -182,6 +195,7 @@ impl Edge {
             });
         Facts {
             is_code_fixed,
+            powered_by: powered_by.filter(is_credible),
             extensions,
         }
     }
@@ -191,6 +205,8 @@ impl Edge {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.is_code_fixed = facts.is_code_fixed;
             generation.make.extensions = facts.extensions;
+            generation.make.powered_by = facts.powered_by;
+            generation.make.is_known = true;
         }
     }
 

@@ -25,6 +25,8 @@ pub(super) struct ReporterEdge {
     pub(super) listener: Listener,
     keeper: Keeper,
     process: Option<Process>,
+    /// Somebody has connected, and PHP is being started, which has to say first what it is.
+    waits_for_php: bool,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,7 @@ impl Edge {
                 listener,
                 keeper: Keeper::default(),
                 process: None,
+                waits_for_php: false,
             };
             self.reporters.insert(pool, reporter);
             self.keep_status(pool);
@@ -122,6 +125,19 @@ impl Edge {
         if self.reporters.is_empty() {
             return;
         }
+        let waiting = self
+            .reporters
+            .iter()
+            .filter(|(_, reporter)| reporter.waits_for_php);
+        let waiting: Vec<PoolId> = waiting.map(|(pool, _)| *pool).collect();
+        for pool in waiting {
+            if !serving(pool).is_some_and(|serving| self.is_starting_php(serving)) {
+                if let Some(reporter) = self.reporters.get_mut(&pool) {
+                    reporter.waits_for_php = false;
+                }
+                self.reporter_step(pool, Step::Watch);
+            }
+        }
         let mut causes = Vec::new();
         for (pool, reporter) in &self.reporters {
             let shows = reporter.process.as_ref().map(|process| process.generation);
@@ -139,9 +155,14 @@ impl Edge {
 
     /// Somebody connects to a pool's status address.
     pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
+        let is_early = serving.is_some_and(|serving| self.is_starting_php(serving));
         let Some(reporter) = self.reporters.get_mut(&pool) else {
             return;
         };
+        if is_early {
+            reporter.waits_for_php = true;
+            return self.sources.forget(&self.registry, &reporter.listener.socket);
+        }
         if reporter.keeper.handle(Cause::Ready, clock::now()) != Step::Start {
             return;
         }
@@ -158,6 +179,16 @@ impl Edge {
         }
     }
 
+    /// Whether a generation's preloader is being started, and none before it has said what it is.
+    fn is_starting_php(&self, id: GenerationId) -> bool {
+        let is_known = self
+            .generations
+            .get(&id)
+            .is_none_or(|generation| generation.make.is_known);
+        let mut preloaders = self.preloaders.values();
+        !is_known && preloaders.any(|it| it.start.is_some() && it.members.all().any(|member| member == id))
+    }
+
     fn start_reporter(&mut self, pool: PoolId, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
@@ -167,12 +198,13 @@ impl Edge {
         let workers = &listener.ok_or_else(nothing)?.socket;
         let status = &self.reporters.get(&pool).ok_or_else(nothing)?.listener.socket;
         let settings = &generation.settings;
-        let brief = Brief::new(
+        let mut brief = Brief::new(
             &settings.pool,
             settings.identity.clone(),
             settings.started,
             settings.descriptor_limit,
         );
+        brief.powered_by.clone_from(&generation.make.powered_by);
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         // Plain values to memory: it can't fail.
         let message = serde_json::to_vec(&brief).unwrap_or_default();

@@ -56,6 +56,8 @@ pub(super) struct Mould {
 pub(super) struct Facts {
     /// Nothing looks by itself whether code that it has loaded was changed.
     pub(super) is_code_fixed: bool,
+    /// What it says of itself to clients.
+    pub(super) powered_by: Option<String>,
     /// The directory of its extensions, as it was then.
     pub(super) extensions: Option<(PathBuf, Fingerprint)>,
 }

@@ -68,6 +68,7 @@ struct Request {
     params: Vec<Option<Vec<u8>>>,
     peer: Option<IpAddr>,
     head: Head,
+    later_status: Option<u16>,
     memory: u64,
     program_micros: u64,
 }
@@ -117,6 +118,7 @@ impl Recorder {
         }
         request.params.clear();
         request.head.clear();
+        request.later_status = None;
         request.begun = now;
         request.begun_epoch_micros = clock::epoch_micros();
         request.ended = None;
@@ -171,6 +173,11 @@ impl Recorder {
         self.request.head.take(bytes);
     }
 
+    /// The application's last word on the status, which came after the headers.
+    pub(crate) fn status(&mut self, status: u16) {
+        self.request.later_status = Some(status);
+    }
+
     /// Peak memory in bytes.
     pub(crate) fn memory(&mut self, bytes: u64) {
         self.request.memory = bytes;
@@ -193,7 +200,7 @@ impl Recorder {
             return;
         };
         request.is_written = true;
-        let status = request.head.status();
+        let status = request.later_status.unwrap_or_else(|| request.head.status());
         if is_suppressed(request, &self.settings.suppress_paths, status) {
             return;
         }

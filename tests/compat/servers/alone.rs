@@ -216,6 +216,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
             group: None,
             mode: 0o660,
             allowed_clients: Vec::new(),
+            wrong_clients: Vec::new(),
             acl_users: Vec::new(),
             acl_groups: Vec::new(),
         },
@@ -264,6 +265,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
     };
     Settings {
         refork_at: None,
+        process_name: String::new(),
         pool,
         identity: Some(identity),
         started: 0,

@@ -75,6 +75,7 @@ static PHP_FUNCTION(fastcgi_finish_request)
     }
     php_output_end_all();
     php_header();
+    tell_later_status();
     api->finish(REQUEST());
     has_finished = true;
     RETURN_TRUE;
@@ -147,13 +148,19 @@ static int start_module(sapi_module_struct *module)
 }
 
 /* OPcache and applications know php-fpm by this name and would not know another. */
+static int end_request(void)
+{
+    tell_later_status();
+    return on_deactivate();
+}
+
 static sapi_module_struct sapi = {
     .name = "fpm-fcgi",
     .pretty_name = "FPM/FastCGI",
     .startup = start_module,
     .shutdown = php_module_shutdown_wrapper,
     .activate = ON_ACTIVATE,
-    .deactivate = on_deactivate,
+    .deactivate = end_request,
     .ub_write = on_write,
     .flush = on_flush,
     .getenv = on_getenv,

@@ -95,6 +95,8 @@ static int home_directory = -1;
 static bool has_logged;
 /* The script has ended its answer and goes on: what it still prints is for nobody. */
 static bool has_finished;
+/* The response code with which the headers were sent; 0: they were not. */
+static int sent_status;
 static bool has_served;
 
 #define REQUEST() ((forkyard_request *)SG(server_context))
@@ -349,6 +351,7 @@ EXPORT int forkyard_shim_serve(forkyard_request *request, const struct forkyard_
     SG(server_context) = request;
     has_logged = false;
     has_finished = false;
+    sent_status = 0;
     zend_first_try {
         result = serve();
         undo_param_ini();

@@ -44,6 +44,8 @@ struct forkyard_shim_worker {
     size_t (*status)(const forkyard_request *request, char *buffer, size_t size);
     /* Whether a request may bring this setting along; says in the log why not. NULL: it may bring any. */
     uint8_t (*may_set)(const char *name);
+    /* A response code that the script set when the headers were gone: php-fpm's access log has that one. */
+    void (*later_status)(forkyard_request *request, uint32_t status);
     uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */
     uint8_t stderr_caught; /* messages also go to standard error */
 };
