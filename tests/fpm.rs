@@ -33,3 +33,5 @@ mod support;
 mod takeover;
 #[path = "fpm/upstream.rs"]
 mod upstream;
+#[path = "fpm/version.rs"]
+mod version;

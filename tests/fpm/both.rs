@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_forkyard-fpm");
-pub(crate) const STOCK: &str = "/usr/sbin/php-fpm8.2";
+pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 
 /// Whether there is something to compare with.
 pub(crate) fn is_stock_there() -> bool {

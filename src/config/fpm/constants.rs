@@ -12,6 +12,8 @@ pub(super) fn of_version(name: &str, version: &str) -> Option<String> {
     let mut part = || parts.next().unwrap_or(0);
     let (major, minor, release) = (part(), part(), part());
     match name {
+        "PHP_MAJOR_VERSION" => Some(major.to_string()),
+        "PHP_MINOR_VERSION" => Some(minor.to_string()),
         "PHP_VERSION" => Some(version.to_owned()),
         "PHP_VERSION_ID" => Some((major * 10_000 + minor * 100 + release).to_string()),
         "PHP_RELEASE_VERSION" => Some(release.to_string()),
@@ -36,8 +38,6 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("E_DEPRECATED", "8192"),
     ("E_USER_DEPRECATED", "16384"),
     ("E_ALL", "32767"),
-    ("PHP_MAJOR_VERSION", "8"),
-    ("PHP_MINOR_VERSION", "2"),
     ("PHP_OS", "Linux"),
     ("PHP_OS_FAMILY", "Linux"),
     ("PHP_SAPI", "fpm-fcgi"),
