@@ -12,6 +12,8 @@ CHANCE = [
     (re.compile(rb"(?m)^(Date|Last-Modified|Expires):.*$"), rb"\1"),
     (re.compile(rb"\d[\d.,:E+-]*"), b"N"),
 ]
+# forkyard-fpm's answer to a request that takes too long; php-fpm closes the connection.
+TIME_IS_UP = b"Status: 504 "
 
 
 def compare(tries, is_sequence):
@@ -20,6 +22,8 @@ def compare(tries, is_sequence):
     first, second = tries[-1]
     if first.whole() == second.whole():
         return "same" if len(tries) == 1 else "same at another try", None
+    if not first.out and first.how != "end" and second.out.startswith(TIME_IS_UP):
+        return "no answer in time", None
     if is_sequence and without_chance(first) == without_chance(second):
         return "same but for numbers", None
     references = {answer.whole() for answer, _ in tries}

@@ -124,7 +124,7 @@ class Run:
 
     def lane(self, number, plan):
         """Sends a share of the tests, one after the other, to a pair of servers."""
-        programs = {"php-fpm": f"/usr/sbin/php-fpm{self.asked.php_version}", "forkyard-fpm": str(self.binary)}
+        programs = {"php-fpm": Path(f"/usr/sbin/php-fpm{self.asked.php_version}"), "forkyard-fpm": self.binary}
         try:
             homes = [Home(self.work / f"{name}-{number}", self.work / "src") for name in programs]
             for mode, tests in plan.items():

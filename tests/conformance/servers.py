@@ -1,6 +1,7 @@
 """A server of FastCGI requests with the tests at a path that is the same for all servers, and a /tmp of its own."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -42,13 +43,15 @@ opcache.max_accelerated_files = 65000
 
 
 class Home:
-    """Where a server has its files: the tests, /tmp, a socket. All servers see their tests at `site`."""
+    """Where a server has its files: the tests, /tmp, a socket. All servers see their tests at `site`, and themselves and
+    what belongs to them in `programs`, by the same names."""
 
     def __init__(self, path, source):
         self.path, self.site, self.socket = path, path.parent / "site", path / "socket"
-        self.site.mkdir(exist_ok=True)
-        path.mkdir()
-        for name in ("bin", "tmp"):
+        self.programs = path.parent / "programs"
+        for directory in (self.site, self.programs):
+            directory.mkdir(exist_ok=True)
+        for name in ("", "tmp"):
             (path / name).mkdir()
         (path / "tmp").chmod(0o1777)
         subprocess.run(["cp", "-a", str(source), str(path / "tree")], check=True)
@@ -64,17 +67,24 @@ class Server:
         self.home = home
         home.socket.unlink(missing_ok=True)
         (home.path / "fpm.conf").write_text(self.configuration(is_sequence))
-        program = Path(program)
-        mounts = (
-            "set -e; mount --make-rprivate /; "
-            'mount --bind "$1" "$2"; mount --bind "$3" "$4"; mount --bind "$5" /tmp; shift 5; cd /; exec "$@"'
-        )
+        # Scripts run what PHP_BINARY names, so it has the same name everywhere.
+        name = f"php-fpm{version}"
+        mounts = [(home.path / "tree", home.site), (program, home.programs / name)]
+        for companion in ("forkyard-php", "forkyard-reporter"):
+            if program.with_name(companion).exists():
+                mounts.append((program.with_name(companion), home.programs / companion))
+        # The last, because the program may lie below /tmp.
+        mounts.append((home.path / "tmp", Path("/tmp")))
+        for _, target in mounts:
+            if not target.exists():
+                target.touch()
+        script = ["set -e", "mount --make-rprivate /"]
+        script += [shlex.join(["mount", "--bind", str(source), str(target)]) for source, target in mounts]
+        script += ["cd /", 'exec "$@"']
         apart = ["unshare", "--mount", "--net", "--pid", "--ipc", "--fork", "--mount-proc", "--kill-child"]
-        # The program may lie below the /tmp that is hidden here.
-        paths = [home.path / "tree", home.site, program.parent, home.path / "bin", home.path / "tmp"]
-        daemon = [home.path / "bin" / program.name, "-F", "-c", home.site / "php.ini", "-y", home.path / "fpm.conf"]
-        command = [*apart, "sh", "-c", mounts, "sh", *paths, sys.executable, HERE / "inside.py", "root", *daemon]
-        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PHP_INI_SCAN_DIR": f"/etc/php/{version}/fpm/conf.d"}
+        daemon = [home.programs / name, "-F", "-c", home.site / "php.ini", "-y", home.path / "fpm.conf"]
+        command = [*apart, "sh", "-c", "; ".join(script), "sh", sys.executable, HERE / "inside.py", "root", *daemon]
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
         self.output = open(home.path / "output", "wb")
         self.process = subprocess.Popen(
             [str(part) for part in command],
