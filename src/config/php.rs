@@ -27,6 +27,15 @@ fn of_name(program: &str) -> Option<&str> {
     is_version(version).then_some(version)
 }
 
+/// Whether a version (`8.2`, `8.2.35`) is older than another.
+pub fn is_before(version: &str, other: &str) -> bool {
+    let numbers = |text: &str| {
+        let mut parts = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        (parts.next(), parts.next())
+    };
+    numbers(version) < numbers(other)
+}
+
 /// Whether a text is a major and a minor number.
 pub fn is_version(text: &str) -> bool {
     let number = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -36,7 +45,15 @@ pub fn is_version(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{newest, version_of};
+    use super::{is_before, newest, version_of};
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(is_before("8.2.35", "8.4"));
+        assert!(is_before("8.4", "8.10"));
+        assert!(!is_before("8.4.1", "8.4"));
+        assert!(!is_before("9.0", "8.4"));
+    }
 
     #[test]
     fn the_path_says_the_version_then_the_name_then_what_was_built() {

@@ -3,6 +3,7 @@
 use super::constants;
 use super::ini::Name;
 use crate::config::World;
+use crate::config::php::is_before;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,14 @@ impl fmt::Display for OsFailure {
 /// The value of a name that stands in a file in PHP's INI language.
 pub(super) fn value_of(name: Name<'_>, version: &str, machine: &dyn Machine) -> Option<String> {
     match name {
+        Name::Variable(name) if !is_before(version, "8.3") => match name.split_once(":-") {
+            Some((name, fallback)) => machine.env(name).or_else(|| Some(fallback.to_owned())),
+            None => machine.env(name),
+        },
         Name::Variable(name) => machine.env(name),
+        Name::Constant(name @ ("E_ALL" | "PHP_MAJOR_VERSION" | "PHP_MINOR_VERSION")) => {
+            constants::of_version(name, version)
+        }
         Name::Constant(name) if name.starts_with("PHP_") => {
             constants::of_version(name, &machine.php_version(version)?)
         }

@@ -72,6 +72,15 @@ impl Options {
         })
     }
 
+    /// What some of php-fpm's lines end with, besides the end of the line: up to 8.3 a blank line follows them.
+    fn line_end(&self) -> &'static str {
+        if php::is_before(self.version(), "8.4") {
+            "\n"
+        } else {
+            ""
+        }
+    }
+
     /// The configuration file.
     pub fn path(&self) -> String {
         match (&self.config, &self.prefix) {
@@ -116,7 +125,8 @@ pub fn test(options: &Options, shows: bool, machine: &dyn Machine) -> (bool, Jou
             dump::dump(&written, &mut journal);
         }
         let path = options.path();
-        journal.notice(format!("configuration file {path} test is successful\n"));
+        let end = options.line_end();
+        journal.notice(format!("configuration file {path} test is successful{end}"));
         Ok(())
     });
     if tested.is_err() {

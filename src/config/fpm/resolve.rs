@@ -402,7 +402,11 @@ fn address(text: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
         Ok(address) => vec![(address, port).into()],
         Err(_) => match context.machine.resolve(host, port) {
             Ok(found) => found,
-            Err(reason) => return Err(context.journal.error(format!("getaddrinfo: {reason}\n"))),
+            Err(reason) => {
+                return Err(context
+                    .journal
+                    .error(format!("getaddrinfo: {reason}{}", context.options.line_end())));
+            }
         },
     };
     let Some((first, others)) = found.split_first() else {
