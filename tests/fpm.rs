@@ -41,3 +41,5 @@ mod support;
 mod takeover;
 #[path = "fpm/upstream.rs"]
 mod upstream;
+#[path = "fpm/version.rs"]
+mod version;

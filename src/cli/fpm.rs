@@ -6,7 +6,7 @@ mod usage;
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start, takeover};
 use crate::config::fpm::{self, Journal, Line, Options};
-use crate::config::{Config, Host, LogLevel, LogTarget};
+use crate::config::{Config, Host, LogLevel, LogTarget, php};
 use crate::control::protocol::Complaint;
 use crate::logs::Log;
 use crate::master::Persona;
@@ -39,7 +39,8 @@ pub fn main() -> ExitCode {
     let (arguments, rehearsal) = takeover::arguments();
     let mut arguments = arguments.into_iter();
     let program = program_name(arguments.next());
-    let (task, options) = read(arguments::parse(arguments));
+    let (task, mut options) = read(arguments::parse(arguments));
+    options.version = Some(php::version_of(options.config.as_deref(), &program));
     match task {
         Task::Help | Task::Wrong => {
             print!("{}", usage::text(&program, fpm::PREFIX));
@@ -207,6 +208,7 @@ fn write(lines: &[Line], log: &Log, is_stderr: bool) {
 fn report(what: &str, options: &Options) -> ExitCode {
     let mut command = Command::new(program_directory().join("forkyard-php"));
     command.arg(format!("--{what}"));
+    command.args(["--php", options.version()]);
     if options.no_php_ini {
         command.arg("-n");
     }

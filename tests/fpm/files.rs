@@ -222,7 +222,7 @@ fn the_dump_is_the_same_to_the_byte() {
         let dump = compare(name, &["-n", "-tt", "-R", "-y", &path]).unwrap_or_else(|text| panic!("{text}"));
         assert!(dump.contains("test is successful"), "{dump}");
     }
-    let debian = "/etc/php/8.2/fpm/php-fpm.conf";
+    let debian = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php-fpm.conf");
     if Path::new(debian).exists() {
         compare("Debian's", &["-tt", "-R", "-y", debian]).unwrap_or_else(|text| panic!("{text}"));
     }

@@ -113,7 +113,7 @@ fn whatever_php_fpm_takes_means_the_same_as_toml() {
 
 #[test]
 fn debians_files_are_taken_over_whole_with_their_comments() {
-    let stock = "/etc/php/8.2/fpm/php-fpm.conf";
+    let stock = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php-fpm.conf");
     if !is_root() || !Path::new(stock).exists() {
         return;
     }
@@ -162,10 +162,11 @@ fn the_command_says_what_it_could_not_take_over() {
     let expected = format!(
         "# Made of {file} by forkyard import. conf/forkyard.toml shows every key.\n\n[global]\n\
          error_log = \"{0}/log\"\n\n[pool.www]\nreload = \"always\"\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
-         pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n\
+         pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"{1}\"\n\
          # As in php-fpm. Without this line a request can't have settings that run code; see docs/security.md.\n\
          request_settings = \"all\"\n\n[pool.www.application.php_value]\nmemory_limit = \"12M\"\n",
-        path.display()
+        path.display(),
+        env!("FORKYARD_PHP")
     );
     // Tables may come in any order.
     let sorted = |text: &str| {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub(crate) const STOCK: &str = "/usr/sbin/php-fpm8.2";
+pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 /// How long anything may take: a loaded machine is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-const DEBIANS_POOL: &str = "/etc/php/8.2/fpm/pool.d/www.conf";
+const DEBIANS_POOL: &str = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/pool.d/www.conf");
 /// How long a line of the log may take: a loaded machine is slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ impl Site {
         let path = directory.path().to_owned();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
         let pool = pool.replace(
-            "/run/php/php8.2-fpm.sock",
+            concat!("/run/php/php", env!("FORKYARD_PHP"), "-fpm.sock"),
             &path.join("fpm.sock").to_string_lossy(),
         );
         let site = Site { directory };
@@ -271,7 +271,7 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     site.append("php_admin_value[forkyard.request_settings] = precision,display_errors\n");
     if crate::both::is_stock_there() {
         let file = site.path("php-fpm.conf");
-        let stock = Command::new("/usr/sbin/php-fpm8.2")
+        let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
             .arg("-t")
             .arg("-y")
             .arg(&file)
@@ -308,7 +308,7 @@ fn pools_can_share_an_opcache_as_in_php_fpm() {
     let other = pool.replace("[www]", "[other]").replace("fpm.sock", "other.sock");
     site.write("pool.d/other.conf", &other);
     if crate::both::is_stock_there() {
-        let stock = Command::new("/usr/sbin/php-fpm8.2")
+        let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
             .arg("-t")
             .arg("-y")
             .arg(site.path("php-fpm.conf"))

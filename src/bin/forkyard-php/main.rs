@@ -20,6 +20,9 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(forkyard::slowlog::OPTION) {
         return ExitCode::from(forkyard::slowlog::run::run());
     }
+    if std::env::args().nth(1).as_deref() == Some("--versions") {
+        return report::versions();
+    }
     match report::asked() {
         Some(question) => report::answer(question),
         None => preloader::run(),

@@ -1,17 +1,19 @@
-//! What PHP is: its version, its modules, its settings. forkyard-fpm asks, for its own options of these names.
+//! What PHP is: its version, its modules, its settings; forkyard-fpm asks, for its own options of these names. And which
+//! versions of PHP can be run.
 
+use crate::ffi::SHIMS;
 use crate::preloader::{Error, start_php};
+use forkyard::config::php::newest;
 use forkyard::config::{Php, Preloading, RequestSettings};
-use std::path::PathBuf;
+use forkyard::runtime::php::files;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// EX_SOFTWARE, sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
-/// The version that is asked when none is named.
-const VERSION: &str = "8.2";
 
-/// What is asked; the numbers are shim.h's.
+/// What is asked of PHP; the numbers are shim.h's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     Version = 0,
@@ -41,15 +43,25 @@ pub(crate) fn answer(question: Question) -> ExitCode {
     }
 }
 
+/// Shows a line for each version that there is a shim for: the version, and where its libphp is (`-`: nowhere).
+pub(crate) fn versions() -> ExitCode {
+    for shim in SHIMS {
+        let library = files::library(shim.version);
+        let path = library.as_deref().unwrap_or(Path::new("-"));
+        println!("{} {}", shim.version, path.display());
+    }
+    ExitCode::SUCCESS
+}
+
 fn try_answer(question: Question) -> Result<bool, Error> {
     let php = start_php(&settings(std::env::args().skip(2)))?;
     Ok(php.report(question as i32))
 }
 
-/// `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm.
+/// `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm; `--php VERSION`: of which PHP.
 fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
     let mut php = Php {
-        version: VERSION.to_owned(),
+        version: newest().to_owned(),
         library: None,
         php_ini: None,
         no_php_ini: false,
@@ -70,6 +82,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         match option.as_str() {
             "-n" => php.no_php_ini = true,
             "-c" => php.php_ini = arguments.next().map(PathBuf::from),
+            "--php" => php.version = arguments.next().unwrap_or(php.version),
             "--scan" => php.scan_dir = arguments.next(),
             "-d" => {
                 let define = arguments.next().unwrap_or_default();

@@ -8,8 +8,6 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// libphp of the version whose place this program takes.
-const LIBRARY: &str = "libphp8.2.so";
 /// Before the version in libphp's constants.
 const MARK: &[u8] = b"X-Powered-By: PHP/";
 /// GLOB_ABORTED of glob(3): a directory could not be read.
@@ -24,12 +22,13 @@ impl Machine for Host {
         }
     }
 
-    fn php_version(&self) -> Option<String> {
+    fn php_version(&self, version: &str) -> Option<String> {
         let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        let library = format!("libphp{version}.so");
         let directories = ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"];
         let path = directories
             .iter()
-            .map(|directory| Path::new(directory).join(LIBRARY))
+            .map(|directory| Path::new(directory).join(&library))
             .find(|path| path.exists())?;
         let bytes = fs::read(path).ok()?;
         let at = bytes.windows(MARK.len()).position(|part| part == MARK)? + MARK.len();

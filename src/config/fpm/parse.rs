@@ -1,5 +1,6 @@
 //! Files to sections.
 
+use super::Options;
 use super::directives::Section;
 use super::ini::{self, Statement};
 use super::journal::{Failed, Journal};
@@ -32,8 +33,7 @@ pub(super) struct Written {
 
 /// Reads the file and those that it includes. `remembers`: where everything was written is kept.
 pub(super) fn read(
-    path: &str,
-    prefix: Option<&str>,
+    options: &Options,
     machine: &dyn Machine,
     journal: &mut Journal,
     remembers: bool,
@@ -46,13 +46,13 @@ pub(super) fn read(
         },
         current: None,
         include: None,
-        prefix,
+        options,
         machine,
         journal,
         is_wrong: false,
         remembers,
     };
-    reader.file(path, 0)?;
+    reader.file(&options.path(), 0)?;
     Ok(reader.written)
 }
 
@@ -62,7 +62,7 @@ struct Reader<'r> {
     current: Option<usize>,
     /// What is to be included after the line that says so.
     include: Option<String>,
-    prefix: Option<&'r str>,
+    options: &'r Options,
     machine: &'r dyn Machine,
     journal: &'r mut Journal,
     is_wrong: bool,
@@ -109,8 +109,8 @@ impl Reader<'_> {
     }
 
     fn line(&mut self, line: &str, path: &str, number: usize) -> Result<(), Failed> {
-        let machine = self.machine;
-        let lookup = |name: ini::Name<'_>| value_of(name, machine);
+        let (machine, version) = (self.machine, self.options.version());
+        let lookup = |name: ini::Name<'_>| value_of(name, version, machine);
         let (statements, error) = ini::parse(line, &lookup);
         self.is_wrong = false;
         for statement in statements {
@@ -244,7 +244,7 @@ impl Reader<'_> {
     }
 
     fn included(&mut self, pattern: &str, path: &str, line: usize, nested: usize) -> Result<(), Failed> {
-        let pattern = paths::under(pattern, self.prefix.unwrap_or(paths::PREFIX));
+        let pattern = paths::under(pattern, self.options.prefix.as_deref().unwrap_or(paths::PREFIX));
         let files = match self.machine.glob(&pattern) {
             Ok(files) => files,
             Err(number) => {

@@ -19,8 +19,6 @@ use std::time::Duration;
 
 /// The word before the colon in process titles.
 const TITLE: &str = "php-fpm";
-/// The version whose place this program takes.
-const PHP: &str = "8.2";
 const DEFAULT_MODE: u32 = 0o660;
 /// php-fpm cuts off what runs unless it is told to wait; nobody misses that.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -188,7 +186,7 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
     let options = context.options;
     let endings = values.text("security.limit_extensions").unwrap_or_default();
     Ok(Php {
-        version: PHP.to_owned(),
+        version: context.options.version().to_owned(),
         library: None,
         php_ini: options.php_ini.clone(),
         no_php_ini: options.no_php_ini,
@@ -413,7 +411,11 @@ fn address(text: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
         Ok(address) => vec![(address, port).into()],
         Err(_) => match context.machine.resolve(host, port) {
             Ok(found) => found,
-            Err(reason) => return Err(context.journal.error(format!("getaddrinfo: {reason}\n"))),
+            Err(reason) => {
+                return Err(context
+                    .journal
+                    .error(format!("getaddrinfo: {reason}{}", context.options.line_end())));
+            }
         },
     };
     let Some((first, others)) = found.split_first() else {

@@ -102,7 +102,9 @@ impl Alone {
             shared: None,
         };
         match server.ask(&begin, &kit.descriptors()) {
-            Answer::Ready { version, .. } if version.starts_with("8.2.") => Ok(server),
+            Answer::Ready { version, .. } if version.starts_with(concat!(env!("FORKYARD_PHP"), ".")) => {
+                Ok(server)
+            }
             Answer::Error {
                 worker: None,
                 message,
@@ -186,7 +188,7 @@ impl Drop for Alone {
 
 fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settings {
     let php = Php {
-        version: "8.2".into(),
+        version: env!("FORKYARD_PHP").into(),
         library: None,
         php_ini: Some(php_ini),
         no_php_ini: false,

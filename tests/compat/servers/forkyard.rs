@@ -83,12 +83,13 @@ fn configuration(setup: &Setup, directory: &TempDir, socket: &std::path::Path) -
          {user}{ping}env = {env}\n\
          [pool.www.application]\n\
          runtime = \"php\"\n\
-         version = \"8.2\"\n\
+         version = {version:?}\n\
          php_ini = {php_ini:?}\n\
          request_settings = \"all\"\n\
          php_value = {php_value}\n\
          php_admin_value = {php_admin_value}\n\
          {endings}",
+        version = env!("FORKYARD_PHP"),
         log = directory.path().join("log"),
         workers = setup.workers,
         user = if is_root() { "user = \"www-data\"\n" } else { "" },

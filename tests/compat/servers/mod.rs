@@ -53,7 +53,8 @@ impl Setup {
     /// A php.ini for both: the distribution's, with this setup's lines after it.
     fn write_php_ini(&self, directory: &Path) -> PathBuf {
         let path = directory.join("php.ini");
-        let usual = std::fs::read_to_string("/etc/php/8.2/fpm/php.ini").expect("php8.2-fpm is installed");
+        let usual = std::fs::read_to_string(concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php.ini"))
+            .expect("php-fpm is installed");
         std::fs::write(&path, format!("{usual}\n{}", self.php_ini)).expect("the directory is writable");
         path
     }

@@ -46,7 +46,7 @@ impl PhpFpm {
         }
         let path = directory.path().join("fpm.conf");
         std::fs::write(&path, conf).expect("the directory is writable");
-        let process = Command::new("/usr/sbin/php-fpm8.2")
+        let process = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
             .args(["-F", "-c"])
             .arg(setup.write_php_ini(directory.path()))
             .arg("-y")
@@ -55,7 +55,7 @@ impl PhpFpm {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("php8.2-fpm is installed");
+            .expect("php-fpm is installed");
         let mut server = PhpFpm {
             process,
             socket,
