@@ -6,6 +6,7 @@ use super::companion::{Companion, Standing, show, stand_by};
 use super::kit::{Kit, Seat};
 use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
+use super::order::Waiting;
 use super::promotion::Promotion;
 use super::request::Request;
 use super::service::{NoRequest, Service};
@@ -16,6 +17,7 @@ use crate::tick::Tick;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Exit code of a worker that could not begin or go on (sysexits.h, EX_SOFTWARE).
@@ -106,13 +108,16 @@ impl Worker {
             last_word::install();
         }
         let slots = kit.settings.slots as usize;
-        let board = Reader::map(kit.board_readable.as_fd(), slots)?;
+        let board = Arc::new(Reader::map(kit.board_readable.as_fd(), slots)?);
         let slot = Slot::map(kit.board_writable.as_fd(), seat.slot as usize)?;
         // The descriptor that could map the other pages for writing is closed here.
         drop(kit.board_writable);
         let failed = |errno| Error::new("epoll_create1", "", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
-        let minder = Minder::new(epoll, kit.queue_in);
+        let listener = Arc::new(kit.listener);
+        let failed = |errno| Error::new("eventfd2", "", errno);
+        let minder =
+            Minder::new(epoll, kit.queue_in, Arc::clone(&listener), Arc::clone(&board)).map_err(failed)?;
         let settings = &kit.settings;
         let access = settings.pool.access.clone().zip(kit.access);
         let recorder = access.map(|(access, shelf)| {
@@ -120,7 +125,7 @@ impl Worker {
             let recorder = Recorder::new(access, name, settings.log_limit, shelf, board.header());
             Box::new(recorder)
         });
-        let mut service = Service::new(kit.settings, kit.listener, board, slot, minder, recorder);
+        let mut service = Service::new(kit.settings, listener, board, slot, minder, recorder);
         if let Some(channel) = seat.channel {
             service.route(channel);
         }
@@ -265,7 +270,7 @@ impl Worker {
             Work::Companion => Place::Lobby,
             Work::Connection(connection) => {
                 self.service.attach(connection);
-                self.lobby.part_with_few(&mut self.service);
+                self.lobby.part_with_silent(&mut self.service);
                 let new = self.service.current().is_some_and(|c| !c.spoken);
                 let patience = if new { FIRST_BYTE_PATIENCE } else { Duration::ZERO };
                 match self.service.fill(patience) {
@@ -280,7 +285,7 @@ impl Worker {
             }
             Work::OutOfBand => {
                 // What it holds is others' to serve meanwhile.
-                self.service.minder.begin();
+                self.service.minder.begin(clock::now());
                 Place::Working
             }
             Work::Attached if self.service.has_input() => Place::Connection,
@@ -311,7 +316,7 @@ impl Worker {
         let begun = clock::now();
         let service = &mut self.service;
         service.begin(begun);
-        service.minder.begin();
+        service.minder.begin(begun);
         if let Err(none) = service.read_request() {
             service.minder.end();
             return Err(none);
@@ -404,7 +409,17 @@ impl Service {
     }
 
     /// Holds an idle connection.
-    pub(super) fn hold(&mut self, mut connection: Box<super::connection::Connection>, now: Tick) {
+    pub(super) fn hold(&mut self, connection: Box<super::connection::Connection>, now: Tick) {
+        self.hold_waiting(connection, now, None);
+    }
+
+    /// The same, with a request that waits.
+    pub(super) fn hold_waiting(
+        &mut self,
+        mut connection: Box<super::connection::Connection>,
+        now: Tick,
+        waiting: Option<Waiting>,
+    ) {
         let pool = &self.settings.pool;
         let limit = if connection.spoken {
             pool.keepalive_timeout
@@ -412,13 +427,13 @@ impl Service {
             pool.client_timeout
         };
         connection.expires = now + limit;
-        let result = self
-            .minder
-            .held()
-            .hold(connection, self.minder.epoll(), FIRST_HELD);
-        if let Err(errno) = result {
-            log::error!("can't keep a connection: epoll_ctl: {errno}");
+        let mut held = self.minder.held();
+        match (held.hold(connection, self.minder.epoll(), FIRST_HELD), waiting) {
+            (Ok(place), Some(waiting)) => held.note(place, waiting),
+            (Ok(_), None) => {}
+            (Err(errno), _) => log::error!("can't keep a connection: epoll_ctl: {errno}"),
         }
+        drop(held);
         self.publish_kept();
     }
 
