@@ -59,6 +59,14 @@ impl Held {
         }
     }
 
+    /// The one behind it.
+    pub(super) fn second(&self) -> Option<Waiting> {
+        match self.places.get(*self.waiting.get(1)?)? {
+            Place::Idle(connection) => connection.waiting,
+            Place::Free | Place::Serving => None,
+        }
+    }
+
     /// Takes the connection of the first request that waits out to serve it.
     pub(super) fn take_first(&mut self) -> Option<Box<Connection>> {
         let first = *self.waiting.front()?;
@@ -110,13 +118,13 @@ impl Held {
         matches!(self.places.get(place), Some(Place::Idle(c)) if c.socket().as_raw_fd() == fd)
     }
 
-    /// Takes a connection in; says its place. `first_token` is the token of place 0.
+    /// Takes a connection in. `first_token` is the token of place 0.
     pub(super) fn hold(
         &mut self,
         mut connection: Box<Connection>,
         epoll: &Epoll,
         first_token: u64,
-    ) -> nix::Result<usize> {
+    ) -> nix::Result<()> {
         let place = match connection.place {
             Some(place) => place,
             None => {
@@ -136,7 +144,7 @@ impl Held {
         connection.place = Some(place);
         self.places[place] = Place::Idle(connection);
         self.idle += 1;
-        Ok(place)
+        Ok(())
     }
 
     /// Takes a connection out to serve it; it keeps its place.

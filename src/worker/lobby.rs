@@ -81,8 +81,8 @@ pub(super) struct Lobby {
     /// When it last gave requests to an idle sibling, and last looked for expired connections.
     pub(super) shared: Tick,
     pub(super) expired: Tick,
-    /// The listening socket as it was last measured, when that was, and how many connections this worker has accepted since.
-    pub(super) line: (Line, Tick, u64),
+    /// The listening socket as it was last measured, and when that was.
+    pub(super) line: (Line, Tick),
     /// Connections that it has accepted.
     pub(super) accepted: u64,
 }
@@ -122,7 +122,7 @@ impl Lobby {
             busy_since: Tick::ZERO,
             shared: Tick::ZERO,
             expired: Tick::ZERO,
-            line: (Line::default(), Tick::ZERO, 0),
+            line: (Line::default(), Tick::ZERO),
             accepted: 0,
         })
     }

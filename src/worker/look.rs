@@ -19,7 +19,7 @@ use nix::sys::epoll::{EpollEvent, EpollTimeout};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// What is known of the listening socket is measured anew after this time, where it is needed at all.
+/// How many connections wait is measured anew after this time, where it is needed at all.
 const LINE_INTERVAL: Duration = Duration::from_micros(500);
 /// A worker that has not been idle for this time, and has more than one request, gives half of them to an idle sibling; at
 /// most this often, since to hand one over takes as long as a small request.
@@ -36,7 +36,7 @@ enum Message {
     /// Connections without a request, as far as is known; they are held now.
     Silent,
     /// A connection with a request.
-    Request(Box<Connection>, Waiting),
+    Request(Box<Connection>),
 }
 
 /// Which sources are ready.
@@ -69,8 +69,6 @@ impl Lobby {
         idle_since: Tick,
         companion: Option<Tick>,
     ) -> Option<Work> {
-        // A worker that may have slept may be the only one that was woken for a connection or a message: then it takes both
-        // into its own hands, since no sibling might look. Otherwise all have been told, and what is older comes first.
         let may_sleep = !self.contended && service.minder.held().waiting() == 0;
         let timeout = match may_sleep {
             true => timeout(service, companion),
@@ -103,23 +101,13 @@ impl Lobby {
         let places = [ready.listener, ready.queue, service.minder.held().waiting() > 0];
         self.contended = places.into_iter().filter(|is| *is).count() > 1;
         self.share(service, now);
-        let mut taken = None;
-        if ready.queue && may_sleep {
-            match self.take_message(service, now) {
-                Message::Request(connection, waiting) => taken = Some((connection, waiting)),
-                Message::Silent => return None,
-                // Nothing but a wake-up, passed on from a worker that died with it: what it was for is still waiting.
-                Message::Nudge => ready.listener = true,
-                Message::None => {}
-            }
-        }
         if ready.retire && service.settings.refork_at.is_some() {
             self.promotion = promotion::receive(self.retire.as_fd());
             ready.retire = self.promotion.is_none();
         }
         if ready.retire {
-            if let Some((connection, waiting)) = taken {
-                service.hold_waiting(connection, now, Some(waiting));
+            if ready.queue {
+                service.minder.nudge();
             }
             // A wake-up that came for a connection must not be lost with this worker: nobody else was woken for it.
             let last = if ready.listener {
@@ -129,17 +117,10 @@ impl Lobby {
             };
             return Some(last.map_or(Work::Retire, Work::Connection));
         }
-        if let Some((connection, waiting)) = taken {
-            if !ready.listener && service.minder.held().waiting() == 0 {
-                self.take_up(service);
-                return Some(Work::Connection(connection));
-            }
-            service.hold_waiting(connection, now, Some(waiting));
-        }
         if let Some(work) = self.choose(service, &mut ready, may_sleep, now) {
             return Some(work);
         }
-        if ready.queue && !may_sleep {
+        if ready.queue {
             // What was in the queue is held now, or a sibling's; it is looked at once more.
             return None;
         }
@@ -163,35 +144,33 @@ impl Lobby {
         may_have_slept: bool,
         now: Tick,
     ) -> Option<Work> {
-        let mut queue = ready.queue && !may_have_slept;
+        let mut queue = ready.queue;
         loop {
             let own = service.minder.held().first();
-            let mut first_in_queue = None;
-            if queue {
+            let first_in_queue = if queue && (own.is_some() || ready.listener) {
                 match held::first_in(self.queue_out.as_fd()) {
-                    Some(note) if note.waiting.is_some() => first_in_queue = note.waiting,
-                    Some(_) => match self.take_message(service, now) {
-                        Message::Nudge => {
-                            ready.listener = true;
-                            continue;
-                        }
-                        Message::Request(connection, waiting) => {
-                            service.hold_waiting(connection, now, Some(waiting));
-                            continue;
-                        }
-                        // The next look tells which of them have requests.
-                        Message::Silent => return None,
-                        Message::None => queue = false,
-                    },
-                    None => queue = false,
+                    Some(note) if note.waiting.is_some() => note.waiting,
+                    Some(_) => None,
+                    None => {
+                        queue = false;
+                        None
+                    }
                 }
-            }
-            let is_contested = own.is_some() || first_in_queue.is_some();
-            let next = match ready.listener {
-                true if may_have_slept || !is_contested => Next::Accept,
-                true => order::next(Some(self.line(service, now)), first_in_queue, own),
-                false => order::next(None, first_in_queue, own),
+            } else {
+                None
             };
+            let next = if queue && first_in_queue.is_none() {
+                // Nothing else is there, or no request comes first in the queue: what does can be taken at once.
+                Next::Queue
+            } else if ready.listener && (own.is_some() || first_in_queue.is_some()) {
+                order::next(Some(self.line(service, now)), first_in_queue, own)
+            } else {
+                order::next(ready.listener.then(Line::default), first_in_queue, own)
+            };
+            let leaves = (ready.listener && next != Next::Accept) || (queue && next != Next::Queue);
+            if leaves && may_have_slept {
+                service.minder.nudge();
+            }
             match next {
                 Next::Accept => match self.accept(service) {
                     Ok(Some(connection)) => return Some(Work::Connection(connection)),
@@ -199,11 +178,13 @@ impl Lobby {
                     Err(failure) => return Some(Work::Failed(failure)),
                 },
                 Next::Queue => match self.take_message(service, now) {
-                    Message::Request(connection, _) => {
+                    Message::Request(connection) => {
                         self.take_up(service);
                         return Some(Work::Connection(connection));
                     }
+                    // Somebody was woken by it for what is waiting still.
                     Message::Nudge => ready.listener = true,
+                    // The next look tells which of them have requests.
                     Message::Silent => return None,
                     Message::None => queue = false,
                 },
@@ -220,11 +201,11 @@ impl Lobby {
 
     /// Notes requests on held connections, and passes on what this worker can't serve soon.
     fn note(&mut self, service: &mut Service, ready: &Ready, now: Tick) {
-        if ready.held.is_empty() {
+        if ready.held.is_empty() && service.minder.held().waiting() == 0 {
             return;
         }
         // Whatever waits in the listening socket has come before, as far as can be told.
-        let turn = match ready.listener {
+        let turn = match ready.listener && !ready.held.is_empty() {
             true => self.line(service, now).end(),
             false => 0,
         };
@@ -232,7 +213,7 @@ impl Lobby {
         for place in &ready.held {
             held.note(*place, Waiting { since: now, turn });
         }
-        let rest = held.waiting_behind(order::stays(service.likely_time()));
+        let rest = held.waiting_behind(order::stays(service.likely_time(), held.second(), now));
         drop(held);
         // A pool of one worker has nobody to pass them to.
         if !rest.is_empty() && service.board.slots() > 1 {
@@ -257,14 +238,12 @@ impl Lobby {
 
     /// The listening socket, in which connections wait, as it is now, or was a moment ago.
     fn line(&mut self, service: &Service, now: Tick) -> Line {
-        let (line, measured, accepted) = self.line;
+        let (line, measured) = self.line;
         if measured != Tick::ZERO && now.since(measured) < LINE_INTERVAL {
-            let mut line = line.after(self.accepted - accepted);
-            line.waiting = line.waiting.max(1);
-            return line;
+            return line.at(outlook::accepted(&service.board));
         }
         let line = outlook::line(&service.board, &service.listener);
-        self.line = (line, now, self.accepted);
+        self.line = (line, now);
         line
     }
 
@@ -280,7 +259,7 @@ impl Lobby {
             connection.spoken = note.is_spoken;
             // A request comes alone.
             match waiting.take() {
-                Some(waiting) => came = Message::Request(connection, waiting),
+                Some(_) => came = Message::Request(connection),
                 None => {
                     service.hold(connection, now);
                     if matches!(came, Message::Nudge) {

@@ -13,6 +13,7 @@ use super::held::Held;
 use super::order::{self, PATIENCE, Waiting};
 use super::outlook;
 use crate::scoreboard::Reader;
+use crate::sys::fd::send_with;
 use crate::sys::{clock, signal, socket};
 use crate::tick::Tick;
 use nix::sys::epoll::Epoll;
@@ -28,6 +29,7 @@ use std::time::Duration;
 const WATCH_LIMIT: Duration = Duration::from_millis(500);
 /// Looks at an idle worker before the minder sleeps until it is woken.
 const IDLE_LOOKS: u32 = 50;
+const NUDGE: [u8; 1] = [0];
 /// Its stack. It calls a handful of system calls.
 const STACK_BYTES: usize = 128 * 1024;
 
@@ -157,6 +159,12 @@ impl Minder {
         let _ = self.shared.bell.read();
         self.shared.ends.store(false, Ordering::SeqCst);
         self.shared.awake.store(false, Ordering::SeqCst);
+    }
+
+    /// Wakes a sibling that waits: a message without connections.
+    pub(super) fn nudge(&self) {
+        // A queue that is full wakes whoever takes out of it.
+        let _ = send_with(self.shared.queue_in.as_fd(), &NUDGE, &[]);
     }
 
     /// Sends connections to the hand-over queue.

@@ -60,11 +60,12 @@ impl Line {
         self.accepted.saturating_add(self.waiting)
     }
 
-    /// What it is after this worker has accepted `count` more.
-    pub fn after(&self, count: u64) -> Line {
+    /// What it is once the pool has accepted so many, and still something waits.
+    pub fn at(&self, accepted: u64) -> Line {
+        let more = accepted.saturating_sub(self.accepted);
         Line {
-            accepted: self.accepted.saturating_add(count),
-            waiting: self.waiting.saturating_sub(count),
+            accepted,
+            waiting: self.waiting.saturating_sub(more).max(1),
         }
     }
 
@@ -91,10 +92,14 @@ pub fn next(line: Option<Line>, queue: Option<Waiting>, own: Option<Waiting>) ->
     }
 }
 
-/// How many of the requests that it holds a worker keeps for itself, the one that it is about to serve among them. `last`:
-/// how long the request before took.
-pub fn stays(last: Duration) -> usize {
-    match last.as_micros() {
+/// How many of the requests that it holds a worker keeps for itself, the one that it is about to serve among them. `takes`:
+/// how long a request takes, most likely. `second`: the one behind the first; where that has waited for so long that those
+/// before it took longer, none stays but the first.
+pub fn stays(takes: Duration, second: Option<Waiting>, now: Tick) -> usize {
+    if second.is_some_and(|second| now.since(second.since) >= STAY) {
+        return 1;
+    }
+    match takes.as_micros() {
         0 => MOST,
         micros => ((STAY.as_micros() / micros) as usize).clamp(1, MOST),
     }
@@ -142,26 +147,22 @@ mod tests {
 
     #[test]
     fn short_requests_stay_and_long_ones_go() {
-        let stays = |micros| stays(Duration::from_micros(micros));
+        let now = Tick::from_nanos(9_000_000);
+        let stays = |micros| super::stays(Duration::from_micros(micros), at(8_501, 0), now);
         assert_eq!([stays(0), stays(1), stays(30), stays(250)], [32, 32, 16, 2]);
         assert_eq!([stays(251), stays(500), stays(1_000_000)], [1, 1, 1]);
+        assert_eq!(super::stays(Duration::ZERO, at(8_500, 0), now), 1);
+        assert_eq!(super::stays(Duration::ZERO, None, now), 32);
     }
 
     #[test]
     fn a_line_moves_on() {
-        let line = Line {
-            accepted: 3,
-            waiting: 2,
-        };
+        let (accepted, waiting) = (3, 2);
+        let line = Line { accepted, waiting };
         assert_eq!(line.end(), 5);
-        assert_eq!(
-            line.after(1),
-            Line {
-                accepted: 4,
-                waiting: 1
-            }
-        );
-        assert_eq!(line.after(9).waiting, 0);
+        let [now, then] = [4, 9].map(|accepted| line.at(accepted));
+        assert_eq!((now.accepted, now.waiting), (4, 1));
+        assert_eq!((then.accepted, then.waiting), (9, 1), "at least one waits");
     }
 
     #[test]

@@ -24,15 +24,21 @@ pub(super) fn count(board: &Reader) -> (u64, u64) {
     (idle, busy)
 }
 
-/// The listening socket, in which a connection waits. Where the kernel doesn't say how many, one is assumed, as the master
-/// does.
-pub(super) fn line(board: &Reader, listener: &OwnedFd) -> Line {
+/// How many connections the pool has accepted, as its workers say.
+pub(super) fn accepted(board: &Reader) -> u64 {
     let words = board.header();
     let mut accepted = census::word(words, word::PAST_ACCEPTS);
     for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
         let page = board.slot(index);
         accepted = accepted.saturating_add(page.map_or(0, |page| census::word(page, slot::ACCEPTS)));
     }
+    accepted
+}
+
+/// The listening socket, in which a connection waits. Where the kernel doesn't say how many, one is assumed, as the master
+/// does.
+pub(super) fn line(board: &Reader, listener: &OwnedFd) -> Line {
+    let accepted = accepted(board);
     let waiting = diag::listen_queue(listener.as_fd()).map_or(1, |queue| u64::from(queue.current).max(1));
     Line { accepted, waiting }
 }

@@ -6,7 +6,6 @@ use super::companion::{Companion, Standing, show, stand_by};
 use super::kit::{Kit, Seat};
 use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
-use super::order::Waiting;
 use super::promotion::Promotion;
 use super::request::Request;
 use super::service::{NoRequest, Service};
@@ -409,17 +408,7 @@ impl Service {
     }
 
     /// Holds an idle connection.
-    pub(super) fn hold(&mut self, connection: Box<super::connection::Connection>, now: Tick) {
-        self.hold_waiting(connection, now, None);
-    }
-
-    /// The same, with a request that waits.
-    pub(super) fn hold_waiting(
-        &mut self,
-        mut connection: Box<super::connection::Connection>,
-        now: Tick,
-        waiting: Option<Waiting>,
-    ) {
+    pub(super) fn hold(&mut self, mut connection: Box<super::connection::Connection>, now: Tick) {
         let pool = &self.settings.pool;
         let limit = if connection.spoken {
             pool.keepalive_timeout
@@ -427,13 +416,13 @@ impl Service {
             pool.client_timeout
         };
         connection.expires = now + limit;
-        let mut held = self.minder.held();
-        match (held.hold(connection, self.minder.epoll(), FIRST_HELD), waiting) {
-            (Ok(place), Some(waiting)) => held.note(place, waiting),
-            (Ok(_), None) => {}
-            (Err(errno), _) => log::error!("can't keep a connection: epoll_ctl: {errno}"),
+        let result = self
+            .minder
+            .held()
+            .hold(connection, self.minder.epoll(), FIRST_HELD);
+        if let Err(errno) = result {
+            log::error!("can't keep a connection: epoll_ctl: {errno}");
         }
-        drop(held);
         self.publish_kept();
     }
 

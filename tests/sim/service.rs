@@ -38,8 +38,13 @@ fn simulate(seed: u64, mutant: Option<Mutant>) -> Result<(usize, usize), String>
         pool.run();
         let most = most_overtaken(&mut pool.served);
         let (count, workers) = (pool.served.len(), pool.workers());
-        assert!(most <= workers, "{most} overtook one of {count}: {pool:?}");
+        assert!(
+            most <= workers,
+            "{most} overtook one of {count}: {}",
+            pool.scenario()
+        );
         result = (count, most);
+        Ok(())
     })?;
     Ok(result)
 }

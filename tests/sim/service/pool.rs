@@ -79,8 +79,7 @@ struct Worker {
     own: VecDeque<usize>,
     /// Its epoll was told of the listening socket, of the queue.
     told: [bool; 2],
-    line: (Line, u64, u64),
-    accepted: u64,
+    line: (Line, u64),
     /// The request runs long: what comes is passed on at once.
     minds: bool,
 }
@@ -134,8 +133,7 @@ impl Pool {
             took: [0; 2],
             own: VecDeque::new(),
             told: [false; 2],
-            line: (Line::default(), 0, 0),
-            accepted: 0,
+            line: (Line::default(), 0),
             minds: false,
         };
         let mut pool = Pool {
@@ -170,6 +168,16 @@ impl Pool {
 
     pub(crate) fn workers(&self) -> usize {
         self.workers.len()
+    }
+
+    /// What it is like.
+    pub(crate) fn scenario(&self) -> String {
+        let kept = self.clients.iter().filter(|client| client.keeps).count();
+        let (all, workers) = (self.clients.len(), self.workers.len());
+        format!(
+            "{workers} workers, {all} clients, {kept} kept; {:?} slow",
+            self.slow
+        )
     }
 
     pub(crate) fn run(&mut self) {
@@ -238,17 +246,15 @@ impl Pool {
     }
 
     fn line(&mut self, worker: usize) -> Line {
-        let (line, measured, accepted) = self.workers[worker].line;
+        let (line, measured) = self.workers[worker].line;
         if measured != 0 && self.now - measured < LINE_INTERVAL {
-            let mut line = line.after(self.workers[worker].accepted - accepted);
-            line.waiting = line.waiting.max(1);
-            return line;
+            return line.at(self.accepted);
         }
         let line = Line {
             accepted: self.accepted,
             waiting: self.listener.len().max(1) as u64,
         };
-        self.workers[worker].line = (line, self.now, self.workers[worker].accepted);
+        self.workers[worker].line = (line, self.now);
         line
     }
 
@@ -283,40 +289,32 @@ impl Pool {
         for (_, client) in ready {
             self.notice(index, client);
         }
-        let stays = order::stays(Duration::from_micros(
-            *self.workers[index].took.iter().min().unwrap_or(&0),
-        ));
+        let worker = &self.workers[index];
+        let second = worker.own.get(1).and_then(|client| self.clients[*client].noted);
+        let takes = Duration::from_micros(worker.took[0].min(worker.took[1]));
+        let stays = order::stays(takes, second, self.tick());
         if self.workers.len() > 1 && !self.is(Mutant::KeepsAll) {
             self.pass_on(index, stays);
         }
         let worker = &mut self.workers[index];
         let places = [listener, queue, !worker.own.is_empty()];
         worker.contended = places.into_iter().filter(|is| *is).count() > 1;
-        let takes = may_have_slept && !self.is(Mutant::LeavesWork);
-        if queue && takes {
-            if !self.take_message(index) {
-                return false;
-            }
-            queue = false;
-        }
         loop {
             let own = self.workers[index]
                 .own
                 .front()
                 .and_then(|client| self.clients[*client].noted);
-            let first = match self.queue.front() {
-                Some(message) if queue && message.waiting.is_none() => {
-                    self.take_message(index);
-                    return false;
-                }
-                Some(message) if queue => message.waiting,
-                _ => None,
-            };
             listener &= !self.listener.is_empty();
-            let next = match listener {
-                true if takes || (own.is_none() && first.is_none()) => Next::Accept,
+            queue &= !self.queue.is_empty();
+            let first = self
+                .queue
+                .front()
+                .filter(|_| queue)
+                .and_then(|message| message.waiting);
+            let next = match listener && (own.is_some() || first.is_some()) {
+                _ if queue && first.is_none() => Next::Queue,
                 true => order::next(Some(self.line(index)), first, own),
-                false => order::next(None, first, own),
+                false => order::next(listener.then(Line::default), first, own),
             };
             let next = match self.mutant {
                 Some(Mutant::OwnFirst) if own.is_some() => Next::Own,
@@ -325,15 +323,25 @@ impl Pool {
                 Some(Mutant::LeavesWork) if own.is_some() => Next::Own,
                 _ => next,
             };
+            let leaves = (listener && next != Next::Accept) || (queue && next != Next::Queue);
+            if leaves && may_have_slept && !self.is(Mutant::LeavesWork) {
+                self.pass(Vec::new(), None);
+            }
             match next {
                 Next::Accept => {
                     let client = self.listener.pop_front().expect("one waits");
                     self.accepted += 1;
-                    self.workers[index].accepted += 1;
                     self.serve(index, client);
                 }
                 Next::Queue => {
                     let message = self.queue.pop_front().expect("one waits");
+                    if message.waiting.is_none() {
+                        for client in &message.clients {
+                            self.clients[*client].holder = Some(index);
+                        }
+                        // A nudge, or connections that have to be looked at.
+                        return false;
+                    }
                     self.serve(index, message.clients[0]);
                 }
                 Next::Own => {
@@ -346,21 +354,6 @@ impl Pool {
             }
             return true;
         }
-    }
-
-    /// Takes the first message. False: its connections have to be looked at.
-    fn take_message(&mut self, index: usize) -> bool {
-        let message = self.queue.pop_front().expect("one waits");
-        for client in &message.clients {
-            self.clients[*client].holder = Some(index);
-        }
-        let Some(waiting) = message.waiting else {
-            return false;
-        };
-        let client = message.clients[0];
-        self.clients[client].noted = Some(waiting);
-        self.own(index, client, waiting);
-        true
     }
 
     fn notice(&mut self, index: usize, client: usize) {
@@ -394,10 +387,13 @@ impl Pool {
             let client = self.workers[index].own.remove(stays).expect("there are more");
             let waiting = self.clients[client].noted.take();
             self.clients[client].holder = None;
-            let clients = vec![client];
-            self.queue.push_back(Message { clients, waiting });
-            self.tell(QUEUE);
+            self.pass(vec![client], waiting);
         }
+    }
+
+    fn pass(&mut self, clients: Vec<usize>, waiting: Option<Waiting>) {
+        self.queue.push_back(Message { clients, waiting });
+        self.tell(QUEUE);
     }
 
     fn serve(&mut self, index: usize, client: usize) {
@@ -447,9 +443,7 @@ impl Pool {
             for client in &silent {
                 self.clients[*client].holder = None;
             }
-            let (clients, waiting) = (silent, None);
-            self.queue.push_back(Message { clients, waiting });
-            self.tell(QUEUE);
+            self.pass(silent, None);
         }
     }
 
