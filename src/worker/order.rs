@@ -15,13 +15,13 @@ use crate::tick::Tick;
 use std::time::Duration;
 
 /// A worker that is never idle looks at all its sources at least this often.
-pub const LOOK_INTERVAL: Duration = Duration::from_micros(250);
+pub const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 /// Requests that a worker can, as it seems, serve within this time stay with it; the others it passes on at once.
-pub const STAY: Duration = Duration::from_micros(500);
+pub const STAY: Duration = Duration::from_micros(300);
 /// How long a request runs, or another waits for it, before the worker's other requests are passed on.
-pub const PATIENCE: Duration = Duration::from_micros(750);
+pub const PATIENCE: Duration = Duration::from_micros(600);
 /// Most requests that stay, however short they are.
-const MOST: usize = 32;
+const MOST: usize = 16;
 
 /// A request on a kept connection that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,11 +148,11 @@ mod tests {
     #[test]
     fn short_requests_stay_and_long_ones_go() {
         let now = Tick::from_nanos(9_000_000);
-        let stays = |micros| super::stays(Duration::from_micros(micros), at(8_501, 0), now);
-        assert_eq!([stays(0), stays(1), stays(30), stays(250)], [32, 32, 16, 2]);
-        assert_eq!([stays(251), stays(500), stays(1_000_000)], [1, 1, 1]);
-        assert_eq!(super::stays(Duration::ZERO, at(8_500, 0), now), 1);
-        assert_eq!(super::stays(Duration::ZERO, None, now), 32);
+        let stays = |micros| super::stays(Duration::from_micros(micros), at(8_701, 0), now);
+        assert_eq!([stays(0), stays(1), stays(30), stays(150)], [16, 16, 10, 2]);
+        assert_eq!([stays(151), stays(300), stays(1_000_000)], [1, 1, 1]);
+        assert_eq!(super::stays(Duration::ZERO, at(8_700, 0), now), 1);
+        assert_eq!(super::stays(Duration::ZERO, None, now), 16);
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(passes_on_at(begun, None), begun + PATIENCE);
         assert_eq!(
             passes_on_at(begun, at(4_700, 0)),
-            begun + Duration::from_micros(450)
+            begun + Duration::from_micros(300)
         );
         assert_eq!(passes_on_at(begun, at(6_000, 0)), begun + PATIENCE);
     }

@@ -11,6 +11,7 @@ mod faults;
 mod keeper;
 mod kept;
 mod logs;
+mod order;
 mod preloader_shared;
 mod processes;
 mod protocol;

@@ -16,8 +16,6 @@ pub(crate) enum Mutant {
     NewFirst,
     /// Kept connections come before new ones.
     KeptFirst,
-    /// It keeps all that it holds, however long that will take.
-    KeepsAll,
     /// Nobody looks after what it holds while a request runs.
     NoMinder,
     /// It leaves what it was woken for.
@@ -25,11 +23,10 @@ pub(crate) enum Mutant {
 }
 
 impl Mutant {
-    pub(crate) const ALL: [Mutant; 6] = [
+    pub(crate) const ALL: [Mutant; 5] = [
         Mutant::OwnFirst,
         Mutant::NewFirst,
         Mutant::KeptFirst,
-        Mutant::KeepsAll,
         Mutant::NoMinder,
         Mutant::LeavesWork,
     ];
@@ -293,7 +290,7 @@ impl Pool {
         let second = worker.own.get(1).and_then(|client| self.clients[*client].noted);
         let takes = Duration::from_micros(worker.took[0].min(worker.took[1]));
         let stays = order::stays(takes, second, self.tick());
-        if self.workers.len() > 1 && !self.is(Mutant::KeepsAll) {
+        if self.workers.len() > 1 {
             self.pass_on(index, stays);
         }
         let worker = &mut self.workers[index];
