@@ -168,34 +168,40 @@ impl Lobby {
                 order::next(ready.listener.then(Line::default), first_in_queue, own)
             };
             let leaves = (ready.listener && next != Next::Accept) || (queue && next != Next::Queue);
-            if leaves && may_have_slept {
-                service.minder.nudge();
-            }
-            match next {
+            let found = match next {
                 Next::Accept => match self.accept(service) {
-                    Ok(Some(connection)) => return Some(Work::Connection(connection)),
-                    Ok(None) => (self.eager, ready.listener) = (false, false),
+                    Ok(Some(connection)) => Some(connection),
+                    Ok(None) => {
+                        (self.eager, ready.listener) = (false, false);
+                        None
+                    }
                     Err(failure) => return Some(Work::Failed(failure)),
                 },
                 Next::Queue => match self.take_message(service, now) {
-                    Message::Request(connection) => {
-                        self.take_up(service);
-                        return Some(Work::Connection(connection));
+                    Message::Request(connection) => Some(connection),
+                    // A worker was woken by it for what waits still.
+                    Message::Nudge => {
+                        ready.listener = true;
+                        None
                     }
-                    // Somebody was woken by it for what is waiting still.
-                    Message::Nudge => ready.listener = true,
                     // The next look tells which of them have requests.
                     Message::Silent => return None,
-                    Message::None => queue = false,
+                    Message::None => {
+                        queue = false;
+                        None
+                    }
                 },
-                Next::Own => {
-                    let first = service.minder.held().take_first();
-                    let connection = first?;
-                    self.take_up(service);
-                    return Some(Work::Connection(connection));
-                }
+                Next::Own => Some(service.minder.held().take_first()?),
                 Next::Nothing => return None,
+            };
+            let Some(connection) = found else { continue };
+            if leaves && may_have_slept {
+                service.minder.nudge();
             }
+            if next != Next::Accept {
+                self.take_up(service);
+            }
+            return Some(Work::Connection(connection));
         }
     }
 

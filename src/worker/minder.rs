@@ -24,8 +24,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long connections without a request are watched while a request runs and no sibling is idle. Less than the shortest
-/// `request_terminate_timeout`, at which a worker ends.
+/// How long connections without a request are watched at most while a request runs and no sibling is idle.
 const WATCH_LIMIT: Duration = Duration::from_millis(500);
 /// Looks at an idle worker before the minder sleeps until it is woken.
 const IDLE_LOOKS: u32 = 50;
@@ -51,6 +50,8 @@ pub(super) struct Shared {
     pub(super) queue_in: OwnedFd,
     listener: Arc<OwnedFd>,
     board: Arc<Reader>,
+    /// How long connections without a request are watched.
+    watch_limit: Duration,
 }
 
 /// The worker's handle on its minder.
@@ -61,12 +62,13 @@ pub(super) struct Minder {
 }
 
 impl Minder {
-    /// Nothing is held and no thread runs.
+    /// Nothing is held and no thread runs. `time_limit`: a request that takes longer ends its worker.
     pub(super) fn new(
         epoll: Epoll,
         queue_in: OwnedFd,
         listener: Arc<OwnedFd>,
         board: Arc<Reader>,
+        time_limit: Option<Duration>,
     ) -> nix::Result<Minder> {
         let shared = Shared {
             held: Mutex::default(),
@@ -80,6 +82,7 @@ impl Minder {
             queue_in,
             listener,
             board,
+            watch_limit: time_limit.map_or(WATCH_LIMIT, |limit| WATCH_LIMIT.min(limit / 2)),
         };
         Ok(Minder {
             shared: Arc::new(shared),
@@ -264,7 +267,7 @@ fn watch<'a>(
 ) -> MutexGuard<'a, Held> {
     let places = held.waiting_places();
     shared.send_away(&mut held, &places);
-    let left = (Tick::from_nanos(begun) + WATCH_LIMIT).since(now);
+    let left = (Tick::from_nanos(begun) + shared.watch_limit).since(now);
     let mut set = held.watchable();
     let all_go = left.is_zero() || outlook::count(&shared.board).0 > 0;
     if all_go {

@@ -115,8 +115,9 @@ impl Worker {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         let listener = Arc::new(kit.listener);
         let failed = |errno| Error::new("eventfd2", "", errno);
-        let minder =
-            Minder::new(epoll, kit.queue_in, Arc::clone(&listener), Arc::clone(&board)).map_err(failed)?;
+        let time_limit = kit.settings.pool.request_terminate_timeout;
+        let (for_minder, its_board) = (Arc::clone(&listener), Arc::clone(&board));
+        let minder = Minder::new(epoll, kit.queue_in, for_minder, its_board, time_limit).map_err(failed)?;
         let settings = &kit.settings;
         let access = settings.pool.access.clone().zip(kit.access);
         let recorder = access.map(|(access, shelf)| {

@@ -321,7 +321,8 @@ impl Pool {
                 _ => next,
             };
             let leaves = (listener && next != Next::Accept) || (queue && next != Next::Queue);
-            if leaves && may_have_slept && !self.is(Mutant::LeavesWork) {
+            let is_silent = next == Next::Queue && first.is_none();
+            if leaves && may_have_slept && !is_silent && !self.is(Mutant::LeavesWork) {
                 self.pass(Vec::new(), None);
             }
             match next {
