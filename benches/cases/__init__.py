@@ -2,13 +2,13 @@
 
 from . import (
     applications, births, burst, cgi, compute, dokuwiki, express, fastcgi, forks, hello, idle, kept, large, master,
-    memory, nginx, pools, rack, reload, syscalls, wsgi,
+    memory, nginx, order, pools, rack, reload, syscalls, wsgi,
 )
 
 CASES = {
     module.__name__.rsplit(".", 1)[1]: module
     for module in (
-        hello, nginx, large, compute, dokuwiki, births, master, cgi, fastcgi, rack, wsgi, express, forks, applications,
+        hello, order, nginx, large, compute, dokuwiki, births, master, cgi, fastcgi, rack, wsgi, express, forks, applications,
         pools, memory, burst, reload, idle, kept, syscalls,
     )
 }

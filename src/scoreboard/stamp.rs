@@ -126,6 +126,11 @@ impl<'a> Stamp<'a> {
         self.words[slot::KEPT].store(count, Ordering::Relaxed);
     }
 
+    /// How many connections the worker has accepted.
+    pub fn accepts(&self, count: u64) {
+        self.words[slot::ACCEPTS].store(count, Ordering::Relaxed);
+    }
+
     /// What the worker's own program is doing.
     pub fn program(&self, words: [u64; slot::PROGRAM_WORDS]) {
         for (place, word) in words.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, SockFlag, SockaddrLike, SockaddrStorage, accept4};
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// What a call that may not wait came to.
@@ -101,6 +101,27 @@ pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<
             Err(errno) => return Err(Error::new("poll", "", errno)),
         }
     }
+}
+
+/// Waits until some of these descriptors can be read, or `bell` can; says which, by their places. They are numbers because
+/// they are others' to close meanwhile: one that is closed is at worst reported as readable, and has to be looked at again.
+pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration) -> Vec<usize> {
+    let about = |fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN | libc::POLLRDHUP,
+        revents: 0,
+    };
+    let mut all: Vec<libc::pollfd> = descriptors.iter().copied().map(about).collect();
+    all.push(about(bell.as_raw_fd()));
+    let millis = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+    // SAFETY: the pointer leads to as many elements as are told, which live for the call; poll(2) keeps nothing.
+    let count = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, millis) };
+    if count <= 0 {
+        return Vec::new();
+    }
+    all.pop();
+    let is_ready = |(index, fd): (usize, &libc::pollfd)| (fd.revents != 0).then_some(index);
+    all.iter().enumerate().filter_map(is_ready).collect()
 }
 
 /// For poll(2): the other end has closed the connection, or its half of it (`POLLRDHUP`). nix has no name for it, and

@@ -14,6 +14,7 @@ mod keeper;
 mod kept;
 mod logs;
 mod numbers;
+mod order;
 mod preloader_shared;
 mod processes;
 mod protocol;

@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// A connection comes, or one is handed over: the kernel wakes one that waits, the one that slept last.
+    /// A connection comes, or one is handed over: the kernel wakes one that waits.
     pub(crate) fn arrive(&mut self, id: PoolId, work: Work) {
         self.note(|| format!("{id:?} gets {work:?}"));
         self.tally.happenings += 1;
@@ -61,9 +61,9 @@ impl World {
         self.wake_one(id);
     }
 
-    /// The kernel wakes one that waits.
+    /// The kernel wakes one that waits: the first to have registered (epoll(7), EPOLLEXCLUSIVE).
     pub(crate) fn wake_one(&mut self, id: PoolId) {
-        let sleeper = self.workers.values_mut().rev().find(|worker| {
+        let sleeper = self.workers.values_mut().find(|worker| {
             worker.pool == id && worker.at == At::Wait && !worker.woken && worker.gone.is_none()
         });
         if let Some(worker) = sleeper {

@@ -61,6 +61,7 @@ mod ordered;
 mod random;
 mod refork;
 mod scenario;
+mod service;
 mod succession;
 mod world;
 

@@ -221,6 +221,8 @@ impl Generation {
         if let Some(page) = resources.board.slot(index) {
             let entry = crate::scoreboard::census::read(page);
             header::add(words, word::PAST_REQUESTS, entry.requests);
+            let accepts = crate::scoreboard::census::word(page, crate::scoreboard::layout::slot::ACCEPTS);
+            header::add(words, word::PAST_ACCEPTS, accepts);
             header::raise(
                 words,
                 word::PAST_MAX_ACTIVE,
