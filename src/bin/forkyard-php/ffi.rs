@@ -22,7 +22,7 @@ pub(crate) struct Shim {
 include!(concat!(env!("OUT_DIR"), "/shims.rs"));
 
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 4;
+const SHIM_VERSION: u32 = 5;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -227,14 +227,14 @@ impl Php {
         &self,
         php_ini: Option<&CStr>,
         ini_entries: Option<&CStr>,
-        executable: &CStr,
+        executable: Option<&CStr>,
         no_php_ini: bool,
         extended_info: bool,
     ) -> bool {
         let start = Start {
             php_ini: php_ini.map_or(std::ptr::null(), CStr::as_ptr),
             ini_entries: ini_entries.map_or(std::ptr::null(), CStr::as_ptr),
-            executable: executable.as_ptr(),
+            executable: executable.map_or(std::ptr::null(), CStr::as_ptr),
             no_php_ini: u8::from(no_php_ini),
             extended_info: u8::from(extended_info),
         };
@@ -246,6 +246,12 @@ impl Php {
     pub(crate) fn set_ini(&self, name: &CStr, value: &CStr, mode: c_int) -> bool {
         // SAFETY: the strings live longer than the call, which copies them; no request is being served.
         unsafe { (self.set_ini)(name.as_ptr(), value.as_ptr(), mode) == 0 }
+    }
+
+    /// Leaves an ini value to administrators from now on; `false` when there is no such entry.
+    pub(crate) fn hold_ini(&self, name: &CStr) -> bool {
+        // SAFETY: the string lives longer than the call; no request is being served.
+        unsafe { (self.set_ini)(name.as_ptr(), std::ptr::null(), SYSTEM) == 0 }
     }
 
     /// Makes PHP ready to serve, in a worker. Says what matters before PHP sees a request.

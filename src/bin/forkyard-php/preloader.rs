@@ -396,6 +396,9 @@ impl Preloader {
                 exit_now(EXIT_START_FAILED);
             }
         }
+        if let Application::Php(config) = &kit.settings.pool.application {
+            hold_values(&php, config);
+        }
         let mut runtime = PhpRuntime::begin(&php, &kit.settings, seat.output.is_some());
         let code = worker::run(kit, seat, &mut runtime);
         php.end_worker();
@@ -428,12 +431,17 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     let php_ini = php_ini
         .map(|path| c_string("php_ini", path.as_os_str()))
         .transpose()?;
-    let executable = std::env::current_exe().unwrap_or_default();
-    let executable = c_string("executable", executable.as_os_str())?;
+    let executable = config
+        .binary
+        .clone()
+        .or_else(|| files::command_line(&config.version));
+    let executable = executable
+        .map(|path| c_string("executable", path.as_os_str()))
+        .transpose()?;
     let is_started = php.start(
         php_ini.as_deref(),
         lines.as_deref(),
-        &executable,
+        executable.as_deref(),
         config.no_php_ini,
         config.extended_info,
     );
@@ -469,6 +477,17 @@ fn set_values<'v>(php: &Php, values: impl Iterator<Item = (&'v str, &'v str, boo
         }
     }
     Ok(())
+}
+
+/// What was set before PHP started is the administrator's as well, where the pool says so. In the worker, since pools that
+/// share a process may each say it otherwise.
+fn hold_values(php: &Php, config: &config::Php) {
+    for name in php_settings::held_start_settings(config) {
+        // An extension is no entry.
+        if let Ok(name) = CString::new(name) {
+            php.hold_ini(&name);
+        }
+    }
 }
 
 /// PHP would start without a word, and without its settings, where php.ini is there and can't be read.

@@ -55,6 +55,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         no_php_ini: false,
         scan_dir: None,
         extended_info: false,
+        binary: None,
         defines: Vec::new(),
         limit_extensions: Vec::new(),
         request_settings: RequestSettings::All,
@@ -70,6 +71,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         match option.as_str() {
             "-n" => php.no_php_ini = true,
             "-c" => php.php_ini = arguments.next().map(PathBuf::from),
+            "--binary" => php.binary = arguments.next().map(PathBuf::from),
             "--scan" => php.scan_dir = arguments.next(),
             "-d" => {
                 let define = arguments.next().unwrap_or_default();

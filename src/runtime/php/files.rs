@@ -57,6 +57,14 @@ pub fn library(version: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
+/// PHP's command-line program of a version, where distributions put it.
+pub fn command_line(version: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/local/bin"]
+        .iter()
+        .map(|directory| Path::new(directory).join(format!("php{version}")))
+        .find(|path| path.exists())
+}
+
 /// A directory of extensions as a preloader names it. The master looks at it as root, so it must lie where only root can
 /// mount something that never answers.
 pub fn is_credible_directory(path: &Path) -> bool {

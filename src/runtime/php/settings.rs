@@ -31,6 +31,12 @@ pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
     Ok((!lines.is_empty()).then_some(lines))
 }
 
+/// The settings of [`start_lines`] that scripts may not change.
+pub fn held_start_settings(php: &Php) -> impl Iterator<Item = &str> {
+    let names = php.php_admin_value.iter().map(|(name, _)| name.as_str());
+    names.filter(|name| is_start_setting(name))
+}
+
 /// The settings that are set after module start-up, with whether they are for administrators.
 pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     let values = php
@@ -89,6 +95,7 @@ mod tests {
             no_php_ini: false,
             scan_dir: None,
             extended_info: false,
+            binary: None,
             defines: vec![],
             limit_extensions: vec![],
             request_settings: RequestSettings::All,

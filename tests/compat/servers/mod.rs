@@ -24,6 +24,8 @@ pub(crate) struct Setup {
     /// More php.ini text.
     pub(crate) php_ini: String,
     pub(crate) ping: bool,
+    /// For php-fpm's files: requests that a worker serves.
+    pub(crate) max_requests: Option<u32>,
 }
 
 impl Setup {

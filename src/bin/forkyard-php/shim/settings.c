@@ -23,8 +23,21 @@ static bool change_ini(const char *name, const char *value, int mode, struct ini
         change->modifiable = entry->modifiable;
     }
     entry->value = text;
-    entry->modifiable = mode;
+    /* As php-fpm: a user's value leaves the entry to .user.ini files, ini_set() and what an administrator has settled. */
+    if (mode == FORKYARD_SHIM_SYSTEM) {
+        entry->modifiable = ZEND_INI_SYSTEM;
+    }
     return true;
+}
+
+/* Leaves an entry's value to administrators. false: no such entry. */
+static bool hold_ini(const char *name)
+{
+    zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), name, strlen(name));
+    if (entry) {
+        entry->modifiable = ZEND_INI_SYSTEM;
+    }
+    return entry != NULL;
 }
 
 static ZEND_COLD void call_of_disabled(INTERNAL_FUNCTION_PARAMETERS)

@@ -114,6 +114,7 @@ static char *param(const char *name, size_t length)
 #include "output.c"
 #include "input.c"
 #include "user_ini.c"
+#include "likeness.c"
 #include "module.c"
 #include "settings.c"
 #include "report.c"
@@ -135,7 +136,7 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     /* sapi_startup has cleared these. */
     sapi.php_ini_path_override = start->php_ini ? strdup(start->php_ini) : NULL;
     sapi.ini_entries = start->ini_entries ? strdup(start->ini_entries) : NULL;
-    sapi.executable_location = strdup(start->executable);
+    sapi.executable_location = start->executable ? strdup(start->executable) : NULL;
     sapi.php_ini_ignore_cwd = 1;
     sapi.php_ini_ignore = start->no_php_ini;
     if (start_with_huge_pages() != SUCCESS) {
@@ -151,12 +152,12 @@ EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
 {
     volatile bool done = false;
     zend_first_try {
-        done = change_ini(name, value, mode, NULL);
-        if (done && strcmp(name, "disable_functions") == 0) {
+        done = value ? change_ini(name, value, mode, NULL) : hold_ini(name);
+        if (done && value && strcmp(name, "disable_functions") == 0) {
             zend_disable_functions(value);
         }
 #if PHP_VERSION_ID < 80500
-        if (done && strcmp(name, "disable_classes") == 0) {
+        if (done && value && strcmp(name, "disable_classes") == 0) {
             disable_classes(value);
         }
 #endif
