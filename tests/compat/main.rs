@@ -5,6 +5,7 @@
 
 mod client;
 mod differences;
+mod disabling;
 mod faults;
 mod input;
 mod likeness;

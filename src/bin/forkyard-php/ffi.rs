@@ -35,6 +35,7 @@ pub(crate) struct Start {
     pub(crate) php_ini: *const c_char,
     pub(crate) ini_entries: *const c_char,
     pub(crate) executable: *const c_char,
+    pub(crate) disabled_functions: *const c_char,
     pub(crate) no_php_ini: u8,
     pub(crate) extended_info: u8,
 }
@@ -228,6 +229,7 @@ impl Php {
         php_ini: Option<&CStr>,
         ini_entries: Option<&CStr>,
         executable: Option<&CStr>,
+        disabled_functions: Option<&CStr>,
         no_php_ini: bool,
         extended_info: bool,
     ) -> bool {
@@ -235,6 +237,7 @@ impl Php {
             php_ini: php_ini.map_or(std::ptr::null(), CStr::as_ptr),
             ini_entries: ini_entries.map_or(std::ptr::null(), CStr::as_ptr),
             executable: executable.map_or(std::ptr::null(), CStr::as_ptr),
+            disabled_functions: disabled_functions.map_or(std::ptr::null(), CStr::as_ptr),
             no_php_ini: u8::from(no_php_ini),
             extended_info: u8::from(extended_info),
         };

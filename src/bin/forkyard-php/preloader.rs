@@ -438,10 +438,15 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     let executable = executable
         .map(|path| c_string("executable", path.as_os_str()))
         .transpose()?;
+    let disabled = php_settings::disabled_functions(config);
+    let disabled = disabled
+        .map(|names| c_string("disable_functions", &names))
+        .transpose()?;
     let is_started = php.start(
         php_ini.as_deref(),
         lines.as_deref(),
         executable.as_deref(),
+        disabled.as_deref(),
         config.no_php_ini,
         config.extended_info,
     );

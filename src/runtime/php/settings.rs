@@ -31,6 +31,16 @@ pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
     Ok((!lines.is_empty()).then_some(lines))
 }
 
+/// The functions that the pool disables, which has to happen before code is preloaded. `None`: none.
+pub fn disabled_functions(php: &Php) -> Option<String> {
+    let all = php.php_value.iter().chain(&php.php_admin_value);
+    let lists: Vec<&str> = all
+        .filter(|(name, _)| name == "disable_functions")
+        .map(|(_, value)| value.as_str())
+        .collect();
+    (!lists.is_empty()).then(|| lists.join(","))
+}
+
 /// The settings of [`start_lines`] that scripts may not change.
 pub fn held_start_settings(php: &Php) -> impl Iterator<Item = &str> {
     let names = php.php_admin_value.iter().map(|(name, _)| name.as_str());

@@ -20,6 +20,10 @@ PHP_INI_END()
 static PHP_MINIT_FUNCTION(forkyard)
 {
     become_like_php_fpm();
+    no_name = zend_string_init_interned("\0forkyard", sizeof("\0forkyard") - 1, 1);
+    if (disabled_by_pool) {
+        zend_disable_functions(disabled_by_pool);
+    }
     zend_hash_init(&user_configs, 0, NULL, free_user_config, 1);
     REGISTER_INI_ENTRIES();
     return SUCCESS;

@@ -72,6 +72,8 @@ struct disabled_function {
     struct disabled_function *earlier;
     zend_internal_function *function;
     zif_handler handler;
+    zend_string *name; /* NULL: it is still in the table */
+    size_t place;      /* in the table */
 };
 
 /* The .user.ini values that hold in one directory. */
@@ -89,6 +91,11 @@ static void (*import_process_environment)(zval *array);
 static const struct forkyard_shim_request *serving;
 static struct ini_change *ini_changes;
 static struct disabled_function *disabled_functions;
+/* The name of a function that can't be found. PHP lists none whose name begins with a zero byte. */
+static zend_string *no_name;
+static uint32_t compiler_options;
+/* What a pool disables is disabled before opcache.preload compiles anything. */
+static const char *disabled_by_pool;
 static int body_file = -1;
 /* Where the worker is between two scripts; negative: PHP finds its way back by itself. */
 static int home_directory = -1;
@@ -139,6 +146,7 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     sapi.executable_location = start->executable ? strdup(start->executable) : NULL;
     sapi.php_ini_ignore_cwd = 1;
     sapi.php_ini_ignore = start->no_php_ini;
+    disabled_by_pool = start->disabled_functions;
     if (start_with_huge_pages() != SUCCESS) {
         return -1;
     }

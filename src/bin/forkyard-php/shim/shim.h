@@ -25,6 +25,7 @@ struct forkyard_shim_start {
     const char *php_ini;     /* php.ini or its directory; NULL: where libphp looks by itself */
     const char *ini_entries; /* "name=value\n" lines that win over every file; NULL: none */
     const char *executable;  /* for the PHP_BINARY constant; NULL: it is empty */
+    const char *disabled_functions; /* besides php.ini's; NULL: none */
     uint8_t no_php_ini;      /* no file is read */
     uint8_t extended_info;   /* scripts are compiled with what debuggers and profilers want */
 };
