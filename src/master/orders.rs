@@ -118,6 +118,7 @@ impl Master {
         let global = config.global.clone();
         match self.edge.prepare(config, extent) {
             Ok((wanted, changes)) => {
+                self.edge.hold_starts();
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }

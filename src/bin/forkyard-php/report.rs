@@ -42,7 +42,7 @@ pub(crate) fn answer(question: Question) -> ExitCode {
 }
 
 fn try_answer(question: Question) -> Result<bool, Error> {
-    let php = start_php(&settings(std::env::args().skip(2)))?;
+    let php = start_php(&settings(std::env::args().skip(2)), None)?;
     Ok(php.report(question as i32))
 }
 

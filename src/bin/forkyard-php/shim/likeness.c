@@ -75,7 +75,7 @@ static void correct_path_constant(const char *name, size_t length)
     zend_constant *constant = zend_hash_str_find_ptr(EG(zend_constants), name, length);
     zend_string *path = constant ? php_fpms_directory(Z_STRVAL(constant->value)) : NULL;
     if (path) {
-        zval_ptr_dtor_str(&constant->value);
+        zend_string_release(Z_STR(constant->value));
         ZVAL_NEW_STR(&constant->value, zend_string_init_interned(ZSTR_VAL(path), ZSTR_LEN(path), 1));
         zend_string_release(path);
     }

@@ -17,9 +17,35 @@ PHP_INI_BEGIN()
     STD_PHP_INI_ENTRY("fpm.config", NULL, PHP_INI_SYSTEM, OnUpdateString, fpm_config, struct sapi_ini, sapi_ini)
 PHP_INI_END()
 
+/* PHP's own, which no header declares. */
+extern char *php_ini_opened_path, *php_ini_scanned_path, *php_ini_scanned_files;
+
+static char *copy_of(const char *text)
+{
+    return text ? strdup(text) : NULL;
+}
+
+static void name_ini_files(void)
+{
+    free(php_ini_opened_path);
+    php_ini_opened_path = copy_of(ini_names->php_ini);
+    free(php_ini_scanned_files);
+    php_ini_scanned_files = copy_of(ini_names->scanned);
+    /* It is the environment's. */
+    php_ini_scanned_path = copy_of(ini_names->directories);
+    zval *path = cfg_get_entry("cfg_file_path", sizeof("cfg_file_path") - 1);
+    if (path && ini_names->php_ini) {
+        zend_string_release(Z_STR_P(path));
+        ZVAL_NEW_STR(path, zend_string_init(ini_names->php_ini, strlen(ini_names->php_ini), 1));
+    }
+}
+
 static PHP_MINIT_FUNCTION(forkyard)
 {
     become_like_php_fpm();
+    if (ini_names) {
+        name_ini_files();
+    }
     no_name = zend_string_init_interned("\0forkyard", sizeof("\0forkyard") - 1, 1);
     if (disabled_by_pool) {
         zend_disable_functions(disabled_by_pool);

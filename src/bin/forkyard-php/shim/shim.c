@@ -96,6 +96,7 @@ static zend_string *no_name;
 static uint32_t compiler_options;
 /* What a pool disables is disabled before opcache.preload compiles anything. */
 static const char *disabled_by_pool;
+static const struct forkyard_shim_ini_names *ini_names;
 static int body_file = -1;
 /* Where the worker is between two scripts; negative: PHP finds its way back by itself. */
 static int home_directory = -1;
@@ -147,6 +148,7 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     sapi.php_ini_ignore_cwd = 1;
     sapi.php_ini_ignore = start->no_php_ini;
     disabled_by_pool = start->disabled_functions;
+    ini_names = start->ini_names;
     if (start_with_huge_pages() != SUCCESS) {
         return -1;
     }
