@@ -29,9 +29,10 @@ impl PhpFpm {
         let socket = directory.path().join("fpm.sock");
         let log = directory.path().join("fpm.log");
         let mut conf = format!(
-            "[global]\nerror_log = {}\ndaemonize = no\n[www]\nlisten = {}\nlisten.mode = 0666\npm = static\npm.max_children = {}\n",
+            "[global]\nerror_log = {}\ndaemonize = no\n[www]\nlisten = {}\nlisten.mode = 0666\npm = {}\npm.max_children = {}\n",
             log.display(),
             socket.display(),
+            if setup.ondemand { "ondemand" } else { "static" },
             setup.workers
         );
         if is_root() {
@@ -81,6 +82,12 @@ impl PhpFpm {
 }
 
 impl PhpFpm {
+    /// Lets it read its files anew.
+    pub(crate) fn reload(&self) {
+        let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGUSR2).expect("it runs");
+    }
+
     /// Where its files are.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
