@@ -71,6 +71,8 @@ fn program_name(argument: Option<OsString>) -> String {
 fn read(met: Vec<Met>) -> (Task, Options) {
     let mut options = Options {
         log_to_stderr: std::io::stderr().is_terminal(),
+        // Now: after an upgrade of the package the running program has no name any more.
+        executable: std::env::current_exe().ok(),
         ..Options::default()
     };
     let (mut tests, mut is_info) = (0, false);
@@ -220,6 +222,9 @@ fn report(what: &str, options: &Options) -> ExitCode {
     }
     if let Some(directories) = &options.scan_dir {
         command.arg("--scan").arg(directories);
+    }
+    if let Some(path) = &options.executable {
+        command.arg("--binary").arg(path);
     }
     match command.status() {
         Ok(status) => ExitCode::from(

@@ -120,6 +120,7 @@ impl Master {
         let sockets = self.edge.named_sockets();
         match self.edge.prepare(config, extent) {
             Ok((wanted, changes)) => {
+                self.edge.hold_starts();
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }

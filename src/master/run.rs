@@ -149,6 +149,7 @@ pub(crate) fn run_with(
             None => return Err(RunError::Apply(error)),
         },
     };
+    edge.hold_starts();
     match edge.open_control(control.as_deref()) {
         Ok(()) => {}
         Err(error) if adopted.is_some() => log::error!("{error}"),

@@ -5,10 +5,14 @@
 
 mod client;
 mod differences;
+mod disabling;
 mod faults;
+mod held;
 mod input;
+mod likeness;
 mod output;
 mod paths;
+mod precedence;
 mod preloader;
 mod servers;
 mod settings;

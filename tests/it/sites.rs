@@ -5,6 +5,7 @@ mod commands;
 mod deaths;
 mod endings;
 mod groups;
+mod held;
 mod many;
 mod restarts;
 mod serving;

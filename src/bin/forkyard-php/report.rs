@@ -54,7 +54,7 @@ pub(crate) fn versions() -> ExitCode {
 }
 
 fn try_answer(question: Question) -> Result<bool, Error> {
-    let php = start_php(&settings(std::env::args().skip(2)))?;
+    let php = start_php(&settings(std::env::args().skip(2)), None)?;
     Ok(php.report(question as i32))
 }
 
@@ -67,6 +67,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         no_php_ini: false,
         scan_dir: None,
         extended_info: false,
+        binary: None,
         defines: Vec::new(),
         limit_extensions: Vec::new(),
         request_settings: RequestSettings::All,
@@ -83,6 +84,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
             "-n" => php.no_php_ini = true,
             "-c" => php.php_ini = arguments.next().map(PathBuf::from),
             "--php" => php.version = arguments.next().unwrap_or(php.version),
+            "--binary" => php.binary = arguments.next().map(PathBuf::from),
             "--scan" => php.scan_dir = arguments.next(),
             "-d" => {
                 let define = arguments.next().unwrap_or_default();

@@ -61,6 +61,8 @@ pub struct Options {
     pub scan_dir: Option<String>,
     /// `-e`: compile with the information that debuggers want.
     pub extended_info: bool,
+    /// The program itself: php-fpm tells it scripts as `PHP_BINARY`.
+    pub executable: Option<PathBuf>,
 }
 
 impl Options {

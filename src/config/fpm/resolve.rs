@@ -192,6 +192,7 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
         no_php_ini: options.no_php_ini,
         scan_dir: options.scan_dir.clone(),
         extended_info: options.extended_info,
+        binary: options.executable.clone(),
         defines: options
             .defines
             .iter()

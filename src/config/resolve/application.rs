@@ -149,6 +149,8 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         no_php_ini: false,
         scan_dir: None,
         extended_info: false,
+        // A script that starts PHP by it gets PHP. php-fpm names itself, which runs no scripts.
+        binary: None,
         defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),

@@ -28,6 +28,7 @@ mod slow;
 mod sources;
 mod spawner;
 mod stand_in;
+mod starts;
 mod store;
 mod tallies;
 mod totals;
@@ -119,6 +120,8 @@ pub(super) struct Edge {
     groups: Vec<crate::confine::Group>,
     /// Listening sockets that the daemon was started with.
     pub(super) inherited: Inherited,
+    /// What PHP was started from at the daemon's start or its last reload.
+    starts: HashMap<starts::Key, starts::Start>,
     next_pool: u32,
     next_generation: u32,
     /// How often a configuration was prepared.
@@ -227,6 +230,7 @@ impl Edge {
             speaks_as_fpm: false,
             reload: None,
             groups: Vec::new(),
+            starts: HashMap::new(),
             next_pool: 0,
             next_generation: 0,
             reloads: 0,

@@ -8,6 +8,7 @@ use crate::master::action::Notice;
 use crate::master::event::{GenerationId, PoolId};
 use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
 use crate::worker::{self, Settings};
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -159,24 +160,27 @@ impl Edge {
         let Application::Php(php) = &settings.pool.application else {
             return None;
         };
+        let scan_dir = self.scan_dir(settings);
+        let program = self.libexec.join("forkyard-php");
+        Some(Origin::new(php, program, scan_dir.as_deref()))
+    }
+
+    /// PHP_INI_SCAN_DIR of a preloader's environment.
+    pub(super) fn scan_dir(&self, settings: &Settings) -> Option<OsString> {
         let common = sharing::group(&settings.pool).map(|_| Settings {
             pool: sharing::common(&settings.pool),
             ..settings.clone()
         });
         let settings = common.as_ref().unwrap_or(settings);
         let environment = worker::environment(settings, std::env::vars_os().collect());
-        let scan_dir = files::scan_dir(&environment);
-        Some(Origin::new(php, self.libexec.join("forkyard-php"), scan_dir))
+        files::scan_dir(&environment).map(OsStr::to_owned)
     }
 
     /// Notes what a preloader is about to be started from.
-    pub(super) fn note_origin(&mut self, id: GenerationId) {
-        let origin = self.generations.get(&id).and_then(|g| self.origin(&g.settings));
-        let Some(generation) = self.generations.get_mut(&id) else {
-            return;
-        };
-        let origin = origin.map(|origin| Looker::default().origin(&origin));
-        generation.make.begin(origin, !generation.seats.is_empty());
+    pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.make.begin(origin, !generation.seats.is_empty());
+        }
     }
 
     /// What a preloader says of itself. It may lie; then its own pools are replaced too often, or too seldom.

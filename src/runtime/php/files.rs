@@ -5,7 +5,7 @@
 
 use super::settings::php_ini_directories;
 use crate::config::Php;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
@@ -54,6 +54,14 @@ pub fn library(version: &str) -> Option<PathBuf> {
     ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"]
         .iter()
         .map(|directory| Path::new(directory).join(format!("libphp{version}.so")))
+        .find(|path| path.exists())
+}
+
+/// PHP's command-line program of a version, where distributions put it.
+pub fn command_line(version: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/local/bin"]
+        .iter()
+        .map(|directory| Path::new(directory).join(format!("php{version}")))
         .find(|path| path.exists())
 }
 
@@ -110,6 +118,35 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// Each file with what it is now.
+    pub fn stamps(&self) -> BTreeMap<PathBuf, Option<Stamp>> {
+        let php_ini = self.php_ini.as_ref().map(|path| in_directory(path));
+        let entries = self.scanned.iter().flat_map(|path| Origin::entries(path));
+        let single = std::iter::once(self.program.clone())
+            .chain(self.library.clone())
+            .chain(php_ini);
+        single
+            .chain(entries)
+            .map(|path| {
+                let stamp = Stamp::of(&path);
+                (path, stamp)
+            })
+            .collect()
+    }
+
+    /// The files in a directory, in order.
+    pub fn entries(directory: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory).into_iter().flatten();
+        let mut files: Vec<PathBuf> = entries
+            .take(MOST_FILES)
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
+        files.sort_unstable();
+        files
+    }
+}
+
 /// PHP_INI_SCAN_DIR in an environment.
 pub fn scan_dir(environment: &[(OsString, OsString)]) -> Option<&OsStr> {
     environment
@@ -155,13 +192,7 @@ impl Looker {
         }
         let mut hasher = DefaultHasher::new();
         look(path, &mut hasher);
-        let entries = std::fs::read_dir(path).into_iter().flatten();
-        let mut files: Vec<PathBuf> = entries
-            .take(MOST_FILES)
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .collect();
-        files.sort_unstable();
-        for file in &files {
+        for file in &Origin::entries(path) {
             look(file, &mut hasher);
         }
         let fingerprint = Fingerprint(hasher.finish());
@@ -170,19 +201,31 @@ impl Looker {
     }
 }
 
-/// A file's name and which, how long and how old it is; a link's target, not the link.
+/// Which file it is, how long and how old; a link's target, not the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Stamp> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(Stamp {
+            device: file.dev(),
+            inode: file.ino(),
+            bytes: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+        })
+    }
+}
+
+/// A file's name, and what it is.
 fn look(path: &Path, hasher: &mut DefaultHasher) {
     path.hash(hasher);
-    let stamp = std::fs::metadata(path).ok().map(|file| {
-        (
-            file.dev(),
-            file.ino(),
-            file.len(),
-            file.mtime(),
-            file.mtime_nsec(),
-        )
-    });
-    stamp.hash(hasher);
+    Stamp::of(path).hash(hasher);
 }
 
 #[cfg(test)]

@@ -194,6 +194,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         no_php_ini: false,
         scan_dir: None,
         extended_info: false,
+        binary: None,
         defines: vec![],
         limit_extensions: setup
             .limit_extensions

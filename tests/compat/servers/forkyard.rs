@@ -1,7 +1,7 @@
 //! The forkyard daemon.
 
 use super::{Setup, directory, is_root, wait_for};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
@@ -41,6 +41,11 @@ impl Forkyard {
             server.process.try_wait().expect("our child").is_some()
         });
         server
+    }
+
+    /// Where its files are.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The log so far.

@@ -24,6 +24,10 @@ pub(crate) struct Setup {
     /// More php.ini text.
     pub(crate) php_ini: String,
     pub(crate) ping: bool,
+    /// For php-fpm's files: requests that a worker serves.
+    pub(crate) max_requests: Option<u32>,
+    /// For php-fpm's files: no worker before the first request.
+    pub(crate) ondemand: bool,
 }
 
 impl Setup {

@@ -120,7 +120,7 @@ EXPORT int forkyard_shim_report(int what)
             print_modules();
             break;
         default:
-            php_print_info(0xFFFFFFFF);
+            print_with_path_of_php_fpm(print_whole_info, NULL);
         }
         php_output_end_all();
         result = 0;
