@@ -14,6 +14,8 @@ mod files;
 mod import;
 #[path = "fpm/pair.rs"]
 mod pair;
+#[path = "fpm/queue.rs"]
+mod queue;
 #[path = "fpm/said.rs"]
 mod said;
 #[path = "fpm/service.rs"]

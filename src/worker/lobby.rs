@@ -1,6 +1,7 @@
 //! Where a worker waits for work: the listening socket, held connections, the hand-over queue, the retire channel.
 
 use super::connection::Connection;
+use super::gauge::Gauge;
 use super::held;
 use super::promotion::{self, Promotion};
 use super::routed;
@@ -79,6 +80,7 @@ pub(super) struct Lobby {
     counted: Tick,
     /// Serve a held connection before a new one next time, so that neither starves the other.
     held_first: bool,
+    gauge: Gauge,
 }
 
 impl Lobby {
@@ -112,6 +114,7 @@ impl Lobby {
             max_active: 0,
             counted: Tick::ZERO,
             held_first: false,
+            gauge: Gauge::default(),
         })
     }
 
@@ -256,6 +259,7 @@ impl Lobby {
 
     /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
     fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
+        self.gauge.look(service, self.slot, self.eager, self.looked);
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
