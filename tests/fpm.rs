@@ -20,6 +20,8 @@ mod queue;
 mod said;
 #[path = "fpm/service.rs"]
 mod service;
+#[path = "fpm/sockets.rs"]
+mod sockets;
 #[path = "fpm/start.rs"]
 mod start;
 #[path = "fpm/status_listen.rs"]

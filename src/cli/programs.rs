@@ -56,6 +56,7 @@ pub(super) mod tests {
             listen: "/run/s".to_owned(),
             queue: None,
             last_error: None,
+            unreachable: None,
             failed_starts: 4,
             applications: None,
             generations: vec![generation],

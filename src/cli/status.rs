@@ -47,6 +47,12 @@ pub(super) fn table(status: &Status) -> String {
     );
     for pool in &status.pools {
         let _ = writeln!(text, "\npool {} on {}", pool.name, pool.listen);
+        if let Some(why) = &pool.unreachable {
+            let _ = writeln!(
+                text,
+                "  nobody can connect: {why}; a reload binds the socket again where it can"
+            );
+        }
         if let Some(applications) = &pool.applications {
             applications_table(applications, pool.queue, &mut text);
             continue;
@@ -245,6 +251,7 @@ pub(super) mod tests {
                 failed_starts: 3,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),
+                unreachable: None,
                 queue: Some(0),
                 applications: Some(applications),
                 generations: Vec::new(),

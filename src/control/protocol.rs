@@ -249,6 +249,9 @@ pub struct Pool {
     pub name: String,
     /// Where it listens.
     pub listen: String,
+    /// Why nobody can connect there, where that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<String>,
     /// Connections that wait; nothing where that can't be told.
     pub queue: Option<u32>,
     /// Why its application could not be started, the last time that it could not.

@@ -11,6 +11,7 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, umask};
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -29,6 +30,17 @@ pub struct Listener {
     pub address: Address,
     /// The socket file's device and inode: only the file that we made is removed at the end.
     file: Option<(u64, u64)>,
+}
+
+/// Where the path of a unix socket leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// To the socket, as far as can be told.
+    Own,
+    /// Nowhere: nobody can connect.
+    Gone,
+    /// To something else.
+    Taken,
 }
 
 /// Why there is no socket.
@@ -156,6 +168,26 @@ impl Listener {
             address,
             file,
         })
+    }
+
+    /// Whether this daemon has made the socket's file, and not a service manager.
+    pub fn is_ours(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Where a unix socket's path leads by now. As long as the socket is open no other file gets its inode.
+    pub fn place(&self) -> Place {
+        let Address::Unix(path) = &self.address else {
+            return Place::Own;
+        };
+        match std::fs::symlink_metadata(path) {
+            Ok(data) if self.file.is_some_and(|file| file != (data.dev(), data.ino())) => Place::Taken,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Place::Gone
+            }
+            // Where the path can't be followed it may be right for those who can.
+            Ok(_) | Err(_) => Place::Own,
+        }
     }
 
     /// Device and inode of a unix socket's file, if it was made by this daemon.
@@ -291,9 +323,11 @@ fn make_way(path: &Path) -> Result<(), ListenError> {
         Owner::Unknown => return Err(taken(None)),
     }
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ListenError::System(
-            sys::Error::from_io("unlink", path.display().to_string(), &error),
-        )),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(ListenError::System(sys::Error::from_io(
+            "unlink",
+            path.display().to_string(),
+            &error,
+        ))),
         _ => Ok(()),
     }
 }

@@ -26,6 +26,7 @@ mod service_manager;
 mod signals;
 mod sites;
 mod slow;
+mod sockets;
 mod spawning;
 mod starts;
 mod storm;

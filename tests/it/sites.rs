@@ -8,6 +8,7 @@ mod groups;
 mod many;
 mod restarts;
 mod serving;
+mod sockets;
 mod storm;
 mod trust;
 mod under_way;

@@ -7,7 +7,7 @@ use super::{Edge, GenerationId};
 use crate::config::{Address, Application, Listen};
 use crate::control::protocol::{self, Answer, Format, LastError, Request, Status};
 use crate::control::{Heard, MOST_SESSIONS, Session};
-use crate::listen::{ListenError, Listener, bind};
+use crate::listen::{ListenError, Listener, Place, bind};
 use crate::scoreboard::{Stage, census};
 use crate::sys::{clock, identity, process, socket};
 use crate::worker::{Doing, Sight};
@@ -50,13 +50,25 @@ impl Edge {
     /// Listens at this path from now on; `None`: nowhere. On an error it is as before.
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
-        let now = self.control.listener.as_ref().map(|listener| &listener.address);
         // The owners of applications have something to ask, too.
         let mode = match self.config.pools.iter().any(|pool| pool.applications.is_some()) {
             true => 0o666,
             false => 0o600,
         };
-        if now == wanted.as_ref() {
+        let place = self
+            .control
+            .listener
+            .as_ref()
+            .filter(|it| it.is_ours())
+            .map(Listener::place);
+        let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
+        if is_lost {
+            // Those who came before it was gone.
+            while self.accept_control() {}
+        }
+        let now = self.control.listener.as_ref().map(|listener| &listener.address);
+        let is_same = now.is_some() && now == wanted.as_ref();
+        if now == wanted.as_ref() && !is_lost {
             let listener = self.control.listener.as_ref().zip(wanted);
             return listener.map_or(Ok(()), |(listener, address)| {
                 listener.adjust(&private(address, mode))
@@ -79,6 +91,9 @@ impl Edge {
             }
         }
         self.control.listener = listener;
+        if is_lost && is_same {
+            log::warn!("the control socket's file was gone: it is bound again");
+        }
         Ok(())
     }
 
@@ -216,6 +231,7 @@ impl Edge {
                 protocol::Pool {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
+                    unreachable: unreachable(listener),
                     queue: pool.queued(),
                     failed_starts: self.errors.count(&pool.name),
                     last_error: self.errors.last(&pool.name).map(|kept| LastError {
@@ -356,6 +372,15 @@ fn private(address: Address, mode: u32) -> Listen {
         acl_users: Vec::new(),
         acl_groups: Vec::new(),
         allowed_clients: Vec::new(),
+    }
+}
+
+/// Why nobody can connect to a socket.
+fn unreachable(listener: &Listener) -> Option<String> {
+    match listener.place() {
+        Place::Own => None,
+        Place::Gone => Some("its file is gone".to_owned()),
+        Place::Taken => Some("the path leads to something else".to_owned()),
     }
 }
 
