@@ -383,3 +383,41 @@ fn is_alive(pid: i32) -> bool {
         .next()
         .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(path: &Path) -> Listener {
+        let listen = Listen {
+            address: Address::Unix(path.to_owned()),
+            backlog: 1,
+            owner: None,
+            group: None,
+            mode: 0o600,
+            acl_users: Vec::new(),
+            acl_groups: Vec::new(),
+            allowed_clients: Vec::new(),
+        };
+        bind(&listen, &mut Inherited::default()).unwrap()
+    }
+
+    #[test]
+    fn a_socket_whose_path_leads_elsewhere_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = listener(&path);
+        assert_eq!((socket.is_ours(), socket.place()), (true, Place::Own));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(socket.place(), Place::Gone);
+        // Also if it is another socket: the inode is not used again while the first one is open.
+        let other = listener(&path);
+        assert_eq!((socket.place(), other.place()), (Place::Taken, Place::Own));
+        socket.remove_file();
+        assert_eq!(
+            other.place(),
+            Place::Own,
+            "its file is not the first one's to remove"
+        );
+    }
+}

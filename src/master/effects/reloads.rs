@@ -81,7 +81,6 @@ impl Edge {
                 added: changes.added,
                 kept: changes.kept,
                 removed: changes.removed,
-                ..Reloaded::default()
             },
             waits,
             replaced: BTreeSet::new(),
