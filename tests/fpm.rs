@@ -16,6 +16,8 @@ mod import;
 mod listening;
 #[path = "fpm/pair.rs"]
 mod pair;
+#[path = "fpm/queue.rs"]
+mod queue;
 #[path = "fpm/reload.rs"]
 mod reload;
 #[path = "fpm/said.rs"]
@@ -26,6 +28,8 @@ mod service;
 mod settings;
 #[path = "skip/mod.rs"]
 mod skip;
+#[path = "fpm/sockets.rs"]
+mod sockets;
 #[path = "fpm/start.rs"]
 mod start;
 #[path = "fpm/status_listen.rs"]

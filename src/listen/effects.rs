@@ -12,6 +12,7 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::{Mode, SFlag, umask};
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -30,6 +31,17 @@ pub struct Listener {
     pub address: Address,
     /// The socket file's device and inode: only the file that we made is removed at the end.
     file: Option<(u64, u64)>,
+}
+
+/// Where the path of a unix socket leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// To the socket, as far as can be told.
+    Own,
+    /// Nowhere: nobody can connect.
+    Gone,
+    /// To something else.
+    Taken,
 }
 
 /// Why there is no socket.
@@ -175,6 +187,26 @@ impl Listener {
         })
     }
 
+    /// Whether this daemon has made the socket's file, and not a service manager.
+    pub fn is_ours(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Where a unix socket's path leads by now. As long as the socket is open no other file gets its inode.
+    pub fn place(&self) -> Place {
+        let Address::Unix(path) = &self.address else {
+            return Place::Own;
+        };
+        match std::fs::symlink_metadata(path) {
+            Ok(data) if self.file.is_some_and(|file| file != (data.dev(), data.ino())) => Place::Taken,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Place::Gone
+            }
+            // Where the path can't be followed it may be right for those who can.
+            Ok(_) | Err(_) => Place::Own,
+        }
+    }
+
     /// Device and inode of a unix socket's file, if it was made by this daemon.
     pub fn file(&self) -> Option<(u64, u64)> {
         self.file
@@ -318,9 +350,11 @@ fn make_way(path: &Path, entry: &Entry) -> Result<(), ListenError> {
         Owner::Unknown => return Err(taken(None)),
     }
     match entry.remove() {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ListenError::System(
-            sys::Error::from_io("unlink", path.display().to_string(), &error),
-        )),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(ListenError::System(sys::Error::from_io(
+            "unlink",
+            path.display().to_string(),
+            &error,
+        ))),
         _ => Ok(()),
     }
 }
@@ -375,4 +409,43 @@ fn is_alive(pid: i32) -> bool {
         .rsplit(')')
         .next()
         .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(path: &Path) -> Listener {
+        let listen = Listen {
+            address: Address::Unix(path.to_owned()),
+            backlog: 1,
+            owner: None,
+            group: None,
+            mode: 0o600,
+            acl_users: Vec::new(),
+            acl_groups: Vec::new(),
+            allowed_clients: Vec::new(),
+            wrong_clients: Vec::new(),
+        };
+        bind(&listen, &mut Inherited::default()).unwrap()
+    }
+
+    #[test]
+    fn a_socket_whose_path_leads_elsewhere_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = listener(&path);
+        assert_eq!((socket.is_ours(), socket.place()), (true, Place::Own));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(socket.place(), Place::Gone);
+        // Also if it is another socket: the inode is not used again while the first one is open.
+        let other = listener(&path);
+        assert_eq!((socket.place(), other.place()), (Place::Taken, Place::Own));
+        socket.remove_file();
+        assert_eq!(
+            other.place(),
+            Place::Own,
+            "its file is not the first one's to remove"
+        );
+    }
 }

@@ -143,6 +143,11 @@ impl<'a> Stamp<'a> {
         self.words[slot::MAX_ACTIVE].store(count, Ordering::Relaxed);
     }
 
+    /// Longest listen queue measured.
+    pub fn max_queue(&self, count: u64) {
+        self.words[slot::MAX_QUEUE].store(count, Ordering::Relaxed);
+    }
+
     /// Changes words under the sequence number.
     ///
     /// Writer: the odd number is stored relaxed, and the release fence after it keeps the data stores from being seen

@@ -1,6 +1,7 @@
 //! Where a worker waits for work: the listening socket, held connections, the hand-over queue, the retire channel.
 
 use super::connection::Connection;
+use super::gauge::Gauge;
 use super::order::{LOOK_INTERVAL, Line};
 use super::outlook::count;
 use super::promotion::Promotion;
@@ -86,6 +87,7 @@ pub(super) struct Lobby {
     pub(super) line: (Line, Tick),
     /// Connections that it has accepted.
     pub(super) accepted: u64,
+    gauge: Gauge,
 }
 
 impl Lobby {
@@ -125,6 +127,7 @@ impl Lobby {
             expired: Tick::ZERO,
             line: (Line::default(), Tick::ZERO),
             accepted: 0,
+            gauge: Gauge::default(),
         })
     }
 
@@ -218,6 +221,7 @@ impl Lobby {
 
     /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
     pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
+        self.gauge.look(service, self.slot, self.eager, self.looked);
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,

@@ -11,6 +11,7 @@ mod builtin;
 mod companion;
 mod connection;
 mod cpu;
+mod gauge;
 mod held;
 mod kit;
 mod lobby;

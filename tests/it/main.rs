@@ -32,6 +32,7 @@ mod sites;
 #[path = "../skip/mod.rs"]
 mod skip;
 mod slow;
+mod sockets;
 mod spawning;
 mod starts;
 mod storm;

@@ -9,6 +9,7 @@ mod held;
 mod many;
 mod restarts;
 mod serving;
+mod sockets;
 mod storm;
 mod trust;
 mod under_way;

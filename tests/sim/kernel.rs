@@ -79,6 +79,7 @@ impl World {
             slot,
             at: At::Boot,
             first: true,
+            had_work: false,
             told_forked: false,
             told_up: false,
             retire: false,
@@ -331,9 +332,10 @@ impl World {
 
     fn store(&mut self, id: WorkerId, stage: Stage) {
         let now = self.now;
-        let Some(worker) = self.workers.get(&id) else {
+        let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
+        worker.had_work |= stage == Stage::Accepted;
         let generation = self
             .generations
             .get_mut(&worker.generation)

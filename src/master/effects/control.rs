@@ -8,7 +8,7 @@ use super::{Edge, GenerationId};
 use crate::config::{Address, Application, Listen, ProcessManager};
 use crate::control::protocol::{self, Answer, Format, LastError, Request, Status, WorkerLimits};
 use crate::control::{Heard, MOST_SESSIONS, Session};
-use crate::listen::{ListenError, Listener, bind};
+use crate::listen::{ListenError, Listener, Place, bind};
 use crate::master::event::PoolId;
 use crate::scoreboard::{Stage, census};
 use crate::sys::clock::{self, ProcessClock};
@@ -53,13 +53,25 @@ impl Edge {
     /// Listens at this path from now on; `None`: nowhere. On an error it is as before.
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
-        let now = self.control.listener.as_ref().map(|listener| &listener.address);
         // The owners of applications have something to ask, too.
         let mode = match self.config.pools.iter().any(|pool| pool.applications.is_some()) {
             true => 0o666,
             false => 0o600,
         };
-        if now == wanted.as_ref() {
+        let place = self
+            .control
+            .listener
+            .as_ref()
+            .filter(|it| it.is_ours())
+            .map(Listener::place);
+        let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
+        if is_lost {
+            // Those who came before it was gone.
+            while self.accept_control() {}
+        }
+        let now = self.control.listener.as_ref().map(|listener| &listener.address);
+        let is_same = now.is_some() && now == wanted.as_ref();
+        if now == wanted.as_ref() && !is_lost {
             let listener = self.control.listener.as_ref().zip(wanted);
             return listener.map_or(Ok(()), |(listener, address)| {
                 listener.adjust(&private(address, mode))
@@ -82,6 +94,9 @@ impl Edge {
             }
         }
         self.control.listener = listener;
+        if is_lost && is_same {
+            log::warn!("the control socket's file was gone: it is bound again");
+        }
         Ok(())
     }
 
@@ -232,7 +247,7 @@ impl Edge {
                 protocol::Pool {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
-                    problem: None,
+                    problem: unreachable(listener),
                     queue: queue.map(|queue| queue.current),
                     queue_limit: queue.map(|queue| queue.limit),
                     limits: self.worker_limits(*id, pool),
@@ -429,6 +444,18 @@ fn private(address: Address, mode: u32) -> Listen {
         acl_groups: Vec::new(),
         allowed_clients: Vec::new(),
         wrong_clients: Vec::new(),
+    }
+}
+
+/// Why nobody can connect to a socket.
+fn unreachable(listener: &Listener) -> Option<String> {
+    match listener.place() {
+        Place::Own => None,
+        Place::Gone => Some("nobody can connect: its file is gone; a reload binds the socket again".to_owned()),
+        Place::Taken => Some(
+            "nobody can connect: the path leads to something else; remove it, and a reload binds the socket again"
+                .to_owned(),
+        ),
     }
 }
 

@@ -228,6 +228,7 @@ impl Generation {
                 word::PAST_MAX_ACTIVE,
                 entry.max_active.min(u64::from(self.settings.slots)),
             );
+            header::raise(words, word::PAST_MAX_QUEUE, entry.max_queue);
         }
         header::set_used(words, index, false);
         header::set_retire(words, index, false);

@@ -25,6 +25,7 @@ mod said;
 mod say;
 mod shared;
 mod slow;
+mod sockets;
 mod sources;
 mod spawner;
 mod stand_in;

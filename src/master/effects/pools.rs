@@ -3,11 +3,12 @@
 use super::Edge;
 use super::generation::Generation;
 use super::renewal::{Extent, Reason};
+use super::sockets::Sockets;
 use super::sources::Source;
 use crate::config::{Application, Config, Pool, ReloadWhen};
 use crate::confine::{self, ConfineError, Group};
 use crate::estate::names;
-use crate::listen::{ListenError, Listener, bind};
+use crate::listen::{ListenError, Listener};
 use crate::logs::{LogError, open_file};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use crate::master::program::START_PATIENCE;
@@ -77,8 +78,12 @@ pub(in crate::master) struct Changes {
     pub(in crate::master) replaced: Vec<(PoolId, GenerationId, String, Reason)>,
     /// They go on as they are.
     pub(in crate::master) kept: Vec<String>,
+    /// They begin anew, because the files of their sockets were gone.
+    pub(in crate::master) bound_again: Vec<String>,
     /// They end.
     pub(in crate::master) removed: Vec<String>,
+    /// They have a socket that nobody can reach, and why it can't be bound again.
+    pub(in crate::master) failed: Vec<(String, String)>,
 }
 
 /// Why a configuration can't be applied. What ran before goes on.
@@ -151,7 +156,7 @@ impl Edge {
         extent: Extent,
     ) -> Result<(Wanted, Changes), ApplyError> {
         self.reloads += 1;
-        let mut opened: Vec<(Option<PoolId>, Option<Listener>, Option<Listener>)> = Vec::new();
+        let mut opened: Vec<Sockets> = Vec::new();
         let mut settings = Vec::new();
         let mut identities = HashMap::new();
         let mut groups = Vec::new();
@@ -173,23 +178,15 @@ impl Edge {
             match own {
                 Ok(own) => settings.push(own),
                 Err(error) => {
-                    remove_listeners(&opened);
+                    opened.iter().for_each(Sockets::remove_files);
                     return Err(error);
                 }
             }
-            let known = self.pool_listening_as(pool);
-            let own = Some(&pool.listen).filter(|_| known.is_none());
-            let status = pool.status_listen.as_ref();
-            let status = status.filter(|wanted| self.reporter_at(&pool.name, wanted).is_none());
-            for (listen, place) in [(own, 0), (status, 1)] {
-                let listener = listen.map(|listen| bind(listen, &mut self.inherited)).transpose();
-                match (listener, opened.last_mut()) {
-                    (Ok(listener), Some((.., last))) if place == 1 => *last = listener,
-                    (Ok(listener), _) => opened.push((known, listener, None)),
-                    (Err(error), _) => {
-                        remove_listeners(&opened);
-                        return Err(ApplyError::Listen(pool.name.clone(), error));
-                    }
+            match self.open_sockets(pool) {
+                Ok(sockets) => opened.push(sockets),
+                Err(error) => {
+                    opened.iter().for_each(Sockets::remove_files);
+                    return Err(ApplyError::Listen(pool.name.clone(), error));
                 }
             }
         }
@@ -198,10 +195,15 @@ impl Edge {
         let mut wanted = Vec::new();
         let configured = self.pools.iter().filter(|(_, pool)| pool.listener.is_some());
         let before: Vec<PoolId> = configured.map(|(id, _)| *id).collect();
-        for ((known, listener, status), (settings, access, slow_log)) in opened.into_iter().zip(settings) {
+        let mut lost = Vec::new();
+        for (sockets, (settings, access, slow_log)) in opened.into_iter().zip(settings) {
             let name = settings.pool.name.clone();
             let policy = policy(&settings.pool);
-            let (pool, kept) = match (known, listener) {
+            if let Some(reason) = sockets.problem {
+                log::error!("[pool {name}] {reason}");
+                changes.failed.push((name.clone(), reason));
+            }
+            let (pool, kept) = match (sockets.known, sockets.own) {
                 (Some(pool), _) => {
                     self.adjust_listener(pool, &settings.pool);
                     (pool, Some(self.kept(pool, &settings, extent, &mut looker)))
@@ -209,8 +211,15 @@ impl Edge {
                 (None, Some(listener)) => (self.add_pool(&name, Some(listener)), None),
                 (None, None) => continue,
             };
+            if let Some(from) = sockets.lost {
+                self.empty_socket(from, pool, settings.pool.applications.is_some());
+                lost.push(from);
+            }
+            if sockets.status_lost {
+                log::warn!("[pool {name}] the file of its status' socket was gone: it is bound again");
+            }
             let status_listen = settings.pool.status_listen.as_ref();
-            self.set_reporter(pool, &name, status_listen, status);
+            self.set_reporter(pool, &name, status_listen, sockets.status);
             self.set_router(pool, &settings.pool, extent);
             let generation = match kept {
                 Some(Ok(kept)) => {
@@ -228,7 +237,10 @@ impl Edge {
                     generation
                 }
                 None => {
-                    changes.added.push(name);
+                    match sockets.lost {
+                        Some(_) => changes.bound_again.push(name),
+                        None => changes.added.push(name),
+                    }
                     let generation = self.add_generation(pool, settings, access, slow_log);
                     self.let_join_older(generation, extent == Extent::Changed);
                     self.serves(pool, generation);
@@ -246,7 +258,7 @@ impl Edge {
         }
         let gone = before
             .into_iter()
-            .filter(|id| wanted.iter().all(|pool| pool.pool != *id));
+            .filter(|id| wanted.iter().all(|pool| pool.pool != *id) && !lost.contains(id));
         changes.removed = gone.map(|id| self.pool_name(id).to_owned()).collect();
         self.take_groups(groups);
         let global = &config.global;
@@ -378,33 +390,6 @@ impl Edge {
             refork_at: None,
             process_name: title::name(),
         })
-    }
-
-    /// A socket that is kept follows the new configuration as far as an open one can.
-    fn adjust_listener(&self, id: PoolId, wanted: &Pool) {
-        let before = self.config.pools.iter().find(|pool| pool.name == wanted.name);
-        if before.is_some_and(|before| before.listen == wanted.listen) {
-            return;
-        }
-        let listener = self.pools.get(&id).and_then(|pool| pool.listener.as_ref());
-        let Some(listener) = listener else { return };
-        if let Err(error) = listener.adjust(&wanted.listen) {
-            log::error!(
-                "[pool {}] the socket keeps its old attributes: {error}",
-                wanted.name
-            );
-        }
-    }
-
-    /// The pool of this name, if its socket is the one that is wanted.
-    fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
-        let listens = |pool: &PoolEdge| {
-            let listener = pool.listener.as_ref();
-            listener.is_some_and(|listener| listener.address == wanted.listen.address)
-        };
-        let mut pools = self.pools.iter();
-        let same = pools.find(|(_, pool)| pool.name == wanted.name && listens(pool));
-        same.map(|(id, _)| *id)
     }
 
     /// A pool of an application in an application pool.
@@ -543,11 +528,6 @@ impl Edge {
             }
         }
     }
-}
-
-fn remove_listeners(opened: &[(Option<PoolId>, Option<Listener>, Option<Listener>)]) {
-    let made = opened.iter().flat_map(|(_, own, status)| [own, status]);
-    made.flatten().for_each(Listener::remove_file);
 }
 
 pub(super) fn policy(pool: &Pool) -> Policy {

@@ -116,12 +116,18 @@ impl Edge {
                 (generation, (pool, cause))
             })
             .collect();
+        let bound_again = changes.bound_again.into_iter().map(|pool| Cause {
+            pool,
+            reason: "its socket's file was gone".to_owned(),
+        });
+        let failed = changes.failed.into_iter();
         self.reload = Some(Reload {
             report: Reloaded {
+                replaced: bound_again.collect(),
+                failed: failed.map(|(pool, reason)| Cause { pool, reason }).collect(),
                 added: changes.added,
                 kept: changes.kept,
                 removed: changes.removed,
-                ..Reloaded::default()
             },
             waits,
             replaced: BTreeSet::new(),

@@ -47,6 +47,12 @@ impl Edge {
                 self.pool_name(*pool),
                 seconds(*wait)
             ),
+            Notice::CrashingFast(pool, most, wait) => log::error!(
+                "[pool {}] more than {most} workers a second crash while they serve requests; the next is made in {}, \
+                 and no more than {most} a second",
+                self.pool_name(*pool),
+                seconds(*wait)
+            ),
             Notice::SeemsBusy(pool, made, idle, running) => log::warn!(
                 "[pool {}] seems busy (you may need to increase pm.start_servers, or pm.min/max_spare_servers), spawning \
                  {made} children, there are {idle} idle, and {running} total children",

@@ -51,7 +51,7 @@ impl Generation {
         let counts = &mut reading.counts;
         counts.slow = census::word(words, word::SLOW_REQUESTS);
         counts.max_children_reached = census::word(words, word::MAX_CHILDREN_REACHED);
-        counts.queue_max = census::word(words, word::MAX_LISTEN_QUEUE);
+        counts.queue_max = census::word(words, word::PAST_MAX_QUEUE);
         counts.requests = census::word(words, word::PAST_REQUESTS);
         for &index in self.seats.keys() {
             let Some(page) = resources.board.slot(index as usize) else {
@@ -60,6 +60,7 @@ impl Generation {
             if !header::used(words, index as usize) {
                 continue;
             }
+            counts.queue_max = counts.queue_max.max(census::word(page, slot::MAX_QUEUE));
             let requests = census::word(page, slot::REQUESTS);
             counts.requests = counts.requests.saturating_add(requests);
             match census::stage(page) {

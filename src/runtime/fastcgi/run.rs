@@ -271,6 +271,9 @@ impl<'p, 'w> Passing<'p, 'w> {
                 outcome => {
                     let (cpu, memory) = program.usage();
                     self.request.count_program(cpu, memory);
+                    if matches!(outcome, Outcome::Lost { is_unread: false }) {
+                        self.keeper.had_work();
+                    }
                     return Ok(outcome);
                 }
             }
