@@ -115,7 +115,7 @@ pub(super) struct Edge {
     /// Listening sockets that the daemon was started with.
     pub(super) inherited: Inherited,
     /// What PHP was started from at the daemon's start or its last reload.
-    starts: HashMap<starts::Key, starts::Start>,
+    starts: starts::Starts,
     next_pool: u32,
     next_generation: u32,
     /// How often a configuration was prepared.
@@ -222,7 +222,7 @@ impl Edge {
             control: control::Control::default(),
             reload: None,
             groups: Vec::new(),
-            starts: HashMap::new(),
+            starts: starts::Starts::default(),
             next_pool: 0,
             next_generation: 0,
             reloads: 0,
