@@ -44,7 +44,7 @@ pub(super) struct Source {
 }
 
 impl Edge {
-    /// What PHP is started from for these pools, as it is now. Before their sockets are bound: who finds them open may take
+    /// What PHP is started from for these pools, as it is now. Before their sockets are bound: a client that finds them open may take
     /// it that php.ini was read.
     pub(in crate::master) fn starts(&self, config: &Config) -> Starts {
         let mut starts = HashMap::new();

@@ -6,7 +6,7 @@
  * strlen() and its like, no call at all. OPcache keeps what was compiled for other requests, so this one does without OPcache.
  */
 
-/* Opcache.preload compiles once, and its code expects what it found then. */
+/* What opcache.preload has compiled expects the functions that were there then. */
 static bool has_preloaded(void)
 {
     const char *path = zend_ini_string("opcache.preload", sizeof("opcache.preload") - 1, 0);
