@@ -118,9 +118,10 @@ impl Master {
         };
         let global = config.global.clone();
         let sockets = self.edge.named_sockets();
+        let starts = self.edge.starts(&config);
         match self.edge.prepare(config, extent) {
             Ok((wanted, changes)) => {
-                self.edge.hold_starts();
+                self.edge.hold(starts);
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }

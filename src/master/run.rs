@@ -139,6 +139,8 @@ pub(crate) fn run_with(
     if let Some(store) = store {
         edge.open_store(store, &stored, &manager);
     }
+    let starts = edge.starts(&config);
+    edge.hold(starts);
     let (wanted, _) = match edge.prepare(config, Extent::All) {
         Ok(wanted) => wanted,
         Err(error) => match before.filter(|_| adopted.is_some()) {
@@ -149,7 +151,6 @@ pub(crate) fn run_with(
             None => return Err(RunError::Apply(error)),
         },
     };
-    edge.hold_starts();
     match edge.open_control(control.as_deref()) {
         Ok(()) => {}
         Err(error) if adopted.is_some() => log::error!("{error}"),

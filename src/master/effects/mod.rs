@@ -122,7 +122,7 @@ pub(super) struct Edge {
     /// Listening sockets that the daemon was started with.
     pub(super) inherited: Inherited,
     /// What PHP was started from at the daemon's start or its last reload.
-    starts: HashMap<starts::Key, starts::Start>,
+    starts: starts::Starts,
     next_pool: u32,
     next_generation: u32,
     /// How often a configuration was prepared.
@@ -231,7 +231,7 @@ impl Edge {
             speaks_as_fpm: false,
             reload: None,
             groups: Vec::new(),
-            starts: HashMap::new(),
+            starts: starts::Starts::default(),
             next_pool: 0,
             next_generation: 0,
             reloads: 0,

@@ -3,12 +3,12 @@
 use super::Edge;
 use super::generation::Generation;
 use super::shared::Facts;
-use crate::config::{Application, Listen, Pool, ReloadWhen, sharing};
+use super::starts::scan_dir;
+use crate::config::{Application, Listen, Pool, ReloadWhen};
 use crate::master::action::Notice;
 use crate::master::event::{GenerationId, PoolId};
 use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
-use crate::worker::{self, Settings};
-use std::ffi::{OsStr, OsString};
+use crate::worker::Settings;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -143,7 +143,7 @@ impl Edge {
         if make.is_code_fixed || program {
             return Some(Reason::Code);
         }
-        let is_as_it_was = match (self.origin(wanted), make.origin) {
+        let is_as_it_was = match (self.origin(&wanted.pool), make.origin) {
             (Some(origin), Some(then)) => looker.origin(&origin) == then,
             // Nothing was started yet, or it is no PHP.
             (None, _) | (_, None) => true,
@@ -156,24 +156,13 @@ impl Edge {
     }
 
     /// What PHP's start depends on; `None`: the pool is not PHP.
-    pub(super) fn origin(&self, settings: &Settings) -> Option<Origin> {
-        let Application::Php(php) = &settings.pool.application else {
+    pub(super) fn origin(&self, pool: &Pool) -> Option<Origin> {
+        let Application::Php(php) = &pool.application else {
             return None;
         };
-        let scan_dir = self.scan_dir(settings);
+        let scan_dir = scan_dir(pool);
         let program = self.libexec.join("forkyard-php");
         Some(Origin::new(php, program, scan_dir.as_deref()))
-    }
-
-    /// PHP_INI_SCAN_DIR of a preloader's environment.
-    pub(super) fn scan_dir(&self, settings: &Settings) -> Option<OsString> {
-        let common = sharing::group(&settings.pool).map(|_| Settings {
-            pool: sharing::common(&settings.pool),
-            ..settings.clone()
-        });
-        let settings = common.as_ref().unwrap_or(settings);
-        let environment = worker::environment(settings, std::env::vars_os().collect());
-        files::scan_dir(&environment).map(OsStr::to_owned)
     }
 
     /// Notes what a preloader is about to be started from.

@@ -166,7 +166,7 @@ impl Edge {
             return false;
         };
         let mut looker = Looker::default();
-        let origin = self.origin(settings).map(|origin| looker.origin(&origin));
+        let origin = self.origin(&settings.pool).map(|origin| looker.origin(&origin));
         let mut extensions = facts.extensions.iter();
         !facts.is_code_fixed
             && origin == mould.origin

@@ -1,20 +1,25 @@
 //! What PHP was started from when the daemon was, or at its last reload: it holds for processes that are started later.
 
 use super::Edge;
-use crate::config::Application;
+use crate::config::{Application, Config, Pool};
 use crate::master::event::GenerationId;
 use crate::runtime::php::files::{Fingerprint, Origin};
 use crate::runtime::php::held::Held;
 use crate::sys::memfile;
-use crate::worker::Settings;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+const SCAN_DIR: &str = "PHP_INI_SCAN_DIR";
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Starts(HashMap<Key, Start>);
+
 /// What says where PHP starts from. Which files that are may change: php.ini is looked for in two places.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+struct Key {
     version: String,
     library: Option<PathBuf>,
     php_ini: Option<PathBuf>,
@@ -24,7 +29,7 @@ pub(super) struct Key {
 
 /// One origin, as it was.
 #[derive(Debug)]
-pub(super) struct Start {
+struct Start {
     held: Held,
     /// It was said that it is another one by now.
     is_told: bool,
@@ -39,32 +44,35 @@ pub(super) struct Source {
 }
 
 impl Edge {
-    /// What is there now holds until the next reload.
-    pub(in crate::master) fn hold_starts(&mut self) {
-        self.starts.clear();
-        let latest = self.pools.values().filter_map(|pool| pool.latest);
-        let settings = latest
-            .filter_map(|id| self.generations.get(&id))
-            .map(|g| &g.settings);
+    /// What PHP is started from for these pools, as it is now. Before their sockets are bound: a client that finds them open may take
+    /// it that php.ini was read.
+    pub(in crate::master) fn starts(&self, config: &Config) -> Starts {
         let mut starts = HashMap::new();
-        for settings in settings {
-            let (Some(key), Some(origin)) = (self.start_key(settings), self.origin(settings)) else {
-                continue;
-            };
-            starts.entry(key).or_insert_with(|| Start::new(&origin));
+        for pool in &config.pools {
+            if let (Some(key), Some(origin)) = (start_key(pool), self.origin(pool)) {
+                starts.entry(key).or_insert_with(|| Start::new(&origin));
+            }
         }
+        Starts(starts)
+    }
+
+    /// That holds until the next reload.
+    pub(in crate::master) fn hold(&mut self, starts: Starts) {
         self.starts = starts;
     }
 
     /// What a generation's preloader is to be started from. If files changed, the log says so, once.
     pub(super) fn start_source(&mut self, id: GenerationId) -> Source {
-        let settings = self.generations.get(&id).map(|generation| &generation.settings);
-        let found = settings.and_then(|settings| Some((self.start_key(settings)?, self.origin(settings)?)));
+        let pool = self
+            .generations
+            .get(&id)
+            .map(|generation| &generation.settings.pool);
+        let found = pool.and_then(|pool| Some((start_key(pool)?, self.origin(pool)?)));
         let Some((key, origin)) = found else {
             return Source::default();
         };
         // An application may want what no pool has wanted yet.
-        let start = self.starts.entry(key).or_insert_with(|| Start::new(&origin));
+        let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
         let Some(changes) = start.held.changes(&origin) else {
             return Source {
                 fingerprint: Some(start.held.fingerprint()),
@@ -90,23 +98,32 @@ impl Edge {
             ini,
         }
     }
+}
 
-    fn start_key(&self, settings: &Settings) -> Option<Key> {
-        let Application::Php(php) = &settings.pool.application else {
-            return None;
-        };
-        Some(Key {
-            version: php.version.clone(),
-            library: php.library.clone(),
-            php_ini: php.php_ini.clone(),
-            no_php_ini: php.no_php_ini,
-            scan_dir: php
-                .scan_dir
-                .clone()
-                .map(OsString::from)
-                .or_else(|| self.scan_dir(settings)),
-        })
-    }
+fn start_key(pool: &Pool) -> Option<Key> {
+    let Application::Php(php) = &pool.application else {
+        return None;
+    };
+    Some(Key {
+        version: php.version.clone(),
+        library: php.library.clone(),
+        php_ini: php.php_ini.clone(),
+        no_php_ini: php.no_php_ini,
+        scan_dir: php
+            .scan_dir
+            .clone()
+            .map(OsString::from)
+            .or_else(|| scan_dir(pool)),
+    })
+}
+
+/// PHP_INI_SCAN_DIR of a preloader's environment ([`crate::worker::environment`]).
+pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
+    let mut own = pool.env.iter().filter(|(name, _)| name == SCAN_DIR);
+    let inherited = || (!pool.clear_env).then(|| std::env::var_os(SCAN_DIR)).flatten();
+    own.next()
+        .map(|(_, value)| OsString::from(value))
+        .or_else(inherited)
 }
 
 impl Start {

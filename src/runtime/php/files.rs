@@ -6,7 +6,7 @@
 use super::settings::php_ini_directories;
 use crate::config::Php;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -145,14 +145,6 @@ impl Origin {
         files.sort_unstable();
         files
     }
-}
-
-/// PHP_INI_SCAN_DIR in an environment.
-pub fn scan_dir(environment: &[(OsString, OsString)]) -> Option<&OsStr> {
-    environment
-        .iter()
-        .find(|(name, _)| name == "PHP_INI_SCAN_DIR")
-        .map(|(_, value)| value.as_os_str())
 }
 
 /// Looks at each file once, however many pools depend on it. For one reload; it does not notice what changes meanwhile.

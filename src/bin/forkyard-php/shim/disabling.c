@@ -6,7 +6,7 @@
  * strlen() and its like, no call at all. OPcache keeps what was compiled for other requests, so this one does without OPcache.
  */
 
-/* Opcache.preload compiles once, and its code expects what it found then. */
+/* What opcache.preload has compiled expects the functions that were there then. */
 static bool has_preloaded(void)
 {
     const char *path = zend_ini_string("opcache.preload", sizeof("opcache.preload") - 1, 0);
@@ -36,7 +36,6 @@ static void disable_for_request(Bucket *entry)
     disabled->function = Z_PTR(entry->val);
     disabled->handler = disabled->function->handler;
     disabled->name = NULL;
-    disabled->place = entry - CG(function_table)->arData;
     if (has_preloaded()) {
         disabled->function->handler = call_of_disabled;
     } else {
@@ -68,18 +67,33 @@ static void disable_functions_for_request(const char *list)
     efree(names);
 }
 
+/* Not by their places: a table that has grown since may have closed gaps. */
+static void name_functions_again(void)
+{
+    Bucket *entry;
+    ZEND_HASH_FOREACH_BUCKET(CG(function_table), entry) {
+        if (entry->key != no_name) {
+            continue;
+        }
+        for (struct disabled_function *disabled = disabled_functions; disabled; disabled = disabled->earlier) {
+            if (disabled->function == Z_PTR(entry->val)) {
+                entry->key = disabled->name;
+            }
+        }
+    } ZEND_HASH_FOREACH_END();
+}
+
 static void enable_functions_again(void)
 {
-    if (disabled_functions) {
-        CG(compiler_options) = compiler_options;
+    if (!disabled_functions) {
+        return;
     }
+    CG(compiler_options) = compiler_options;
+    name_functions_again();
     while (disabled_functions) {
         struct disabled_function *disabled = disabled_functions;
         disabled_functions = disabled->earlier;
         disabled->function->handler = disabled->handler;
-        if (disabled->name) {
-            CG(function_table)->arData[disabled->place].key = disabled->name;
-        }
         free(disabled);
     }
 }

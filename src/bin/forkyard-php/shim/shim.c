@@ -73,7 +73,6 @@ struct disabled_function {
     zend_internal_function *function;
     zif_handler handler;
     zend_string *name; /* NULL: it is still in the table */
-    size_t place;      /* in the table */
 };
 
 /* The .user.ini values that hold in one directory. */
