@@ -20,7 +20,7 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
 
     let mut table = String::from("pub(crate) static SHIMS: &[Shim] = &[\n");
-    let mut count = 0;
+    let mut built = Vec::new();
     for version in VERSIONS {
         let Some(headers) = Headers::find(version) else {
             continue;
@@ -36,10 +36,13 @@ fn main() {
             headers.api
         )
         .expect("to memory");
-        count += 1;
+        built.push(version);
     }
     table.push_str("];\n");
-    if count == 0 {
+    // What is meant where nothing says which PHP; it is also the one that the tests are for.
+    let newest = built.last().copied().unwrap_or("8.2");
+    println!("cargo:rustc-env=FORKYARD_PHP={newest}");
+    if built.is_empty() {
         println!(
             "cargo:warning=no PHP headers found (php-config8.2, Debian: php8.2-dev): forkyard-php can't run PHP"
         );

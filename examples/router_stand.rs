@@ -176,6 +176,7 @@ impl Stand {
                 slots: SLOTS,
                 descriptor_limit: None,
                 log_limit: 1024,
+                process_name: String::new(),
                 refork_at: None,
             },
             listener: copy(&queue_out),

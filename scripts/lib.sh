@@ -4,6 +4,9 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 1
 
+# The PHP that is built for and tested; scripts/conformance --php sets it.
+php=${FORKYARD_PHP:-8.2}
+
 # As root, or by sudo.
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
@@ -34,5 +37,5 @@ need() {
 # What building needs, beside Rust itself.
 need_build_tools() {
     command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup, then run this again" >&2; exit 1; }
-    need gcc libc6-dev php8.2-dev libphp8.2-embed
+    need gcc libc6-dev "php$php-dev" "libphp$php-embed"
 }

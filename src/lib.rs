@@ -40,6 +40,7 @@ pub mod confine;
 pub mod control;
 pub mod estate;
 pub mod fastcgi;
+pub mod helper;
 pub mod keeper;
 pub mod listen;
 pub mod logs;

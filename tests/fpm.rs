@@ -12,12 +12,24 @@ mod dropin;
 mod files;
 #[path = "fpm/import.rs"]
 mod import;
+#[path = "fpm/listening.rs"]
+mod listening;
 #[path = "fpm/pair.rs"]
 mod pair;
+#[path = "fpm/queue.rs"]
+mod queue;
+#[path = "fpm/reload.rs"]
+mod reload;
 #[path = "fpm/said.rs"]
 mod said;
 #[path = "fpm/service.rs"]
 mod service;
+#[path = "fpm/settings.rs"]
+mod settings;
+#[path = "skip/mod.rs"]
+mod skip;
+#[path = "fpm/sockets.rs"]
+mod sockets;
 #[path = "fpm/start.rs"]
 mod start;
 #[path = "fpm/status_listen.rs"]
@@ -33,3 +45,5 @@ mod support;
 mod takeover;
 #[path = "fpm/upstream.rs"]
 mod upstream;
+#[path = "fpm/version.rs"]
+mod version;

@@ -101,7 +101,7 @@ const PURE: [(&str, &[&str]); 7] = [
 ];
 
 /// A part, and what it may not know: other parts, and crates.
-const STRANGERS: [(&str, &str); 18] = [
+const STRANGERS: [(&str, &str); 19] = [
     (
         "applications/",
         "master worker config spawn router scout scoreboard",
@@ -111,6 +111,7 @@ const STRANGERS: [(&str, &str); 18] = [
     ("control/", "master worker spawn router runtime"),
     ("estate/", "master worker"),
     ("fastcgi/", "master worker config spawn router runtime scoreboard"),
+    ("helper/", "master spawn"),
     ("listen/", "master worker spawn router runtime scoreboard"),
     ("logs/", "master worker spawn router runtime scoreboard"),
     ("reporter/", "master spawn router runtime"),

@@ -1,14 +1,14 @@
 """What is measured. A case is a module with a function `run(bench)` that yields rows; its docstring says what it is."""
 
 from . import (
-    applications, births, burst, cgi, compute, dokuwiki, express, fastcgi, forks, hello, idle, kept, large, master,
-    memory, nginx, pools, rack, reload, syscalls, wsgi,
+    applications, births, burst, cgi, compute, crash, dokuwiki, express, fastcgi, forks, hello, idle, kept, large, master,
+    memory, nginx, order, pools, rack, reload, syscalls, wsgi,
 )
 
 CASES = {
     module.__name__.rsplit(".", 1)[1]: module
     for module in (
-        hello, nginx, large, compute, dokuwiki, births, master, cgi, fastcgi, rack, wsgi, express, forks, applications,
-        pools, memory, burst, reload, idle, kept, syscalls,
+        hello, order, nginx, large, compute, dokuwiki, births, master, cgi, fastcgi, rack, wsgi, express, forks, applications,
+        pools, memory, burst, reload, crash, idle, kept, syscalls,
     )
 }

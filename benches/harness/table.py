@@ -56,6 +56,12 @@ def at_least(comparison, bar, **rest):
     )
 
 
+def processor_time(comparison, work, most):
+    """A row for the workers' processor time for a request."""
+    forkyard, php_fpm, ratio = comparison.number(1)
+    return Row(f"{work}: CPU time", forkyard, php_fpm, "µs", f"≤ {most} x", ratio <= most, ratio)
+
+
 def latencies(comparison, work):
     """Rows for the median latency and that which one request in a hundred exceeds: neither may be worse."""
     for name, index in (("p50", 2), ("p99", 3)):

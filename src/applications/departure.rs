@@ -178,6 +178,8 @@ impl Book {
         let (life, app, processed) = (instance.life, instance.app, instance.processed);
         let wanted = matches!(life, Life::Stopping | Life::Draining | Life::Spent);
         let had = instance.busyness() > 0;
+        // A request that crashes its instance says nothing against the code of the others.
+        let had_work = processed > 0 || !instance.running.is_empty();
         self.drop_instance(id, step);
         if life == Life::Spawning {
             return self.failed(app, Trouble::Died, step);
@@ -185,7 +187,7 @@ impl Book {
         if !wanted || had {
             step.say(Notice::Ended(id));
         }
-        if !wanted && processed == 0 {
+        if !wanted && !had_work {
             self.failed(app, Trouble::Died, step);
         }
     }

@@ -1,10 +1,13 @@
 //! `forkyard reload`, `forkyard upgrade`, `forkyard status` and `forkyard error`: orders for the running daemon.
 
-use super::status::{Use, table};
+use super::metrics::Form;
+use super::overview::{Sort, bounded, table};
+use super::status::{Use, details};
 use super::{CONFIG, EXIT_CONFIG, EXIT_SOFTWARE};
-use crate::config;
+use crate::config::{self, Skipped};
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request};
+use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request, Status};
+use crate::sys::terminal;
 use clap::Args;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -87,24 +90,72 @@ fn new_daemon(socket: &Path) -> Outcome {
     }
 }
 
+/// How the status is wanted.
+#[derive(Debug, Args)]
+pub(super) struct Wanted {
+    /// Pools of which everything is shown; all of them at a glance if there is none
+    #[arg(value_name = "POOL")]
+    pools: Vec<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    /// As numbers for a monitoring system
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "openmetrics",
+        conflicts_with = "json")]
+    metrics: Option<Form>,
+    /// What pools are put in order by
+    #[arg(long, value_name = "BY", default_value = "name", conflicts_with_all = ["json", "metrics", "pools"])]
+    sort: Sort,
+}
+
 /// Says what there is.
-pub(super) fn status(daemon: &Daemon, json: bool, metrics: bool) -> ExitCode {
+pub(super) fn status(daemon: &Daemon, wanted: &Wanted) -> ExitCode {
     tell(match answer(daemon, &Request::Status {}) {
-        Ok(Answer::Status(mut status)) => {
-            super::status::look_at(&mut status, &uses);
-            Outcome {
-                output: match (json, metrics) {
-                    // Serialising plain values to memory can't fail.
-                    (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
-                    (false, true) => super::metrics::metrics(&status),
-                    (false, false) => table(&status),
-                },
-                errors: String::new(),
-                code: 0,
-            }
-        }
+        Ok(Answer::Status(status)) => show(status, wanted),
         other => unexpected(other),
     })
+}
+
+fn show(mut status: Status, wanted: &Wanted) -> Outcome {
+    if !wanted.json {
+        super::skipped::take_up(&mut status);
+    }
+    let is_skipped = |name: &String| status.skipped.iter().any(|one| one.pool.as_ref() == Some(name));
+    let is_missing =
+        |name: &&String| !is_skipped(name) && status.pools.iter().all(|pool| pool.name != **name);
+    if let Some(missing) = wanted.pools.iter().find(is_missing) {
+        let names: Vec<String> = status.pools.iter().map(|pool| printable(&pool.name)).collect();
+        return Outcome {
+            output: String::new(),
+            errors: format!(
+                "forkyard: there is no pool {}; there are {}\n",
+                printable(missing),
+                names.join(", ")
+            ),
+            code: EXIT_SOFTWARE,
+        };
+    }
+    if !wanted.pools.is_empty() {
+        status.pools.retain(|pool| wanted.pools.contains(&pool.name));
+        let is_wanted = |one: &Skipped| one.pool.as_ref().is_some_and(|name| wanted.pools.contains(name));
+        status.skipped.retain(is_wanted);
+    }
+    super::status::look_at(&mut status, &uses);
+    let columns = terminal::columns();
+    Outcome {
+        output: match (wanted.json, wanted.metrics) {
+            // Serialising plain values to memory can't fail.
+            (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
+            (false, Some(form)) => super::metrics::metrics(&status, form),
+            (false, None) if wanted.pools.is_empty() => table(&status, wanted.sort, columns),
+            (false, None) => {
+                let pools: Vec<String> = status.pools.iter().map(details).collect();
+                bounded(&pools.join("\n"), columns)
+            }
+        },
+        errors: String::new(),
+        code: 0,
+    }
 }
 
 /// Prints the report of a start that failed.

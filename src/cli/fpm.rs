@@ -6,7 +6,7 @@ mod usage;
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory, start, takeover};
 use crate::config::fpm::{self, Journal, Line, Options};
-use crate::config::{Config, Host, LogLevel, LogTarget};
+use crate::config::{Config, Host, LogLevel, LogTarget, php};
 use crate::control::protocol::Complaint;
 use crate::logs::Log;
 use crate::master::Persona;
@@ -39,7 +39,8 @@ pub fn main() -> ExitCode {
     let (arguments, rehearsal) = takeover::arguments();
     let mut arguments = arguments.into_iter();
     let program = program_name(arguments.next());
-    let (task, options) = read(arguments::parse(arguments));
+    let (task, mut options) = read(arguments::parse(arguments));
+    options.version = Some(php::version_of(options.config.as_deref(), &program));
     match task {
         Task::Help | Task::Wrong => {
             print!("{}", usage::text(&program, fpm::PREFIX));
@@ -74,6 +75,8 @@ fn program_name(argument: Option<OsString>) -> String {
 fn read(met: Vec<Met>) -> (Task, Options) {
     let mut options = Options {
         log_to_stderr: std::io::stderr().is_terminal(),
+        // Now: after an upgrade of the package the running program has no name any more.
+        executable: std::env::current_exe().ok(),
         ..Options::default()
     };
     let (mut tests, mut is_info) = (0, false);
@@ -246,6 +249,7 @@ fn try_php(options: &Options) -> Result<(), ExitCode> {
 fn ask_php(what: &str, options: &Options) -> Command {
     let mut command = Command::new(program_directory().join("forkyard-php"));
     command.arg(format!("--{what}"));
+    command.args(["--php", options.version()]);
     if options.no_php_ini {
         command.arg("-n");
     }
@@ -257,6 +261,9 @@ fn ask_php(what: &str, options: &Options) -> Command {
     }
     if let Some(directories) = &options.scan_dir {
         command.arg("--scan").arg(directories);
+    }
+    if let Some(path) = &options.executable {
+        command.arg("--binary").arg(path);
     }
     command
 }

@@ -1,7 +1,7 @@
 //! `forkyard import`: a php-fpm configuration as TOML.
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
-use crate::config::fpm::{self, Journal, Line, Options};
+use crate::config::fpm::{Journal, Line, Options};
 use crate::config::import::import;
 use crate::config::{self, Host, LogLevel};
 use clap::Args;
@@ -16,9 +16,10 @@ const EXIT_INCOMPLETE: u8 = 1;
 /// What is imported, and where to.
 #[derive(Debug, Args)]
 pub(super) struct Import {
-    /// php-fpm's configuration file
-    #[arg(value_name = "FILE", default_value = fpm::CONFIG)]
-    file: PathBuf,
+    /// php-fpm's configuration file. Default: /etc/php/VERSION/fpm/php-fpm.conf of the newest PHP that there is. The
+    /// version in the path is the one that the pools get
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
     /// File to write; it must not be there yet. Default: standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -45,7 +46,7 @@ pub(super) struct Import {
 impl Import {
     fn options(&self) -> Options {
         Options {
-            config: Some(self.file.to_string_lossy().into_owned()),
+            config: (self.file.as_ref()).map(|path| path.to_string_lossy().into_owned()),
             prefix: self.prefix.clone(),
             pid: self.pid.clone(),
             allow_root: self.allow_to_run_as_root,

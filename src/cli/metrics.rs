@@ -1,6 +1,9 @@
 //! The status as numbers for a monitoring system (OpenMetrics). What is said of applications is their router's word.
 
+mod pools;
+
 use crate::control::protocol::{Pool, Process, Status};
+use clap::ValueEnum;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -11,24 +14,60 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// How numbers are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// OpenMetrics
+    #[value(name = "openmetrics")]
+    OpenMetrics,
+    /// Prometheus' own older text format, as node_exporter's textfile collector reads it
+    Prometheus,
+}
 
 /// All numbers.
-pub(super) fn metrics(status: &Status) -> String {
-    let families = [
-        families("pool", POOL, &pools(status)),
-        families("applications", BOOK, &books(status)),
-        families("applications", APPLICATION, &applications(status)),
-        families("applications", STARTS, &starts(status)),
-        families("instance", DESCRIBED, &described(status)),
-        families("instance", INSTANCE, &instances(status)),
-        families("program", PROGRAM, &programs(status)),
-    ];
+pub(super) fn metrics(status: &Status, form: Form) -> String {
+    let families: Vec<Family> = pools::families_of(status)
+        .into_iter()
+        .chain(families("applications", BOOK, &books(status)))
+        .chain(families("applications", APPLICATION, &applications(status)))
+        .chain(families("applications", STARTS, &starts(status)))
+        .chain(families("instance", DESCRIBED, &described(status)))
+        .chain(families("instance", INSTANCE, &instances(status)))
+        .chain(families("program", PROGRAM, &programs(status)))
+        .collect();
+    let counters = families.iter().filter(|family| family.kind == Counter);
+    let counters: Vec<String> = counters
+        .map(|family| format!("forkyard_{}", family.name))
+        .collect();
     let mut registry = Registry::with_prefix("forkyard");
-    registry.register_collector(Box::new(Families(families.into_iter().flatten().collect())));
+    registry.register_collector(Box::new(Families(families)));
     let mut text = String::new();
     // Writing to a string can't fail.
     let _ = encode(&mut text, &registry);
-    text
+    match form {
+        Form::OpenMetrics => text,
+        Form::Prometheus => without_openmetrics(&text, &counters),
+    }
+}
+
+/// The older format has a counter's whole name in its head, and no end.
+fn without_openmetrics(text: &str, counters: &[String]) -> String {
+    let mut older = String::new();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        let mut words = line.splitn(4, ' ');
+        let head = (words.next(), words.next(), words.next(), words.next());
+        match head {
+            (Some("#"), Some(what), Some(name), Some(rest)) if counters.iter().any(|it| it == name) => {
+                let _ = writeln!(older, "# {what} {name}_total {rest}");
+            }
+            _ => {
+                let _ = writeln!(older, "{line}");
+            }
+        }
+    }
+    older
 }
 
 /// What a family of numbers is: its name, its kind, what it says, and how a thing's number is found.
@@ -42,13 +81,6 @@ enum Kind {
     Counter,
 }
 use Kind::{Counter, Gauge};
-
-const POOL: &[Row<Pool>] = &[(
-    "failed_starts",
-    Counter,
-    "How often the pool's application could not be started.",
-    |it| Some(it.failed_starts as f64),
-)];
 
 const BOOK: &[Row<Value>] = &[
     ("instances", Gauge, "Instances of all applications.", |it| {
@@ -225,7 +257,7 @@ fn with(labels: &Labels, name: &'static str, value: &str) -> Labels {
     labels
 }
 
-fn pools(status: &Status) -> Vec<(Labels, &Pool)> {
+fn labelled(status: &Status) -> Vec<(Labels, &Pool)> {
     let pools = status.pools.iter();
     pools
         .map(|pool| (vec![("pool", pool.name.clone())], pool))
@@ -233,7 +265,7 @@ fn pools(status: &Status) -> Vec<(Labels, &Pool)> {
 }
 
 fn books(status: &Status) -> Vec<(Labels, &Value)> {
-    let pools = pools(status).into_iter();
+    let pools = labelled(status).into_iter();
     pools
         .filter_map(|(labels, pool)| Some((labels, pool.applications.as_ref()?.book.as_ref()?)))
         .collect()
@@ -283,7 +315,7 @@ struct Starts {
 
 fn starts(status: &Status) -> Vec<(Labels, Starts)> {
     let mut all = Vec::new();
-    for (labels, pool) in pools(status) {
+    for (labels, pool) in labelled(status) {
         let mut by_root: BTreeMap<&str, Starts> = BTreeMap::new();
         for starting in pool.applications.iter().flat_map(|it| &it.starting) {
             let starts = by_root.entry(&starting.application).or_default();
@@ -298,7 +330,7 @@ fn starts(status: &Status) -> Vec<(Labels, Starts)> {
 
 fn programs(status: &Status) -> Vec<(Labels, &Process)> {
     let mut all = Vec::new();
-    for (labels, pool) in pools(status) {
+    for (labels, pool) in labelled(status) {
         for generation in &pool.generations {
             let labels = with(&labels, "generation", &generation.id.to_string());
             let of_generation = generation.programs.iter();
@@ -376,7 +408,7 @@ mod tests {
             memory: (pid == 77).then_some(3 << 20),
             cpu_ms: Some(1250),
         });
-        metrics(&status)
+        metrics(&status, Form::OpenMetrics)
     }
 
     fn check(text: &str, lines: &[&str]) {
@@ -409,6 +441,21 @@ mod tests {
         ];
         let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         check(&seen(status::tests::status()), &expected);
+    }
+
+    #[test]
+    fn the_older_form_has_whole_names() {
+        let mut status = status::tests::status();
+        look_at(&mut status, &|_| Use::default());
+        let text = metrics(&status, Form::Prometheus);
+        assert!(
+            text.contains(
+                "# HELP forkyard_pool_requests_total Requests that workers took up.\n\
+                 # TYPE forkyard_pool_requests_total counter\nforkyard_pool_requests_total{pool=\"s\\\"x\"} 9\n"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("# TYPE forkyard_pool_up gauge\n") && !text.contains("EOF"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod control;
 pub mod fpm;
 mod import;
 mod metrics;
+mod overview;
 mod php;
 mod programs;
 mod settings;
@@ -18,6 +19,7 @@ mod takeover;
 use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;
 use crate::estate::Heritage;
+use crate::helper;
 use crate::logs::{Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
 use crate::runtime::wrapped;
@@ -81,6 +83,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
+    /// Become a router, an inspector, a reporter or a worker; started by the daemon
+    #[command(hide = true)]
+    Helper {
+        /// Room for the process' title
+        #[arg(hide = true)]
+        room: Option<String>,
+    },
     /// Write down what a worker is busy with; started by the daemon
     #[command(hide = true)]
     Trace,
@@ -140,12 +149,8 @@ enum Command {
     Status {
         #[command(flatten)]
         daemon: control::Daemon,
-        /// As JSON
-        #[arg(long)]
-        json: bool,
-        /// Applications' numbers for a monitoring system (OpenMetrics)
-        #[arg(long, conflicts_with = "json")]
-        metrics: bool,
+        #[command(flatten)]
+        wanted: control::Wanted,
     },
 }
 
@@ -171,11 +176,7 @@ pub fn main() -> ExitCode {
             };
             control::error(&daemon, id, format)
         }
-        Command::Status {
-            daemon,
-            json,
-            metrics,
-        } => control::status(&daemon, json, metrics),
+        Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
         Command::Restart(arguments) => applications::restart(&arguments),
         Command::Detach(arguments) => applications::detach(&arguments),
         Command::Disable(arguments) => applications::disable(&arguments),
@@ -193,6 +194,7 @@ pub fn main() -> ExitCode {
             let code = wrapped::interpreter::run(&interpreter, &arguments);
             ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
+        Command::Helper { .. } => ExitCode::from(u8::try_from(helper::run()).unwrap_or(EXIT_SOFTWARE)),
         Command::Trace => ExitCode::from(slowlog::run::run()),
         Command::Check(arguments) => check::run(&arguments),
         Command::Php => php::list(),

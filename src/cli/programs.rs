@@ -46,19 +46,15 @@ pub(super) mod tests {
             id: 3,
             state: "serving".to_owned(),
             pm: "static".to_owned(),
-            started: 0,
-            preloader: None,
             programs: vec![process(0, Some(77)), process(1, None)],
-            workers: Vec::new(),
+            ..Generation::default()
         };
         let pool = Pool {
             name: "www".to_owned(),
             listen: "/run/s".to_owned(),
-            queue: None,
-            last_error: None,
             failed_starts: 4,
-            applications: None,
             generations: vec![generation],
+            ..Pool::default()
         };
         Status {
             pid: 1,

@@ -2,14 +2,37 @@
 
 use super::control::printable;
 use crate::config::Skipped;
+use crate::control::protocol::{Pool, Status};
 use std::fmt::Write as _;
 
-/// In the status: each with what is wrong below it.
-pub(super) fn table(skipped: &[Skipped], text: &mut String) {
-    for one in skipped {
-        text.push('\n');
-        lines(std::slice::from_ref(one), text);
+/// Shows them as pools that have a problem.
+pub(super) fn take_up(status: &mut Status) {
+    for one in &status.skipped {
+        let Some(name) = &one.pool else { continue };
+        let problem = problem(one);
+        match status.pools.iter_mut().find(|pool| pool.name == *name) {
+            Some(pool) => {
+                let others = pool.problem.take().map(|other| format!("; {other}"));
+                pool.problem = Some(problem + &others.unwrap_or_default());
+            }
+            None => status.pools.push(Pool {
+                name: name.clone(),
+                problem: Some(problem),
+                ..Pool::default()
+            }),
+        }
     }
+    status.pools.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+/// What is wrong, in a line.
+pub(super) fn problem(of: &Skipped) -> String {
+    let outcome = if of.goes_on {
+        "goes on with the settings that it had"
+    } else {
+        "skipped"
+    };
+    format!("{outcome}: {}", of.reasons.join("; "))
 }
 
 /// After a reload.
@@ -26,20 +49,56 @@ pub(super) fn lines(skipped: &[Skipped], text: &mut String) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn it_is_said_what_becomes_of_each() {
-        let skipped = |pool: Option<&str>, goes_on| Skipped {
+    fn skipped(pool: Option<&str>, goes_on: bool) -> Skipped {
+        Skipped {
             pool: pool.map(str::to_owned),
             file: "/etc/a.toml".into(),
-            reasons: vec!["/etc/a.toml:2:1: \u{1b}x".to_owned()],
+            reasons: vec!["/etc/a.toml:2:1: \u{1b}x".to_owned(), "y".to_owned()],
             goes_on,
-        };
+        }
+    }
+
+    #[test]
+    fn it_is_said_what_becomes_of_each() {
         let mut text = String::new();
-        table(&[skipped(Some("a"), false), skipped(None, true)], &mut text);
+        lines(&[skipped(Some("a"), false), skipped(None, true)], &mut text);
         assert_eq!(
             text,
-            "\n[pool a] is skipped, the others serve without it; correct it, then reload\n  /etc/a.toml:2:1: ?x\n\
-             \n/etc/a.toml goes on with the settings that it had; correct it, then reload\n  /etc/a.toml:2:1: ?x\n"
+            "[pool a] is skipped, the others serve without it; correct it, then reload\n  /etc/a.toml:2:1: ?x\n  y\n\
+             /etc/a.toml goes on with the settings that it had; correct it, then reload\n  /etc/a.toml:2:1: ?x\n  y\n"
+        );
+    }
+
+    #[test]
+    fn they_are_pools_with_a_problem() {
+        let pool = |name: &str, problem: Option<&str>| Pool {
+            name: name.to_owned(),
+            problem: problem.map(str::to_owned),
+            ..Pool::default()
+        };
+        let mut status = Status {
+            pid: 1,
+            version: String::new(),
+            config: String::new(),
+            pools: vec![pool("b", Some("gone")), pool("c", None)],
+            skipped: vec![
+                skipped(Some("b"), true),
+                skipped(Some("a"), false),
+                skipped(None, false),
+            ],
+        };
+        take_up(&mut status);
+        let reasons = "/etc/a.toml:2:1: \u{1b}x; y";
+        assert_eq!(
+            status.pools,
+            [
+                pool("a", Some(&format!("skipped: {reasons}"))),
+                pool(
+                    "b",
+                    Some(&format!("goes on with the settings that it had: {reasons}; gone"))
+                ),
+                pool("c", None),
+            ]
         );
     }
 }

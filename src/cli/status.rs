@@ -1,8 +1,10 @@
 //! The status as people read it. What is said of applications is their router's word, and read with care.
 
 use super::control::printable;
-use crate::control::protocol::{Applications, Status};
+use crate::control::protocol::{Applications, Pool, Status, Worker};
+use crate::scoreboard::tally::Cause;
 use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 /// What the system knows of a process.
@@ -14,16 +16,37 @@ pub(super) struct Use {
     pub(super) cpu_ms: Option<u64>,
 }
 
-/// Adds what the system says of instances and of programs' processes.
+/// Adds what the system says of processes. What an owner is not told of a pool is counted from its own applications.
 pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
+    let shares = preloaders(status);
     for pool in &mut status.pools {
-        for process in pool.generations.iter_mut().flat_map(|it| &mut it.programs) {
-            let used = process.pid.map(uses).unwrap_or_default();
-            (process.memory, process.cpu_ms) = (used.memory, used.cpu_ms);
+        let mut sum: Option<u64> = None;
+        let mut add = |memory: Option<u64>| {
+            if let Some(memory) = memory {
+                sum = Some(sum.unwrap_or(0) + memory);
+            }
+            memory
+        };
+        for generation in &mut pool.generations {
+            for process in &mut generation.programs {
+                let used = process.pid.map(uses).unwrap_or_default();
+                (process.memory, process.cpu_ms) = (add(used.memory), used.cpu_ms);
+            }
+            for worker in &mut generation.workers {
+                worker.memory = add(worker.pid.and_then(|pid| uses(pid).memory));
+            }
+            if let Some(pid) = generation.preloader {
+                let shared = shares.get(&pid).copied().unwrap_or(1);
+                add(uses(pid).memory.map(|memory| memory / shared));
+            }
         }
         let book = pool.applications.as_mut().and_then(|it| it.book.as_mut());
         let applications = book.and_then(|book| book.get_mut("applications")?.as_array_mut());
+        let is_own = pool.counts.starts == 0;
         for application in applications.into_iter().flatten() {
+            if is_own {
+                pool.counts.requests += number(&application["counters"]["accepted"]);
+            }
             let instances = application.get_mut("instances").and_then(Value::as_array_mut);
             for instance in instances.into_iter().flatten().filter_map(Value::as_object_mut) {
                 let pid = instance.get("pid").and_then(Value::as_i64);
@@ -33,61 +56,192 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
                 if let Some(memory) = used.memory {
                     instance.insert("memory".to_owned(), memory.into());
                 }
+                add(instance.get("memory").and_then(Value::as_u64));
                 instance.insert("cpu_ms".to_owned(), used.cpu_ms.into());
+                if is_own {
+                    let sessions = instance.get("sessions").map_or(0, number);
+                    *(if sessions > 0 {
+                        &mut pool.busy
+                    } else {
+                        &mut pool.idle
+                    }) += 1;
+                    pool.cpu_ms += used.cpu_ms.unwrap_or(0);
+                }
             }
         }
+        pool.memory = sum;
     }
 }
 
-/// The whole table.
-pub(super) fn table(status: &Status) -> String {
-    let mut text = format!(
-        "forkyard {}, pid {}, {}\n",
-        status.version, status.pid, status.config
-    );
-    super::skipped::table(&status.skipped, &mut text);
+/// How many pools each preloader makes workers for.
+fn preloaders(status: &Status) -> HashMap<i32, u64> {
+    let mut pools: HashMap<i32, u64> = HashMap::new();
     for pool in &status.pools {
-        let _ = writeln!(text, "\npool {} on {}", pool.name, pool.listen);
-        if let Some(applications) = &pool.applications {
-            applications_table(applications, pool.queue, &mut text);
-            continue;
+        let own: BTreeSet<i32> = pool.generations.iter().filter_map(|it| it.preloader).collect();
+        for pid in own {
+            *pools.entry(pid).or_default() += 1;
         }
-        if let Some(error) = &pool.last_error {
-            let refusing = if error.refusing {
-                ", requests are refused"
-            } else {
-                ""
-            };
-            let summary = printable(&error.summary);
-            let _ = writeln!(text, "  last error {}{refusing}: {summary}", error.id);
-        }
-        for generation in &pool.generations {
-            let preloader = generation
-                .preloader
-                .map_or_else(String::new, |pid| format!(", preloader {pid}"));
+    }
+    pools
+}
+
+/// A pool's state, in a word.
+pub(super) fn state(pool: &Pool) -> &'static str {
+    let is = |state: &str| {
+        pool.generations
+            .iter()
+            .any(|generation| generation.state == state)
+    };
+    let has_router = pool.applications.as_ref().map(|it| it.router.is_some());
+    if pool.last_error.as_ref().is_some_and(|error| error.refusing) {
+        "refusing"
+    } else if has_router == Some(true) || is("serving") && !is("coming") {
+        "serving"
+    } else if is("serving") {
+        "reloading"
+    } else if pool.problem.is_some() {
+        "down"
+    } else {
+        "starting"
+    }
+}
+
+/// How a pool's workers are managed.
+pub(super) fn manager(pool: &Pool) -> &str {
+    match (&pool.applications, pool.generations.last()) {
+        (Some(_), _) => "apps",
+        (None, Some(generation)) => &generation.pm,
+        (None, None) => "-",
+    }
+}
+
+/// Connections and requests that wait; `None`: it can't be told.
+pub(super) fn waiting(pool: &Pool) -> Option<u64> {
+    let book = pool.applications.as_ref().and_then(|it| it.book.as_ref());
+    let requests = book.map(|book| number(&book["waiting"]));
+    let connections = pool.queue.map(u64::from);
+    match (connections, requests) {
+        (None, None) => None,
+        (connections, requests) => Some(connections.unwrap_or(0) + requests.unwrap_or(0)),
+    }
+}
+
+/// What is wrong with a pool, a line each.
+pub(super) fn remarks(pool: &Pool) -> Vec<String> {
+    let problem = pool.problem.as_deref().map(printable);
+    let error = pool.last_error.as_ref().map(|error| {
+        let refusing = if error.refusing {
+            ", requests are refused"
+        } else {
+            ""
+        };
+        format!("last error {}{refusing}: {}", error.id, printable(&error.summary))
+    });
+    problem.into_iter().chain(error).collect()
+}
+
+/// Everything that is known of a pool.
+pub(super) fn details(pool: &Pool) -> String {
+    let mut text = format!("pool {} on {}\n", pool.name, pool.listen);
+    for remark in remarks(pool) {
+        let _ = writeln!(text, "  {remark}");
+    }
+    summary(pool, &mut text);
+    if let Some(applications) = &pool.applications {
+        applications_table(applications, pool.queue, &mut text);
+        return text;
+    }
+    for generation in &pool.generations {
+        let preloader = generation
+            .preloader
+            .map_or_else(String::new, |pid| format!(", preloader {pid}"));
+        let _ = writeln!(
+            text,
+            "  generation {}, {}, {}, {} workers{preloader}",
+            generation.id,
+            generation.state,
+            generation.pm,
+            generation.workers.len()
+        );
+        super::programs::table(&generation.programs, &mut text);
+        for worker in &generation.workers {
             let _ = writeln!(
                 text,
-                "  generation {}, {}, {}, {} workers{preloader}",
-                generation.id,
-                generation.state,
-                generation.pm,
-                generation.workers.len()
+                "    {:>8}  {:<28} {:>10.1} s  {:>10} requests  {:>8}  {:>8}  {}",
+                or_none(worker.pid.map(|pid| pid.to_string())),
+                worker.stage,
+                worker.for_ms as f64 / 1000.0,
+                worker.requests,
+                mebibytes(worker.memory),
+                seconds(Some(worker.cpu_ms)),
+                printable(&request(worker))
             );
-            super::programs::table(&generation.programs, &mut text);
-            for worker in &generation.workers {
-                let pid = worker.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-                let _ = writeln!(
-                    text,
-                    "    {pid:>8}  {:<28} {:>10.1} s  {:>10} requests  {}",
-                    worker.stage,
-                    worker.for_ms as f64 / 1000.0,
-                    worker.requests,
-                    printable(&worker.script)
-                );
-            }
         }
     }
     text
+}
+
+/// The request that a worker has, or had last, and its script.
+fn request(worker: &Worker) -> String {
+    let Worker {
+        method,
+        uri,
+        query,
+        script,
+        ..
+    } = worker;
+    let mark = if query.is_empty() { "" } else { "?" };
+    match method.is_empty() {
+        true => script.clone(),
+        false => format!("{method} {uri}{mark}{query}  {script}"),
+    }
+}
+
+/// What the pool has, and what it has counted.
+fn summary(pool: &Pool, text: &mut String) {
+    let limits = &pool.limits;
+    let spare = limits.min_spare_servers.zip(limits.max_spare_servers);
+    let _ = writeln!(
+        text,
+        "  {}, {}: {} busy, {} idle, {} starting of {}{}; {} connections wait of {}, once {}",
+        manager(pool),
+        state(pool),
+        pool.busy,
+        pool.idle,
+        pool.starting,
+        limits.max_children,
+        spare.map_or_else(String::new, |(min, max)| format!(" ({min} to {max} idle)")),
+        or_none(pool.queue.map(|count| count.to_string())),
+        or_none(pool.queue_limit.map(|count| count.to_string())),
+        pool.counts.queue_max.max(u64::from(pool.queue.unwrap_or(0)))
+    );
+    let counts = &pool.counts;
+    let _ = writeln!(
+        text,
+        "  requests {}, slow {}, terminated {}, max_children reached {} times, memory {}, cpu {}",
+        counts.requests,
+        counts.slow,
+        counts.terminated,
+        counts.max_children_reached,
+        mebibytes(pool.memory),
+        seconds(Some(pool.cpu_ms))
+    );
+    let exits = counts.exits.iter().map(|exits| {
+        let code = match (exits.cause, exits.code) {
+            (Cause::Signal, Some(signal)) => format!(" {}", signal_name(signal)),
+            (_, Some(code)) => format!(" {code}"),
+            (_, None) => String::new(),
+        };
+        format!(", {}{code} {}", exits.cause.name(), exits.count)
+    });
+    let exits: String = exits.collect();
+    let _ = writeln!(text, "  workers made {}{exits}", counts.starts);
+}
+
+/// A signal's name, or its number where it has none.
+pub(super) fn signal_name(signal: i32) -> String {
+    let known = nix::sys::signal::Signal::try_from(signal);
+    known.map_or_else(|_| signal.to_string(), |signal| signal.as_str().to_owned())
 }
 
 fn applications_table(of: &Applications, unaccepted: Option<u32>, text: &mut String) {
@@ -202,7 +356,9 @@ fn number(value: &Value) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::control::protocol::{Pool, StartError, Starting};
+    use crate::cli::metrics::Form;
+    use crate::control::protocol::{Generation, StartError, Starting, WorkerLimits};
+    use crate::scoreboard::tally::Tally;
     use serde_json::json;
 
     pub(in crate::cli) fn status() -> Status {
@@ -242,13 +398,13 @@ pub(super) mod tests {
             version: "1".into(),
             config: "f".into(),
             pools: vec![Pool {
-                last_error: None,
                 failed_starts: 3,
                 name: "s\"x".into(),
                 listen: "/run/s".into(),
                 queue: Some(0),
+                queue_limit: Some(511),
                 applications: Some(applications),
-                generations: Vec::new(),
+                ..Pool::default()
             }],
             skipped: Vec::new(),
         }
@@ -262,12 +418,78 @@ pub(super) mod tests {
             cpu_ms: Some(1000),
         });
         assert_eq!(
-            table(&status),
-            "forkyard 1, pid 1, f\n\npool s\"x on /run/s\n  applications: router 5, scout none, 1 of 6 instances, 2 \
+            details(&status.pools[0]),
+            "pool s\"x on /run/s\n  apps, serving: 1 busy, 0 idle, 0 starting of 0; 0 connections wait of 511, once 0\n  \
+             requests 9, slow 0, terminated 0, max_children reached 0 times, memory 3 MiB, cpu 1.0 s\n  workers made 0\n  \
+             applications: router 5, scout none, 1 of 6 instances, 2 \
              requests wait, 0 connections\n  /srv/?a: restarts 3, restarting, 2 requests wait, the oldest for 1.2 s\n      \
              \u{20}   77  busy       sessions 1, processed 8, up 5.0 s, used 0.5 s ago, memory 3 MiB, cpu 1.0 s, version v?2\n  \
              starting instance 4 of /srv/b for 2.0 s: SUBPROCESS_APP_LOAD_OR_EXEC for 1.9 s, pid 78\n  \
              error abc in /srv/b: it?fails\n"
+        );
+    }
+
+    #[test]
+    fn a_pool_is_shown_with_its_workers() {
+        let worker = Worker {
+            pid: Some(9),
+            stage: "Running".into(),
+            for_ms: 1500,
+            requests: 3,
+            script: "/srv/a.php".into(),
+            method: "GET".into(),
+            uri: "/a.php".into(),
+            query: "x=\u{1b}".into(),
+            cpu_ms: 250,
+            ..Worker::default()
+        };
+        let generation = Generation {
+            id: 2,
+            state: "serving".into(),
+            pm: "dynamic".into(),
+            preloader: Some(8),
+            workers: vec![worker],
+            ..Generation::default()
+        };
+        let mut counts = Tally {
+            requests: 7,
+            queue_max: 4,
+            starts: 3,
+            ..Tally::default()
+        };
+        counts.count_exit(Cause::Signal, Some(11));
+        counts.count_exit(Cause::Exit, Some(255));
+        let pool = Pool {
+            name: "www".into(),
+            listen: "/run/w".into(),
+            problem: Some("/run/w is gone".into()),
+            queue: Some(1),
+            queue_limit: Some(511),
+            limits: WorkerLimits {
+                max_children: 5,
+                min_spare_servers: Some(1),
+                max_spare_servers: Some(3),
+            },
+            busy: 1,
+            counts,
+            generations: vec![generation],
+            ..Pool::default()
+        };
+        let mut status = Status {
+            pools: vec![pool],
+            ..status()
+        };
+        look_at(&mut status, &|pid| Use {
+            memory: Some(if pid == 9 { 3 << 20 } else { 4 << 20 }),
+            cpu_ms: None,
+        });
+        assert_eq!(
+            details(&status.pools[0]),
+            "pool www on /run/w\n  /run/w is gone\n  dynamic, serving: 1 busy, 0 idle, 0 starting of 5 (1 to 3 idle); \
+             1 connections wait of 511, once 4\n  requests 7, slow 0, terminated 0, max_children reached 0 times, memory \
+             7 MiB, cpu 0.0 s\n  workers made 3, exit 255 1, signal SIGSEGV 1\n  generation 2, serving, dynamic, 1 workers, \
+             preloader 8\n           9  Running                             1.5 s           3 requests     3 MiB     0.2 s  \
+             GET /a.php?x=?  /srv/a.php\n"
         );
     }
 
@@ -278,8 +500,8 @@ pub(super) mod tests {
             applications.book = Some(json!({"applications": [7, {"instances": [[]]}], "instances": "x"}));
         }
         look_at(&mut status, &|_| Use::default());
-        let text = table(&status);
+        let text = details(&status.pools[0]);
         assert!(text.contains("0 of 6 instances"), "{text}");
-        assert!(super::super::metrics::metrics(&status).ends_with("# EOF\n"));
+        assert!(super::super::metrics::metrics(&status, Form::OpenMetrics).ends_with("# EOF\n"));
     }
 }

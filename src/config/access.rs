@@ -1,4 +1,7 @@
 //! What the access log holds: php-fpm's `access.format`, parsed once.
+//!
+//! Two things are not php-fpm's: the format `json`, whose fields are those of [`JSON`], and a format that begins as nginx's
+//! `log_format` does, with `escape=default`, `escape=json` or `escape=none`.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -10,15 +13,71 @@ const DEFAULT_TIME: &str = "%d/%b/%Y:%H:%M:%S %z";
 /// Bytes of a time's format; php-fpm cuts there as well.
 const TIME_BYTES: usize = 128;
 
+/// The name of the format that is a JSON object.
+const JSON_NAME: &str = "json";
+/// What a format of one's own begins with that says how text is escaped.
+const ESCAPE: &str = "escape=";
+
+/// A field of the format `json`: its name, whether it is a string, and its value.
+type Field = (&'static str, bool, fn() -> Token);
+
+/// The fields of the format `json`, in order.
+const JSON: &[Field] = &[
+    ("time", true, || Token::BegunExactly),
+    ("pool", true, || Token::Pool),
+    ("pid", false, || Token::Pid),
+    ("remote_addr", true, || param("REMOTE_ADDR")),
+    ("user", true, || Token::User),
+    ("host", true, || param("HTTP_HOST")),
+    ("method", true, || Token::Method),
+    ("request_uri", true, || param("REQUEST_URI")),
+    ("uri", true, || Token::Uri),
+    ("query", true, || Token::Query),
+    ("script", true, || Token::Script),
+    ("content_length", false, || Token::ContentLength),
+    ("status", false, || Token::Status),
+    ("duration", false, || Token::Duration(DurationUnit::Exact)),
+    ("cpu", false, || Token::CpuTime),
+    ("memory", false, || Token::Memory(1)),
+    ("referer", true, || param("HTTP_REFERER")),
+    ("user_agent", true, || param("HTTP_USER_AGENT")),
+];
+
+fn param(name: &str) -> Token {
+    Token::Param(name.to_owned())
+}
+
 /// A pool's access log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessLog {
     /// The file.
     pub path: PathBuf,
     /// What a line is made of.
-    pub format: Vec<Token>,
+    pub format: Format,
     /// Successful GET and HEAD requests without query and body that have one of these URIs leave no line.
     pub suppress_paths: Vec<String>,
+}
+
+/// What a line is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Format {
+    /// Its parts.
+    pub tokens: Vec<Token>,
+    /// How text is written that comes from elsewhere.
+    pub escape: Escape,
+}
+
+/// How text is written that clients or the application have a say in; the names are nginx's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Escape {
+    /// What could end a line or a quoted field is written as `\x0A`; what is missing is a dash.
+    #[default]
+    Default,
+    /// As in a JSON string; what is missing is empty.
+    Json,
+    /// As it came.
+    None,
 }
 
 /// A part of a line.
@@ -58,6 +117,10 @@ pub enum Token {
     Peer,
     /// `%s`: status of the answer.
     Status,
+    /// Processor time, seconds with six decimals. Only in the format `json`.
+    CpuTime,
+    /// When the request was taken up, by RFC 3339 with six decimals. Only in the format `json`.
+    BegunExactly,
     /// `%t`: when the request was taken up, by this strftime(3) format.
     Begun(String),
     /// `%T`: when the line was written, by this strftime(3) format.
@@ -86,13 +149,59 @@ pub enum DurationUnit {
     Milliseconds,
     /// Whole ones.
     Microseconds,
+    /// Seconds with six decimals. Only in the format `json`.
+    Exact,
 }
 
 /// Reads a format.
 ///
 /// # Errors
-/// What is wrong with it, in php-fpm's words.
-pub fn parse_format(format: &str) -> Result<Vec<Token>, String> {
+/// What is wrong with it, where php-fpm knows it in php-fpm's words.
+pub fn parse_format(format: &str) -> Result<Format, String> {
+    if format == JSON_NAME {
+        return Ok(json());
+    }
+    let Some(rest) = format.strip_prefix(ESCAPE) else {
+        return Ok(Format {
+            tokens: parse_tokens(format)?,
+            escape: Escape::Default,
+        });
+    };
+    let (name, own) = rest.split_once(' ').unwrap_or((rest, ""));
+    let escape = match name {
+        "default" => Escape::Default,
+        "json" => Escape::Json,
+        "none" => Escape::None,
+        _ => {
+            return Err(format!(
+                "only escape=default, escape=json and escape=none are known in the access.format ('{name}')"
+            ));
+        }
+    };
+    Ok(Format {
+        tokens: parse_tokens(own)?,
+        escape,
+    })
+}
+
+/// The format `json`.
+fn json() -> Format {
+    let mut tokens = Vec::new();
+    for (index, (name, is_string, value)) in JSON.iter().enumerate() {
+        let before = if index == 0 { "{" } else { "," };
+        let quote = if *is_string { "\"" } else { "" };
+        add_text(&mut tokens, &format!("{before}\"{name}\":{quote}"));
+        tokens.push(value());
+        add_text(&mut tokens, quote);
+    }
+    add_text(&mut tokens, "}");
+    Format {
+        tokens,
+        escape: Escape::Json,
+    }
+}
+
+fn parse_tokens(format: &str) -> Result<Vec<Token>, String> {
     let mut tokens = Vec::new();
     let mut rest = format;
     while let Some(at) = rest.find('%') {
@@ -223,7 +332,9 @@ mod tests {
             text("\" "),
             Token::Status,
         ];
-        assert_eq!(parse_format(DEFAULT_FORMAT).unwrap(), expected);
+        let format = parse_format(DEFAULT_FORMAT).unwrap();
+        assert_eq!(format.tokens, expected);
+        assert_eq!(format.escape, Escape::Default);
     }
 
     #[test]
@@ -238,9 +349,44 @@ mod tests {
             ("%{%H}T", Token::Logged("%H".to_owned())),
             ("%%", Token::Text("%".to_owned())),
         ] {
-            assert_eq!(parse_format(format).unwrap(), [expected], "{format}");
+            assert_eq!(parse_format(format).unwrap().tokens, [expected], "{format}");
         }
-        assert_eq!(parse_format("a%%b %").unwrap(), [Token::Text("a%b ".to_owned())]);
+        assert_eq!(
+            parse_format("a%%b %").unwrap().tokens,
+            [Token::Text("a%b ".to_owned())]
+        );
+    }
+
+    #[test]
+    fn a_format_says_how_it_escapes() {
+        for (format, escape) in [
+            ("escape=default %m", Escape::Default),
+            ("escape=json %m", Escape::Json),
+            ("escape=none %m", Escape::None),
+        ] {
+            let read = parse_format(format).unwrap();
+            assert_eq!(
+                (read.escape, read.tokens),
+                (escape, vec![Token::Method]),
+                "{format}"
+            );
+        }
+        assert_eq!(parse_format("escape=json").unwrap().tokens, []);
+        assert_eq!(parse_format("%m escape=json").unwrap().escape, Escape::Default);
+        assert_eq!(
+            parse_format("escape=xml %m").unwrap_err(),
+            "only escape=default, escape=json and escape=none are known in the access.format ('xml')"
+        );
+    }
+
+    #[test]
+    fn json_has_the_fields_of_the_table() {
+        let format = parse_format("json").unwrap();
+        assert_eq!(format.escape, Escape::Json);
+        assert_eq!(format.tokens[0], Token::Text("{\"time\":\"".to_owned()));
+        assert_eq!(format.tokens[1], Token::BegunExactly);
+        assert_eq!(format.tokens.last(), Some(&Token::Text("\"}".to_owned())));
+        assert_eq!(format.tokens.len(), 2 * JSON.len() + 1);
     }
 
     #[test]

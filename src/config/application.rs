@@ -173,6 +173,8 @@ pub struct Php {
     pub scan_dir: Option<String>,
     /// Compile scripts with the information that debuggers and profilers want.
     pub extended_info: bool,
+    /// What scripts see as `PHP_BINARY`; `None`: PHP's command-line program of the version.
+    pub binary: Option<PathBuf>,
     /// php.ini settings that stand over those of php.ini; a value is written as in php.ini.
     pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.

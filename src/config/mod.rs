@@ -20,6 +20,7 @@ pub mod import;
 mod known;
 mod leaves;
 mod model;
+pub mod php;
 mod report;
 mod resolve;
 pub mod settings;

@@ -5,7 +5,7 @@ use super::application::Application;
 use super::skip::Skipped;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -264,6 +264,9 @@ pub struct SlowLog {
     pub trace_depth: u32,
 }
 
+/// The one address in the list of a pool that not one peer may connect to over TCP: no peer has it.
+pub const NOT_ONE_CLIENT: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+
 /// A pool's listening socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
@@ -279,11 +282,28 @@ pub struct Listen {
     pub mode: u32,
     /// Peers that may connect over TCP; empty: any.
     pub allowed_clients: Vec<IpAddr>,
+    /// What stands among them in php-fpm's file and is no address. Its workers say so.
+    #[serde(default)]
+    pub wrong_clients: Vec<String>,
     /// Users (names or decimal ids) that may connect to the unix socket; with one of these two, `owner` and `group` are
     /// not used.
     pub acl_users: Vec<String>,
     /// Groups that may connect to the unix socket.
     pub acl_groups: Vec<String>,
+}
+
+impl Listen {
+    /// What is wrong with the peers that may connect, in php-fpm's words.
+    pub fn client_complaints(&self) -> Vec<String> {
+        let wrong = self.wrong_clients.iter();
+        let mut said: Vec<String> = wrong
+            .map(|item| format!("Wrong IP address '{item}' in listen.allowed_clients"))
+            .collect();
+        if self.allowed_clients == [NOT_ONE_CLIENT] {
+            said.push("There are no allowed addresses".to_owned());
+        }
+        said
+    }
 }
 
 /// A listening address.

@@ -78,6 +78,7 @@ pub fn common(pool: &Pool) -> Pool {
             group: None,
             mode: 0,
             allowed_clients: Vec::new(),
+            wrong_clients: Vec::new(),
             acl_users: Vec::new(),
             acl_groups: Vec::new(),
         },

@@ -1,6 +1,7 @@
 //! What is asked and answered.
 
 use crate::config::{Errors, Finding, Skipped};
+use crate::scoreboard::tally::Tally;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -249,14 +250,41 @@ pub struct Status {
 }
 
 /// A pool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Pool {
     /// Its name.
     pub name: String,
     /// Where it listens.
     pub listen: String,
+    /// Why it is not as it should be, in a line, whatever its generations do; nothing where all is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// Connections that wait; nothing where that can't be told.
     pub queue: Option<u32>,
+    /// How many connections may wait; the same.
+    #[serde(default)]
+    pub queue_limit: Option<u32>,
+    /// How many workers it may have.
+    #[serde(default)]
+    pub limits: WorkerLimits,
+    /// Workers with a request, of all generations.
+    #[serde(default)]
+    pub busy: u32,
+    /// Workers without a request.
+    #[serde(default)]
+    pub idle: u32,
+    /// Workers that are not able to serve yet.
+    #[serde(default)]
+    pub starting: u32,
+    /// What was counted since the pool was begun.
+    #[serde(default)]
+    pub counts: Tally,
+    /// Memory (PSS) of its workers, programs and preloaders, bytes. Filled in by whoever asks, who may look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Processor time of its workers so far, of those that are gone as well, milliseconds.
+    #[serde(default)]
+    pub cpu_ms: u64,
     /// Why its application could not be started, the last time that it could not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
@@ -268,6 +296,19 @@ pub struct Pool {
     pub applications: Option<Applications>,
     /// The one that serves, and those that come or leave, oldest first.
     pub generations: Vec<Generation>,
+}
+
+/// How many workers a pool may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WorkerLimits {
+    /// Most workers, or instances.
+    pub max_children: u32,
+    /// Fewest idle ones; nothing where `pm` is not `dynamic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_spare_servers: Option<u32>,
+    /// Most idle ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_spare_servers: Option<u32>,
 }
 
 /// A start that failed.
@@ -366,7 +407,7 @@ pub fn millis(time: std::time::Duration) -> u64 {
 }
 
 /// One configuration of a pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Generation {
     /// Its number; later ones are higher.
     pub id: u32,
@@ -386,7 +427,7 @@ pub struct Generation {
 }
 
 /// A worker. What it says of itself may be wrong: it runs the application.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Worker {
     /// Its slot of the scoreboard.
     pub slot: u32,
@@ -402,6 +443,21 @@ pub struct Worker {
     pub kept: u64,
     /// The script that it runs, or ran last.
     pub script: String,
+    /// The request's method, URI and query string; of the last one if it is idle.
+    #[serde(default)]
+    pub method: String,
+    /// The same.
+    #[serde(default)]
+    pub uri: String,
+    /// The same.
+    #[serde(default)]
+    pub query: String,
+    /// Its share of memory (PSS), bytes. Filled in by whoever asks, who may look.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Processor time so far, milliseconds.
+    #[serde(default)]
+    pub cpu_ms: u64,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Sockets, pipes and scoreboards go over by descriptor; settings come from the configuration. Here is what connects them.
 
 use crate::config::Address;
+use crate::scoreboard::tally::Tally;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -60,6 +61,9 @@ pub struct Pool {
     pub serving: Option<u32>,
     /// It has a hand-over queue.
     pub has_queue: bool,
+    /// What it has counted, without the generations below.
+    #[serde(default)]
+    pub tally: Tally,
 }
 
 /// One generation.
@@ -256,6 +260,7 @@ pub(super) mod tests {
                 file: Some((1, 2)),
                 serving: Some(4),
                 has_queue: true,
+                tally: Tally::default(),
             }],
             generations: vec![Generation {
                 id: 4,

@@ -10,11 +10,15 @@
 use crate::tick::Tick;
 use std::time::Duration;
 
-/// Whoever lived this long is followed at once.
+/// One that lived this long is followed at once.
 const WELL_AFTER: Duration = Duration::from_secs(1);
-/// The wait after one that was ready and ended soon.
+/// The wait after one that was ready and ended soon, and the first after one that never was ready.
 const SHORT: Duration = Duration::from_millis(100);
-/// The longest wait after some that never became ready.
+/// The longest wait after a death by a signal: what killed one says nothing about the next, and with its start the next
+/// is there within a second. More than one start in half a second would only cost the workers processor time.
+const LONGEST_AFTER_SIGNAL: Duration = Duration::from_millis(500);
+/// The longest wait after some that ended by an error of their own, or could not be started: the next would hardly do
+/// better.
 const LONGEST: Duration = Duration::from_secs(30);
 /// Exit code where a first master was killed (sysexits.h, EX_SOFTWARE).
 const EXIT_SOFTWARE: u8 = 70;
@@ -60,6 +64,15 @@ pub enum Action {
     Leave(u8),
 }
 
+/// Why there is no master any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// A signal ended it.
+    Killed,
+    /// It ended with an error, or could not be started.
+    Failed,
+}
+
 /// The keeper's mind.
 #[derive(Debug)]
 pub struct Core {
@@ -68,8 +81,10 @@ pub struct Core {
     was_ever_ready: bool,
     /// This one was.
     is_ready: bool,
-    /// So many in a row were not.
+    /// So many since the last one that was ready ended by an error of their own.
     failures: u32,
+    /// And so many were killed.
+    kills: u32,
 }
 
 impl Core {
@@ -80,6 +95,7 @@ impl Core {
             was_ever_ready: false,
             is_ready: false,
             failures: 0,
+            kills: 0,
         }
     }
 
@@ -95,12 +111,15 @@ impl Core {
     pub fn handle(&mut self, event: Event, now: Tick) -> Action {
         match (self.state, event) {
             (State::Running(_), Event::Ready) => {
-                (self.was_ever_ready, self.is_ready, self.failures) = (true, true, 0);
+                (self.was_ever_ready, self.is_ready) = (true, true);
+                (self.failures, self.kills) = (0, 0);
                 Action::Nothing
             }
             (State::Running(_), Event::Ended(Some(0))) => self.leave(0),
-            (State::Running(since), Event::Ended(code)) => self.lost(since, code, now),
-            (State::Running(since), Event::NotStarted) => self.lost(since, None, now),
+            (State::Running(since), Event::Ended(code)) => {
+                self.lost(since, code, code.map_or(Why::Killed, |_| Why::Failed), now)
+            }
+            (State::Running(since), Event::NotStarted) => self.lost(since, None, Why::Failed, now),
             (State::Running(_), Event::Stop) => Action::Forward,
             (State::Waiting(_), Event::Deadline) => {
                 (self.state, self.is_ready) = (State::Running(now), false);
@@ -116,13 +135,17 @@ impl Core {
         }
     }
 
-    fn lost(&mut self, since: Tick, code: Option<u8>, now: Tick) -> Action {
+    fn lost(&mut self, since: Tick, code: Option<u8>, why: Why, now: Tick) -> Action {
         if !self.was_ever_ready {
             return self.leave(code.unwrap_or(EXIT_SOFTWARE));
         }
         let wait = if !self.is_ready {
-            let wait = SHORT.saturating_mul(1 << self.failures.min(16)).min(LONGEST);
-            self.failures = self.failures.saturating_add(1);
+            let (count, longest) = match why {
+                Why::Killed => (&mut self.kills, LONGEST_AFTER_SIGNAL),
+                Why::Failed => (&mut self.failures, LONGEST),
+            };
+            let wait = SHORT.saturating_mul(1 << (*count).min(16)).min(longest);
+            *count = count.saturating_add(1);
             wait
         } else if now.since(since) < WELL_AFTER {
             SHORT
@@ -180,6 +203,26 @@ mod tests {
             Core::new(at(0)).handle(Event::NotStarted, at(5)),
             Action::Leave(EXIT_SOFTWARE)
         );
+    }
+
+    #[test]
+    fn one_that_is_killed_before_it_is_ready_is_followed_within_a_second_whatever_came_before() {
+        let mut core = Core::new(at(0));
+        core.handle(Event::Ready, at(10));
+        core.handle(Event::Ended(None), at(2_000));
+        let mut now = at(2_000);
+        for round in 0..40 {
+            assert_eq!(core.handle(Event::Deadline, now), Action::Start);
+            // Some fail by themselves in between, and wait longer and longer.
+            let end = if round % 4 == 3 { Some(78) } else { None };
+            let Action::Wait(wait) = core.handle(Event::Ended(end), now) else {
+                panic!("another is tried");
+            };
+            assert!(end.is_some() || wait <= LONGEST_AFTER_SIGNAL, "{round}: {wait:?}");
+            now = now + wait;
+        }
+        assert_eq!(core.handle(Event::Deadline, now), Action::Start);
+        assert_eq!(core.handle(Event::Ended(Some(78)), now), Action::Wait(LONGEST));
     }
 
     #[test]

@@ -3,12 +3,17 @@
 use super::core::{Action, Core, Event};
 use super::message::Message;
 use super::shelf::{MOST, Shelf};
+use crate::config::{LogFormat, LogLevel, LogTarget};
+use crate::estate::frame;
+use crate::estate::names::CONFIG;
+use crate::logs::Log;
 use crate::sys::notify::{self, Notifier, Receiver};
 use crate::sys::process::{self, Ended, Launcher, Program};
-use crate::sys::{self, Error, clock, fd, passed, signal, title};
+use crate::sys::{self, Error, clock, fd, memfile, passed, signal, title};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::signal::Signal;
+use serde::Deserialize;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
 use std::ffi::{CString, OsStr, OsString};
@@ -135,6 +140,12 @@ impl Keeper {
             match number {
                 SIGCHLD => self.reap(),
                 SIGTERM | SIGINT | SIGQUIT => self.tell(Event::Stop, signal),
+                SIGUSR1 => {
+                    if let Err(error) = Log::install().reopen() {
+                        log::error!("{error}");
+                    }
+                    self.forward(signal);
+                }
                 // Without a master there is nobody who would have to be told: the next one reads everything anew.
                 _ => self.forward(signal),
             }
@@ -187,6 +198,9 @@ impl Keeper {
             }
             if let Some(name) = name.filter(|_| message.keeps) {
                 for descriptor in letter.descriptors {
+                    if name == CONFIG {
+                        follow_log(descriptor.as_fd());
+                    }
                     if !self.shelf.keep(name, descriptor) {
                         log::warn!("there is no room for more than {MOST} descriptors");
                     }
@@ -259,7 +273,44 @@ impl Keeper {
             descriptors,
             descriptor_limit: self.limit,
         };
-        process::start(&program)
+        // What is passed on to it may come before it has handlers.
+        process::start_blocked(&program)
+    }
+}
+
+/// What a configuration says of the log. The rest of it is none of the keeper's business, and may be of another version.
+#[derive(Deserialize)]
+struct Kept {
+    global: KeptGlobal,
+}
+
+#[derive(Deserialize)]
+struct KeptGlobal {
+    error_log: LogTarget,
+    log_level: LogLevel,
+    log_format: LogFormat,
+}
+
+/// What the keeper has to say goes where the master's lines go. On failure it goes where it went before.
+fn follow_log(config: BorrowedFd<'_>) {
+    let followed = memfile::read(config, frame::MOST_BYTES)
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| {
+            let (_, body) = frame::decode(&bytes).map_err(|error| error.to_string())?;
+            let kept: Kept = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+            let KeptGlobal {
+                error_log,
+                log_level,
+                log_format,
+            } = kept.global;
+            let log = Log::install();
+            log.direct(&error_log, log_level)
+                .map_err(|error| error.to_string())?;
+            log.write_as(log_format);
+            Ok(())
+        });
+    if let Err(problem) = followed {
+        log::warn!("the keeper does not follow the master's log: {problem}");
     }
 }
 

@@ -3,6 +3,7 @@
 use super::inherited::Inherited;
 use crate::config::{Address, Listen};
 use crate::remedy;
+use crate::sys::entry::Entry;
 use crate::sys::file::{Held, is_missing_support};
 use crate::sys::identity::{find_group, find_owner};
 use crate::sys::{self, acl, process, socket};
@@ -10,11 +11,12 @@ use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, bind as bind_socket, connect, socket as make_socket,
 };
-use nix::sys::stat::{Mode, umask};
+use nix::sys::stat::{Mode, SFlag, umask};
 use std::fmt;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,17 @@ pub struct Listener {
     file: Option<(u64, u64)>,
 }
 
+/// Where the path of a unix socket leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// To the socket, as far as can be told.
+    Own,
+    /// Nowhere: nobody can connect.
+    Gone,
+    /// To something else.
+    Taken,
+}
+
 /// Why there is no socket.
 #[derive(Debug)]
 pub enum ListenError {
@@ -46,6 +59,8 @@ pub enum ListenError {
     NotASocket(PathBuf),
     /// Somebody put something else where the socket was.
     Replaced(PathBuf),
+    /// A link on the way, which another user may have put there.
+    Link(PathBuf, std::io::Error),
     /// The file system keeps no access control lists.
     NoLists(PathBuf),
     /// A system call failed.
@@ -82,6 +97,7 @@ impl fmt::Display for ListenError {
                 "{} is not the socket that was made there: somebody replaced it",
                 path.display()
             ),
+            ListenError::Link(path, error) => write!(f, "listen on {}: {error}", path.display()),
             ListenError::NoLists(path) => write!(
                 f,
                 "listen.acl_users and listen.acl_groups: the file system of {} keeps no access control lists; \
@@ -102,6 +118,22 @@ impl std::error::Error for ListenError {
         match self {
             ListenError::System(error) => Some(error),
             _ => None,
+        }
+    }
+}
+
+impl ListenError {
+    /// The same of a port on every address.
+    fn about(self, port: u16) -> ListenError {
+        match self {
+            ListenError::Taken { pid, .. } => ListenError::Taken {
+                address: port.to_string(),
+                pid,
+            },
+            ListenError::System(error) => {
+                ListenError::System(sys::Error::new(error.call, port.to_string(), error.errno))
+            }
+            other => other,
         }
     }
 }
@@ -132,20 +164,17 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
             let (socket, file) = bind_unix(path, listen)?;
             Ok(listener(socket, Some(file)))
         }
-        Address::Tcp(address) => Ok(listener(bind_tcp(*address, listen.backlog, true)?, None)),
+        Address::Tcp(address) => Ok(listener(bind_tcp(*address, listen.backlog, false)?, None)),
         Address::TcpAny(port) => {
             let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, *port));
-            let socket = match bind_tcp(any, listen.backlog, false) {
-                Err(ListenError::System(error))
-                    if matches!(error.errno, Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL) =>
-                {
-                    bind_tcp(
-                        SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port)),
-                        listen.backlog,
-                        false,
-                    )?
+            let socket = match bind_tcp(any, listen.backlog, true) {
+                Err(_) => {
+                    log::info!("Failed implicitly binding to ::, retrying with 0.0.0.0");
+                    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, *port));
+                    // The port alone is what was configured.
+                    bind_tcp(any, listen.backlog, false).map_err(|error| error.about(*port))?
                 }
-                other => other?,
+                bound => bound?,
             };
             Ok(listener(socket, None))
         }
@@ -167,6 +196,26 @@ impl Listener {
             address,
             file,
         })
+    }
+
+    /// Whether this daemon has made the socket's file, and not a service manager.
+    pub fn is_ours(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Where a unix socket's path leads by now. As long as the socket is open no other file gets its inode.
+    pub fn place(&self) -> Place {
+        let Address::Unix(path) = &self.address else {
+            return Place::Own;
+        };
+        match std::fs::symlink_metadata(path) {
+            Ok(data) if self.file.is_some_and(|file| file != (data.dev(), data.ino())) => Place::Taken,
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                Place::Gone
+            }
+            // Where the path can't be followed it may be right for those who can.
+            Ok(_) | Err(_) => Place::Own,
+        }
     }
 
     /// Device and inode of a unix socket's file, if it was made by this daemon.
@@ -198,9 +247,12 @@ impl Listener {
     /// Removes the socket's file, if it is still the one that was made for it.
     pub fn remove_file(&self) {
         if let Address::Unix(path) = &self.address {
-            let now = identity_of(path);
+            let Ok(entry) = Entry::locate(path) else {
+                return;
+            };
+            let now = entry.stat().ok().map(|stat| (stat.st_dev, stat.st_ino));
             if now.is_some() && now == self.file {
-                let _ = std::fs::remove_file(path);
+                let _ = entry.remove();
             }
         }
     }
@@ -213,8 +265,8 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
         .map(|data| (data.dev(), data.ino()))
 }
 
-fn bind_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd, ListenError> {
-    socket::listen_tcp(address, backlog, v6_only).map_err(|error| match error.errno {
+fn bind_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Result<OwnedFd, ListenError> {
+    socket::listen_tcp(address, backlog, is_for_both).map_err(|error| match error.errno {
         Errno::EADDRINUSE => ListenError::Taken {
             address: address.to_string(),
             pid: None,
@@ -226,7 +278,12 @@ fn bind_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd,
 fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), ListenError> {
     let subject = path.display().to_string();
     let failed = |call, errno| ListenError::System(sys::Error::new(call, subject.clone(), errno));
-    make_way(path)?;
+    // The directory is held: a link that takes its place while this goes on leads to an error, and root changes nothing there.
+    let entry = Entry::locate(path).map_err(|error| match error.raw_os_error() {
+        None => ListenError::Link(path.to_owned(), error),
+        Some(_) => sys::Error::from_io("bind", &subject, &error).into(),
+    })?;
+    make_way(path, &entry)?;
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let fd =
         make_socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(|e| failed("socket", e))?;
@@ -236,7 +293,7 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), List
     let bound = bind_socket(fd.as_raw_fd(), &address);
     umask(before);
     bound.map_err(|e| failed("bind", e))?;
-    let held = Held::open(path)?;
+    let held = Held::of(&entry, path)?;
     let Some(file) = held.socket_identity() else {
         return Err(ListenError::Replaced(path.to_owned()));
     };
@@ -286,10 +343,12 @@ fn set_owner(held: &Held, listen: &Listen) -> Result<(), ListenError> {
 ///
 /// A socket is live when the process that called listen(2) for it lives. After a kill of the master its workers still
 /// hold the socket while they finish their requests, but nobody will serve what waits in its queue: stale.
-fn make_way(path: &Path) -> Result<(), ListenError> {
-    match std::fs::symlink_metadata(path) {
+fn make_way(path: &Path, entry: &Entry) -> Result<(), ListenError> {
+    match entry.stat() {
         Err(_) => return Ok(()),
-        Ok(data) if !data.file_type().is_socket() => return Err(ListenError::NotASocket(path.to_owned())),
+        Ok(stat) if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFSOCK.bits() => {
+            return Err(ListenError::NotASocket(path.to_owned()));
+        }
         Ok(_) => {}
     }
     let taken = |pid| ListenError::Taken {
@@ -301,10 +360,12 @@ fn make_way(path: &Path) -> Result<(), ListenError> {
         Owner::Alive(pid) => return Err(taken(Some(pid))),
         Owner::Unknown => return Err(taken(None)),
     }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(ListenError::System(
-            sys::Error::from_io("unlink", path.display().to_string(), &error),
-        )),
+    match entry.remove() {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(ListenError::System(sys::Error::from_io(
+            "unlink",
+            path.display().to_string(),
+            &error,
+        ))),
         _ => Ok(()),
     }
 }
@@ -359,4 +420,43 @@ fn is_alive(pid: i32) -> bool {
         .rsplit(')')
         .next()
         .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(path: &Path) -> Listener {
+        let listen = Listen {
+            address: Address::Unix(path.to_owned()),
+            backlog: 1,
+            owner: None,
+            group: None,
+            mode: 0o600,
+            acl_users: Vec::new(),
+            acl_groups: Vec::new(),
+            allowed_clients: Vec::new(),
+            wrong_clients: Vec::new(),
+        };
+        bind(&listen, &mut Inherited::default()).unwrap()
+    }
+
+    #[test]
+    fn a_socket_whose_path_leads_elsewhere_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = listener(&path);
+        assert_eq!((socket.is_ours(), socket.place()), (true, Place::Own));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(socket.place(), Place::Gone);
+        // Also if it is another socket: the inode is not used again while the first one is open.
+        let other = listener(&path);
+        assert_eq!((socket.place(), other.place()), (Place::Taken, Place::Own));
+        socket.remove_file();
+        assert_eq!(
+            other.place(),
+            Place::Own,
+            "its file is not the first one's to remove"
+        );
+    }
 }

@@ -8,6 +8,6 @@ mod fpm_sockets;
 mod inherited;
 mod peers;
 
-pub use effects::{ListenError, Listener, bind};
+pub use effects::{ListenError, Listener, Place, bind};
 pub use inherited::{Inherited, fpm_variables};
-pub use peers::may_connect;
+pub use peers::{disallowed, may_connect};

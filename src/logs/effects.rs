@@ -134,10 +134,14 @@ impl Log {
     /// Sends the log to where a configuration wants it, in its format. On failure nothing changes.
     pub fn follow(&self, global: &Global) -> Result<(), LogError> {
         self.direct(&global.error_log, global.log_level)?;
-        let mut state = self.lock();
-        state.format = global.log_format;
-        state.limit = global.log_limit;
+        self.write_as(global.log_format);
+        self.lock().limit = global.log_limit;
         Ok(())
+    }
+
+    /// Writes lines in this form from now on.
+    pub fn write_as(&self, format: LogFormat) {
+        self.lock().format = format;
     }
 
     /// From now on this process is a worker or a preloader: what it has to say goes to the master. What was open

@@ -4,7 +4,6 @@ use crate::config::LogLevel;
 use serde::Serialize;
 use std::fmt::Write;
 use time::format_description::BorrowedFormatItem;
-use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{OffsetDateTime, UtcOffset};
 
@@ -12,6 +11,10 @@ const SECONDS: &[BorrowedFormatItem<'static>] =
     format_description!("[day]-[month repr:short]-[year] [hour]:[minute]:[second]");
 const MICROSECONDS: &[BorrowedFormatItem<'static>] =
     format_description!("[day]-[month repr:short]-[year] [hour]:[minute]:[second].[subsecond digits:6]");
+/// RFC 3339 with as many digits in every line.
+const RFC3339: &[BorrowedFormatItem<'static>] = format_description!(
+    "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6][offset_hour sign:mandatory]:[offset_minute]"
+);
 /// RFC 3164 section 4.1.2.
 const SYSLOG: &[BorrowedFormatItem<'static>] =
     format_description!("[month repr:short] [day padding:space] [hour]:[minute]:[second]");
@@ -116,7 +119,7 @@ pub(super) struct Object<'a> {
 /// A JSON line. `said`: whose output it is, a process and its stream.
 pub(super) fn json(about: &About<'_>, pool: Option<&str>, said: Option<(i32, &str)>, text: &str) -> String {
     let object = Object {
-        time: time(about).format(&Rfc3339).unwrap_or_default(),
+        time: time(about).format(RFC3339).unwrap_or_default(),
         level: level_name(about.level).to_ascii_lowercase(),
         pool,
         pid: said.map_or(i64::from(about.pid), |(pid, _)| i64::from(pid)),
@@ -204,6 +207,12 @@ mod tests {
                         \"pid\":9,\"stream\":\"stderr\",\"message\":\"a\\n\\\"b\\\"\"}\n";
         assert_eq!(line, expected);
         assert!(json(&ABOUT, None, None, "x").contains("\"pid\":7,\"message\":\"x\""));
+        let round = About {
+            micros: 1_795_197_189_000_000,
+            utc_offset: 0,
+            ..ABOUT
+        };
+        assert!(json(&round, None, None, "x").contains(":\"2026-11-20T17:53:09.000000+00:00\""));
     }
 
     #[test]

@@ -115,6 +115,9 @@ pub enum Notice {
     NoWorkerPossible(PoolId, Option<Duration>),
     /// Workers die at birth, or can't be forked; the next try comes after this long. Once per step.
     BackingOff(PoolId, Duration),
+    /// More than so many workers crashed within a second while they had work: the next are made after this long, and then
+    /// as many a second. Once until fewer crash.
+    CrashingFast(PoolId, u32, Duration),
     /// Many workers are being made at once: the number made, idle, running.
     SeemsBusy(PoolId, u32, u32, u32),
     /// A worker's request has been running for so long, past `request_slowlog_timeout`. Once for each request.

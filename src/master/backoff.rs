@@ -9,8 +9,7 @@ pub(super) const FIRST: Duration = Duration::from_millis(100);
 /// The longest delay when workers or preloaders can't be made, or die before they are up: nothing is served then.
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
 
-/// The longest delay when workers die soon after they were up. Such a worker may well have served: one request that
-/// crashes its worker must not keep a pool from growing for half a minute.
+/// The longest delay when workers die soon after they were up, without having taken up any work.
 pub(super) const LONGEST_ONCE_UP: Duration = Duration::from_secs(1);
 
 /// A worker that lived this long was well.

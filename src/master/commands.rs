@@ -173,7 +173,7 @@ impl Master {
             Ok((wanted, mut changes)) => {
                 changes.skipped.retain(|one| !before.contains(one));
                 super::run::say_skipped(&changes.skipped);
-                self.edge.begin_reload(changes, Some(asker));
+                self.edge.begin_reload(changes, Vec::new(), Some(asker));
                 self.tell(Event::Apply(wanted));
                 Ok(())
             }

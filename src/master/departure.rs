@@ -117,7 +117,7 @@ impl Manager {
         self.worker_gone(generation, step);
     }
 
-    pub(super) fn exited(&mut self, id: WorkerId, exit: Exit, step: &mut Step<'_>) {
+    pub(super) fn exited(&mut self, id: WorkerId, exit: Exit, had_work: bool, step: &mut Step<'_>) {
         let Some(worker) = self.children.remove(id) else {
             return;
         };
@@ -142,9 +142,11 @@ impl Manager {
             }
         }
         let young = step.now.since(worker.forked) < backoff::WELL_AFTER;
+        let has_failed = stayed && !matches!(exit, Exit::Code(0) | Exit::Unknown);
         match worker.life {
+            _ if has_failed && had_work => self.crashed_at_work(id_of_generation, step),
             Life::Asked | Life::Born if stayed => self.failed(id_of_generation, backoff::LONGEST, step),
-            Life::Up if stayed && young && !matches!(exit, Exit::Code(0) | Exit::Unknown) => {
+            Life::Up if has_failed && young => {
                 self.failed(id_of_generation, backoff::LONGEST_ONCE_UP, step);
             }
             Life::Asked | Life::Born | Life::Up => {}
@@ -157,6 +159,20 @@ impl Manager {
         self.worker_gone(id_of_generation, step);
         if exit.is_crash() {
             self.crashed(step);
+        }
+    }
+
+    /// A worker went down with its request: the next is made at once, within the budget.
+    fn crashed_at_work(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        if let Some(wait) = generation.budget.spend(step.now) {
+            step.say(Notice::CrashingFast(
+                generation.pool,
+                generation.budget.per_second(),
+                wait,
+            ));
         }
     }
 

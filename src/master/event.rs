@@ -76,8 +76,9 @@ pub enum Event {
     /// A worker told for the first time that it has called accept: it is up.
     WorkerUp(WorkerId),
     /// A worker was reaped. What it had told by its child_accept pipe is told before, so that one that was up and is
-    /// gone is not taken for one that never came up.
-    WorkerExited(WorkerId, Exit),
+    /// gone is not taken for one that never came up. `true`: its slot says that it had taken up work. One that lies
+    /// there is replaced as fast as one that crashes at work, or held back as one that does not: its own pool's matter.
+    WorkerExited(WorkerId, Exit, bool),
     /// A generation's preloader is ready to fork.
     PreloaderReady(GenerationId),
     /// A generation's preloader is gone, wanted or not; outstanding forks it was asked for are told with

@@ -12,6 +12,7 @@
 
 use super::action::{Figures, Notify};
 use super::backoff::Backoff;
+use super::budget::Budget;
 use super::event::{Policy, PoolId};
 use super::ordered::Order;
 use super::overdue;
@@ -23,7 +24,9 @@ use super::spare::Spare;
 use super::standing::Start;
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
+use crate::tick::Tick;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Where a generation is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub(super) struct Generation {
     pub stage: Stage,
     pub slots: Slots,
     pub backoff: Backoff,
+    /// For those that crash at work.
+    pub budget: Budget,
     pub preloader: Preloader,
     /// How its last start came out.
     pub start: Start,
@@ -95,6 +100,7 @@ impl Generation {
             stage,
             slots: Slots::new(policy.pm.max_children()),
             backoff: Backoff::default(),
+            budget: Budget::new(policy.pm.max_children()),
             preloader: Preloader::Absent,
             start: Start::default(),
             came_up: false,
@@ -149,6 +155,11 @@ impl Generation {
             always: (source_asks && takes_work) || self.watchdog.wants_telling(),
             idle_below,
         }
+    }
+
+    /// How long it may make no worker.
+    pub(super) fn held_back(&self, now: Tick) -> Option<Duration> {
+        self.backoff.wait(now).max(self.budget.wait(now))
     }
 
     /// Whether it may make workers: it has no preloader, or one that is ready and is not about to give up its place.

@@ -310,7 +310,7 @@ impl Manager {
         if wanted == 0 {
             return (0, None);
         }
-        if let Some(wait) = generation.backoff.wait(step.now) {
+        if let Some(wait) = generation.held_back(step.now) {
             self.timers.set(Timer::Backoff(id), step.now, wait);
             return (0, Some(Block::Backoff));
         }

@@ -111,7 +111,7 @@ impl Manager {
             Event::Forked(worker) => self.forked(worker, step),
             Event::ForkFailed(worker) => self.fork_failed(worker, step),
             Event::WorkerUp(worker) => self.up(worker),
-            Event::WorkerExited(worker, exit) => self.exited(worker, exit, step),
+            Event::WorkerExited(worker, exit, had_work) => self.exited(worker, exit, had_work, step),
             Event::PreloaderReady(generation) => {
                 self.preloader_changed(generation, preloader::Cause::Told, None, step);
             }

@@ -7,6 +7,7 @@
 
 mod adoption;
 mod backoff;
+mod budget;
 mod census;
 mod children;
 mod commands;

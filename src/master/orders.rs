@@ -49,7 +49,8 @@ impl Master {
             Some(Ok(())) => {
                 // A signal that this program has taken, and not acted upon, would be lost with it.
                 let mask = sys::signal::block_all();
-                self.take_signals();
+                let pending = self.signals.pending().collect();
+                self.take_signals(pending);
                 if self.stopping.is_some() {
                     return sys::signal::restore(&mask);
                 }
@@ -116,8 +117,11 @@ impl Master {
             }
         };
         let global = config.global.clone();
+        let sockets = self.edge.named_sockets();
+        let starts = self.edge.starts(&config);
         match self.edge.prepare(config, extent) {
             Ok((wanted, changes)) => {
+                self.edge.hold(starts);
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }
@@ -126,7 +130,7 @@ impl Master {
                 }
                 self.set_bulletin(global.systemd_interval);
                 super::run::say_skipped(&changes.skipped);
-                self.edge.begin_reload(changes, asker);
+                self.edge.begin_reload(changes, sockets, asker);
                 self.tell(Event::Apply(wanted));
                 Ok(())
             }

@@ -8,6 +8,7 @@ use crate::control::protocol::Complaint;
 use crate::estate::document::Stopping;
 use crate::estate::{self, Heritage};
 use crate::logs::Log;
+use crate::sys::file::{remove, replace};
 use crate::sys::invocation::Invocation;
 use crate::sys::notify::{self, Notifier};
 use crate::sys::{self, clock, fd, invocation, process, title};
@@ -15,7 +16,7 @@ use crate::tick::Tick;
 use mio::{Events, Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
 /// Reads a configuration, or says what is wrong with it.
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 
+/// The title of a daemon that is in php-fpm's place.
+const FPM_TITLE: &str = "php-fpm";
+
 /// What is the daemon's own when the same master runs under different names.
 pub struct Persona {
     /// Its name in the log.
@@ -42,6 +46,11 @@ pub struct Persona {
 }
 
 impl Persona {
+    /// Whether it is in php-fpm's place.
+    fn speaks_as_fpm(&self) -> bool {
+        self.title == FPM_TITLE
+    }
+
     /// forkyard itself, with the configuration file that it reads anew.
     pub fn forkyard(path: PathBuf) -> Persona {
         Persona {
@@ -112,6 +121,7 @@ pub(crate) fn run_with(
     let title = format!("{}: master process ({})", persona.title, config.path.display());
     let mut edge = Edge::new(registry, log, config.clone(), handlers, libexec.to_owned(), limit)
         .map_err(system("dup"))?;
+    edge.speaks_as_fpm = persona.speaks_as_fpm();
     // What was said to this process is not said to those that it starts.
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     process::forget_variables(&notify::VARIABLES);
@@ -129,6 +139,8 @@ pub(crate) fn run_with(
     if let Some(store) = store {
         edge.open_store(store, &stored, &manager);
     }
+    let starts = edge.starts(&config);
+    edge.hold(starts);
     let (wanted, changes) = match edge.prepare(config, Extent::All) {
         Ok(prepared) => prepared,
         Err(error) => match before.filter(|_| adopted.is_some()) {
@@ -147,7 +159,8 @@ pub(crate) fn run_with(
     }
     edge.inherited.drop_unwanted();
     if let Some(path) = &pid_file {
-        write_pid(path).map_err(|error| RunError::Pid(path.clone(), error))?;
+        replace(path, std::process::id().to_string().as_bytes())
+            .map_err(|error| RunError::Pid(path.clone(), error))?;
     }
     title::set(&title);
     log::info!("{} is running, pid {}", persona.name, std::process::id());
@@ -183,7 +196,7 @@ pub(crate) fn run_with(
     master.edge.clear_store();
     master.edge.remove_control_file();
     if let Some(path) = &pid_file {
-        let _ = std::fs::remove_file(path);
+        let _ = remove(path);
     }
     outcome
 }
@@ -227,17 +240,6 @@ fn limit_master(config: &Config) {
     if let (Some(nice), true) = (global.process_priority, sys::identity::is_root()) {
         failed(sys::identity::set_priority(nice));
     }
-}
-
-fn write_pid(path: &Path) -> io::Result<()> {
-    if let Err(error) = std::fs::remove_file(path) {
-        if error.kind() != io::ErrorKind::NotFound {
-            return Err(error);
-        }
-    }
-    // Made anew and by us: a link that somebody puts there in the meantime is not followed.
-    let mut file = std::fs::File::options().write(true).create_new(true).open(path)?;
-    file.write_all(std::process::id().to_string().as_bytes())
 }
 
 /// Tells the service manager what the pools do, now and then.
@@ -295,7 +297,7 @@ impl Watchdog {
 
 pub(super) struct Master {
     poll: Poll,
-    signals: Signals,
+    pub(super) signals: Signals,
     pub(super) edge: Edge,
     pub(super) manager: Manager,
     pub(super) notifier: Option<Notifier>,
@@ -357,9 +359,12 @@ impl Master {
                 Err(error) => return Err(system("epoll_wait")(error)),
             }
             let mut sources: Vec<Source> = std::mem::take(&mut again);
+            let mut orders: Vec<i32> = Vec::new();
             for event in &events {
                 if event.token() == SIGNALS {
-                    self.take_signals();
+                    let children;
+                    (children, orders) = self.signals.pending().partition(|signal| *signal == SIGCHLD);
+                    self.take_signals(children);
                 } else {
                     sources.extend(self.edge.source(event.token()));
                 }
@@ -372,6 +377,8 @@ impl Master {
                 }
                 self.settle();
             }
+            // What workers wrote before a signal came is in the log before what the signal leads to.
+            self.take_signals(orders);
             for _ in 0..ORDERS {
                 let Some((asker, request)) = self.edge.next_order() else {
                     break;
@@ -492,9 +499,8 @@ impl Master {
         self.edge.finish_reload();
     }
 
-    pub(super) fn take_signals(&mut self) {
-        let pending: Vec<i32> = self.signals.pending().collect();
-        for signal in pending {
+    pub(super) fn take_signals(&mut self, signals: Vec<i32>) {
+        for signal in signals {
             match signal {
                 SIGTERM | SIGINT => {
                     log::info!("Terminating ...");

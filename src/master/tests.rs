@@ -1,6 +1,7 @@
 //! The core as a whole, step by step: what it does about each event.
 
 use super::action::{Action, Force, Notice, Notify, Outcome};
+use super::budget;
 use super::event::{
     Event, Exit, GenerationId, Policy, PoolId, PreloaderPolicy, Row, SlotIndex, Wanted, WantedPool, WorkerId,
 };
@@ -178,7 +179,7 @@ fn a_burst_is_answered_with_as_many_workers_as_wait_up_to_the_most() {
     );
     world.bring_up(&actions);
     assert_eq!(world.tell(Event::ChildAccept(FIRST)), []);
-    let actions = world.tell(Event::WorkerExited(WorkerId(1), Exit::Code(0)));
+    let actions = world.tell(Event::WorkerExited(WorkerId(1), Exit::Code(0), false));
     assert_eq!(actions.last(), Some(&Action::Watch(POOL)));
 }
 
@@ -197,7 +198,7 @@ fn idle_workers_are_retired_and_then_nothing_is_due() {
         world.tell(Event::Census(FIRST, vec![row], Some(0))),
         [Action::Retire(worker)]
     );
-    let actions = world.tell(Event::WorkerExited(worker, Exit::Code(0)));
+    let actions = world.tell(Event::WorkerExited(worker, Exit::Code(0), false));
     assert_eq!(
         actions,
         [Action::Say(Notice::WorkerGone(worker, Exit::Code(0), true))]
@@ -210,14 +211,61 @@ fn static_workers_are_replaced_at_once_but_not_if_they_die_at_birth() {
     let (mut world, actions) = World::with(ProcessManager::Static { max_children: 2 });
     let workers = world.bring_up(&actions);
     assert_eq!(world.next_in(), None);
-    let actions = world.tell(Event::WorkerExited(workers[0], Exit::Code(0)));
+    let actions = world.tell(Event::WorkerExited(workers[0], Exit::Code(0), false));
     let next = forks(&actions)[0];
     world.tell(Event::Forked(next));
-    let actions = world.tell(Event::WorkerExited(next, Exit::Code(1)));
+    let actions = world.tell(Event::WorkerExited(next, Exit::Code(1), false));
     assert_eq!(forks(&actions), []);
     assert!(actions.contains(&Action::Say(Notice::BackingOff(POOL, Duration::from_millis(100)))));
     world.pass(Duration::from_millis(100));
     assert_eq!(forks(&world.tell(Event::Deadline)).len(), 1);
+}
+
+const CRASH: Exit = Exit::Signal {
+    signal: 11,
+    core: false,
+};
+
+#[test]
+fn whoever_crashes_at_work_is_replaced_at_once_within_a_budget() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let mut worker = world.bring_up(&actions)[0];
+    for crash in 0..budget::AT_LEAST {
+        let actions = world.tell(Event::WorkerExited(worker, CRASH, true));
+        assert_eq!(forks(&actions).len(), 1, "{crash}: {actions:?}");
+        worker = world.bring_up(&actions)[0];
+    }
+    let actions = world.tell(Event::WorkerExited(worker, CRASH, true));
+    let wait = Duration::from_secs(1) / budget::AT_LEAST;
+    assert_eq!(forks(&actions), []);
+    assert!(actions.contains(&Action::Say(Notice::CrashingFast(POOL, budget::AT_LEAST, wait))));
+    world.pass(wait);
+    let actions = world.tell(Event::Deadline);
+    worker = world.bring_up(&actions)[0];
+    // One that was idle says nothing about requests.
+    let actions = world.tell(Event::WorkerExited(worker, CRASH, false));
+    assert_eq!(forks(&actions), []);
+    assert!(
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::Say(Notice::NoWorkerPossible(POOL, Some(_)))))
+    );
+}
+
+#[test]
+fn a_crash_at_work_does_not_keep_an_ondemand_pool_from_growing() {
+    let (mut world, _) = World::with(ProcessManager::Ondemand {
+        max_children: 5,
+        process_idle_timeout: IDLE_TIMEOUT,
+    });
+    for _ in 0..20 {
+        world.tell(Event::SourceReady(POOL));
+        let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(1)));
+        let worker = world.bring_up(&actions)[0];
+        let actions = world.tell(Event::WorkerExited(worker, CRASH, true));
+        assert!(actions.contains(&Action::Watch(POOL)), "{actions:?}");
+        world.pass(Duration::from_millis(50));
+    }
 }
 
 #[test]
@@ -315,8 +363,8 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
             Action::Retire(old[1])
         ]
     );
-    world.tell(Event::WorkerExited(old[0], Exit::Code(0)));
-    let actions = world.tell(Event::WorkerExited(old[1], Exit::Code(0)));
+    world.tell(Event::WorkerExited(old[0], Exit::Code(0), false));
+    let actions = world.tell(Event::WorkerExited(old[1], Exit::Code(0), false));
     assert_eq!(actions.last(), Some(&Action::DropGeneration(FIRST)));
 }
 
@@ -333,7 +381,7 @@ fn where_there_is_no_room_the_old_generation_makes_some() {
         world.tell(Event::Census(FIRST, vec![row], None)),
         [Action::Retire(old)]
     );
-    let actions = world.tell(Event::WorkerExited(old, Exit::Code(0)));
+    let actions = world.tell(Event::WorkerExited(old, Exit::Code(0), false));
     assert_eq!(forks(&actions).len(), 1);
 }
 
@@ -384,6 +432,7 @@ fn finishing_waits_terminates_and_kills() {
             signal: 9,
             core: false,
         },
+        false,
     ));
     assert_eq!(
         actions[1..],

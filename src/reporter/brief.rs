@@ -4,12 +4,8 @@ use crate::config::{AccessLog, Limits, Pool, ProcessManager};
 use crate::sys::identity::Identity;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// The descriptor on which a reporter finds its channel. One message comes over it; its end means that the reporter is
-/// to leave.
-pub const CHANNEL: RawFd = 3;
 /// Descriptors that come with the message: where to listen, the pool's listening socket, the scoreboard for reading,
 /// the channel for log lines; for a stand-in of a pool with an access log, where workers find that.
 pub const DESCRIPTORS: usize = 4;
@@ -34,6 +30,11 @@ const DEFAULT_STATUS_PATH: &str = "/";
 pub struct Brief {
     /// The process' title.
     pub title: String,
+    /// The master's name, which the process has, too.
+    pub process_name: String,
+    /// What PHP says of itself to clients (`X-Powered-By`).
+    #[serde(default)]
+    pub powered_by: Option<String>,
     /// The pool's name.
     pub pool: String,
     /// What kind of pool it is.
@@ -78,6 +79,8 @@ impl Brief {
         let listen = pool.status_listen.as_ref().unwrap_or(&pool.listen);
         Brief {
             title: title(&pool.title, &pool.name),
+            process_name: crate::sys::title::name(),
+            powered_by: None,
             pool: pool.name.clone(),
             pm: pool.pm,
             status_path: Some(status_path.to_owned()),

@@ -13,6 +13,8 @@ const LIMITS: Limits = Limits {
 fn brief() -> Brief {
     Brief {
         title: "t".to_owned(),
+        process_name: String::new(),
+        powered_by: None,
         pool: "www".to_owned(),
         pm: ProcessManager::Static { max_children: 1 },
         status_path: Some("/".to_owned()),

@@ -13,7 +13,7 @@ mod connection;
 mod pages;
 mod run;
 
-pub use brief::{Brief, CHANNEL, DESCRIPTORS, Refusal};
+pub use brief::{Brief, DESCRIPTORS, Refusal};
 pub use connection::Connection;
 pub use pages::Pages;
 pub use run::run;

@@ -7,7 +7,8 @@ use crate::worker::snapshot::encode;
 use std::fmt;
 
 /// What php-fpm answers where there is no such script.
-const NOT_FOUND: &[u8] = b"Status: 404 Not Found\r\nContent-type: text/html; charset=UTF-8\r\n\r\n";
+const NOT_FOUND: &str = "Status: 404 Not Found\r\n";
+const NOT_FOUND_TYPE: &str = "Content-type: text/html; charset=UTF-8\r\n\r\n";
 const NOT_FOUND_BODY: &[u8] = b"File not found.\n";
 const NOT_FOUND_ERROR: &[u8] = b"Primary script unknown";
 
@@ -76,6 +77,8 @@ impl<'b> Pages<'b> {
         let method = param(b"REQUEST_METHOD");
         let ping_path = self.brief.ping_path.as_ref();
         let status_path = self.brief.status_path.as_ref();
+        let powered_by = self.brief.powered_by.as_ref();
+        let powered_by = powered_by.map_or_else(String::new, |name| format!("X-Powered-By: {name}\r\n"));
         let answer = if ping_path.is_some_and(|path| path.as_bytes() == uri) {
             status::ping(method, &self.brief.ping_response)
         } else if status_path.is_some_and(|path| path.as_bytes() == uri) {
@@ -85,12 +88,18 @@ impl<'b> Pages<'b> {
         } else {
             let body: &[u8] = if method == b"HEAD" { b"" } else { NOT_FOUND_BODY };
             return Page {
-                output: [NOT_FOUND, body].concat(),
+                output: [
+                    NOT_FOUND.as_bytes(),
+                    powered_by.as_bytes(),
+                    NOT_FOUND_TYPE.as_bytes(),
+                    body,
+                ]
+                .concat(),
                 error: NOT_FOUND_ERROR.to_vec(),
             };
         };
         Page {
-            output: encode(&answer, b""),
+            output: encode(&answer, powered_by.as_bytes()),
             error: Vec::new(),
         }
     }

@@ -46,6 +46,7 @@ const FIRST_CLIENT: usize = 2;
 /// Takes the brief from the channel and serves until the master closes it or nobody has asked for a while.
 pub fn run(channel: OwnedFd) -> Result<(), Error> {
     let (brief, descriptors) = receive(&channel)?;
+    title::take_name(&brief.process_name);
     title::set(&brief.title);
     let ([status, pool, board, messages], shelf) = descriptors;
     Log::install().send_to_master(messages);

@@ -120,7 +120,10 @@ impl Router {
             } => self.failed(instance, error, page),
             ToRouter::Gone { instance } => self.instance_gone(instance),
             ToRouter::Order { order, what } => self.order(order, what),
-            ToRouter::Finish(limit) => self.finish(limit),
+            ToRouter::Finish(limit) => {
+                self.accept_rest();
+                self.finish(limit);
+            }
         }
     }
 

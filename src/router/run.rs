@@ -492,6 +492,20 @@ impl Router {
         }
     }
 
+    /// Accepts what still waits, before the socket is closed: whoever sent a request is answered.
+    pub(super) fn accept_rest(&mut self) {
+        while self.is_open && self.clients.len() < self.most_clients {
+            let listener = self
+                .listener
+                .as_ref()
+                .map(|listener| socket::accept(listener.as_fd()));
+            match listener {
+                Some(Ok(Some(socket))) => self.admit(socket),
+                Some(Ok(None) | Err(_)) | None => return,
+            }
+        }
+    }
+
     fn admit(&mut self, socket: OwnedFd) {
         if !may_connect(&self.pool.listen.allowed_clients, socket.as_fd()) {
             return;

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
-/// The descriptor on which a preloader finds its script, if it is one.
+/// The descriptor on which a preloader finds its script, or PHP's its files of settings, if it is given one.
 pub const SCRIPT: RawFd = 4;
 
 /// How an application's preloader is started.
@@ -25,7 +25,7 @@ pub struct Launch {
     pub path: PathBuf,
     /// Its arguments, without its name.
     pub arguments: Vec<String>,
-    /// A script, to be its descriptor [`SCRIPT`].
+    /// A script, or PHP's files of settings, to be its descriptor [`SCRIPT`].
     pub script: Option<OwnedFd>,
 }
 

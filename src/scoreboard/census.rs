@@ -37,10 +37,19 @@ pub struct Entry {
     pub kept: u64,
     /// Most workers seen busy at once.
     pub max_active: u64,
+    /// Longest listen queue measured.
+    pub max_queue: u64,
     /// Method, URI, query, script, user.
     pub texts: [Vec<u8>; 5],
     /// Whether the words belong together: no write came between.
     pub consistent: bool,
+}
+
+impl Entry {
+    /// Whether the worker has ever taken up work.
+    pub fn had_work(&self) -> bool {
+        self.requests > 0 || !matches!(self.stage, Stage::Creating | Stage::Accepting)
+    }
 }
 
 /// The stage alone, sequentially consistent with what the worker told and was told.
@@ -113,6 +122,7 @@ fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> Entry {
         cpu_centipercent: copy[slot::CPU],
         kept: copy[slot::KEPT],
         max_active: copy[slot::MAX_ACTIVE],
+        max_queue: copy[slot::MAX_QUEUE],
         texts: [text(0), text(1), text(2), text(3), text(4)],
         consistent,
     }

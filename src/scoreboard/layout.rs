@@ -16,12 +16,14 @@ pub mod header {
     pub const SLOW_REQUESTS: usize = 3;
     /// Most workers busy at once, as far as workers that are gone had seen.
     pub const PAST_MAX_ACTIVE: usize = 4;
-    /// Longest listen queue that the master has seen.
-    pub const MAX_LISTEN_QUEUE: usize = 5;
+    /// Longest listen queue, as far as workers that are gone had measured.
+    pub const PAST_MAX_QUEUE: usize = 5;
     /// How often the logs were opened anew.
     pub const LOGS_OPENED: usize = 6;
     /// How many workers have written to their standard output or error what is not a whole line yet.
     pub const UNFINISHED_LINES: usize = 7;
+    /// Connections accepted by workers whose slots have been given up.
+    pub const PAST_ACCEPTS: usize = 8;
     /// First word of the bits that tell workers to retire, one bit per slot.
     pub const RETIRE: usize = 64;
     /// First word of the bits that say which slots are in use, one bit per slot.
@@ -62,6 +64,10 @@ pub mod slot {
     pub const MAX_ACTIVE: usize = 12;
     /// Lengths of the five texts, 12 bits each, in the order of [`TEXTS`].
     pub const LENGTHS: usize = 13;
+    /// Connections that the worker has accepted from the listening socket.
+    pub const ACCEPTS: usize = 14;
+    /// Longest listen queue that this worker has measured.
+    pub const MAX_QUEUE: usize = 15;
     /// What is told of the worker's own program: its process id, state, since when (monotonic nanoseconds), requests that it is
     /// done with, and how many have come up.
     pub const PROGRAM: usize = 420;
@@ -78,7 +84,7 @@ mod tests {
 
     #[test]
     fn texts_lie_in_the_page_and_apart() {
-        let mut end = slot::LENGTHS + 1;
+        let mut end = slot::MAX_QUEUE + 1;
         for (first, bytes) in slot::TEXTS {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;

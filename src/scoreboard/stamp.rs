@@ -126,6 +126,11 @@ impl<'a> Stamp<'a> {
         self.words[slot::KEPT].store(count, Ordering::Relaxed);
     }
 
+    /// How many connections the worker has accepted.
+    pub fn accepts(&self, count: u64) {
+        self.words[slot::ACCEPTS].store(count, Ordering::Relaxed);
+    }
+
     /// What the worker's own program is doing.
     pub fn program(&self, words: [u64; slot::PROGRAM_WORDS]) {
         for (place, word) in words.into_iter().enumerate() {
@@ -136,6 +141,11 @@ impl<'a> Stamp<'a> {
     /// Most workers seen busy at once.
     pub fn max_active(&self, count: u64) {
         self.words[slot::MAX_ACTIVE].store(count, Ordering::Relaxed);
+    }
+
+    /// Longest listen queue measured.
+    pub fn max_queue(&self, count: u64) {
+        self.words[slot::MAX_QUEUE].store(count, Ordering::Relaxed);
     }
 
     /// Changes words under the sequence number.

@@ -1,65 +1,60 @@
 //! Files that root opens, makes or changes in directories that others may be able to write to.
 
+use super::entry::Entry;
 use super::error::{Error, Named, Result};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open};
+use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{Gid, Uid, fchownat};
 use std::ffi::CStr;
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Opens a log to append to, and makes it if it is not there, readable by its owner alone. A
 /// named pipe is not waited for.
 ///
-/// In a directory that only root and this process' user can write to, a symbolic link is followed, as `/dev/stderr` is
-/// one. Anywhere else someone might have put it there to have another file written to: then links are refused, symbolic
-/// ones and hard ones.
+/// Where only root and this process' user can write to every directory on the way, a symbolic link is followed, as
+/// `/dev/stderr` is one. Anywhere else another user may have put it there to have another file written to: then links are
+/// refused, symbolic ones and hard ones.
 ///
 /// # Errors
 /// open(2)'s; `InvalidInput` with a text for a link that is refused.
 pub fn open_log(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).mode(0o600);
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    options.custom_flags(flags);
-    if is_guarded(path) {
-        return options.open(path);
-    }
-    let file = options
-        .custom_flags(flags | libc::O_NOFOLLOW)
-        .open(path)
-        .map_err(|error| {
-            if error.raw_os_error() == Some(libc::ELOOP) {
-                refused("a symbolic link")
-            } else {
-                error
-            }
-        })?;
-    if file.metadata()?.is_file() && file.metadata()?.nlink() > 1 {
-        return Err(refused("a file with several names"));
+    let entry = Entry::resolve(path)?;
+    let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = File::from(entry.open(flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+    let data = file.metadata()?;
+    if !entry.is_guarded() && data.is_file() && data.nlink() > 1 {
+        let text = "a file with several names in a directory that others can write to is not written to";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok(file)
 }
 
-fn refused(what: &str) -> io::Error {
-    let text = format!("{what} in a directory that others can write to is not followed");
-    io::Error::new(io::ErrorKind::InvalidInput, text)
+/// Writes a new file, readable by all, in the place of what was there: of a link, not of what the link leads to.
+///
+/// # Errors
+/// Those of open(2) and write(2).
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let entry = Entry::locate(path)?;
+    match entry.remove() {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    let mut file = File::from(entry.open(flags, Mode::from_bits_truncate(0o666))?);
+    file.write_all(bytes)
 }
 
-/// Whether only root and this process' user can put names into a file's directory.
-fn is_guarded(path: &Path) -> bool {
-    let parent = match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => return true,
-    };
-    let own = Uid::effective().as_raw();
-    std::fs::metadata(parent)
-        .is_ok_and(|data| (data.uid() == 0 || data.uid() == own) && data.mode() & 0o022 == 0)
+/// Removes a name; no link on the way is followed that another user may have put there.
+///
+/// # Errors
+/// Those of unlink(2).
+pub fn remove(path: &Path) -> io::Result<()> {
+    Entry::locate(path)?.remove()
 }
 
 /// A name in the file system, held fast: whatever the name leads to later, this is still the same file. Opened for
@@ -76,9 +71,19 @@ impl Held {
     /// # Errors
     /// `open`, with the path.
     pub fn open(path: &Path) -> Result<Held> {
+        let entry = Entry::locate(path)
+            .map_err(|error| Error::from_io("open", path.display().to_string(), &error))?;
+        Held::of(&entry, path)
+    }
+
+    /// Takes hold of what an entry stands for.
+    ///
+    /// # Errors
+    /// `open`, with the path.
+    pub fn of(entry: &Entry, path: &Path) -> Result<Held> {
         let subject = path.display().to_string();
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let file = open(path, flags, Mode::empty()).named("open", &subject)?;
+        let opened = entry.open(OFlag::O_PATH | OFlag::O_NOFOLLOW, Mode::empty());
+        let file = opened.map_err(|error| Error::from_io("open", &subject, &error))?;
         Ok(Held { file, subject })
     }
 
@@ -170,7 +175,10 @@ mod tests {
         fs::hard_link(&target, dir.path().join("hard")).unwrap();
         for name in ["soft", "hard"] {
             let error = open_log(&dir.path().join(name)).unwrap_err();
-            assert!(error.to_string().contains("not followed"), "{name}: {error}");
+            assert!(
+                error.to_string().contains("others can write to"),
+                "{name}: {error}"
+            );
         }
         // Where the link leads nowhere nothing is made at its end.
         symlink(dir.path().join("nowhere"), dir.path().join("dangling")).unwrap();

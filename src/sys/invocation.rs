@@ -34,14 +34,18 @@ pub fn remember() {
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let running = Path::new("/proc/self/exe");
         let file = identity(running);
-        // As it was called: what a symbolic link names may be changed to upgrade. The kernel's own answer is the last
-        // resort, since it is where the link led.
-        let called = arguments
-            .first()
-            .map(PathBuf::from)
-            .filter(|path| path.components().count() > 1)
-            .and_then(|path| std::path::absolute(path).ok())
-            .filter(|path| identity(path).is_some() && identity(path) == file);
+        let is_same = |path: &PathBuf| identity(path).is_some() && identity(path) == file;
+        // As it was called: what a symbolic link names may be changed to upgrade, and a program's name is that of the
+        // link. The kernel's own answer is the last resort, since it is where the link led.
+        let name = arguments.first().map(PathBuf::from).unwrap_or_default();
+        let called = if name.components().count() > 1 {
+            std::path::absolute(name).ok().filter(|path| is_same(path))
+        } else {
+            let places = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&places)
+                .map(|place| place.join(&name))
+                .find(|path| path.is_absolute() && is_same(path))
+        };
         let path = called.or_else(|| std::fs::read_link(running).ok())?;
         Some(Invocation {
             path,

@@ -7,6 +7,7 @@ pub mod beneath;
 pub mod clock;
 pub mod diag;
 pub mod dir;
+pub mod entry;
 pub mod error;
 pub mod fd;
 pub mod file;
@@ -26,6 +27,7 @@ pub mod session;
 pub mod shm;
 pub mod signal;
 pub mod socket;
+pub mod terminal;
 pub mod title;
 
 pub use error::{Error, Result};

@@ -6,7 +6,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, SockFlag, SockaddrLike, SockaddrStorage, accept4};
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// What a call that may not wait came to.
@@ -103,6 +103,27 @@ pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<
     }
 }
 
+/// Waits until some of these descriptors can be read, or `bell` can; says which, by their places. They are numbers because
+/// they are others' to close meanwhile: one that is closed is at worst reported as readable, and has to be looked at again.
+pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration) -> Vec<usize> {
+    let about = |fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN | libc::POLLRDHUP,
+        revents: 0,
+    };
+    let mut all: Vec<libc::pollfd> = descriptors.iter().copied().map(about).collect();
+    all.push(about(bell.as_raw_fd()));
+    let millis = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+    // SAFETY: the pointer leads to as many elements as are told, which live for the call; poll(2) keeps nothing.
+    let count = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, millis) };
+    if count <= 0 {
+        return Vec::new();
+    }
+    all.pop();
+    let is_ready = |(index, fd): (usize, &libc::pollfd)| (fd.revents != 0).then_some(index);
+    all.iter().enumerate().filter_map(is_ready).collect()
+}
+
 /// For poll(2): the other end has closed the connection, or its half of it (`POLLRDHUP`). nix has no name for it, and
 /// [`PollFd::revents`] can't tell it.
 pub const PEER_CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
@@ -166,8 +187,9 @@ pub fn peer_user(connected: BorrowedFd<'_>) -> Result<u32> {
     Ok(credentials.uid())
 }
 
-/// A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR.
-pub fn listen_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<OwnedFd> {
+/// A listening TCP socket, non-blocking, close-on-exec, SO_REUSEADDR. `is_for_both`: at `[::]` it is for IPv4 as well,
+/// whatever the system's default is (`net.ipv6.bindv6only`), which holds otherwise.
+pub fn listen_tcp(address: SocketAddr, backlog: i32, is_for_both: bool) -> Result<OwnedFd> {
     use nix::sys::socket::{AddressFamily, SockType, bind, setsockopt, socket, sockopt};
     let subject = address.to_string();
     let family = if address.is_ipv4() {
@@ -180,8 +202,8 @@ pub fn listen_tcp(address: SocketAddr, backlog: i32, v6_only: bool) -> Result<Ow
     setsockopt(&fd, sockopt::ReuseAddr, &true).named("setsockopt SO_REUSEADDR", &subject)?;
     // Accepted sockets inherit it: an answer in several writes must not wait for the peer's delayed acknowledgement.
     setsockopt(&fd, sockopt::TcpNoDelay, &true).named("setsockopt TCP_NODELAY", &subject)?;
-    if address.is_ipv6() {
-        setsockopt(&fd, sockopt::Ipv6V6Only, &v6_only).named("setsockopt IPV6_V6ONLY", &subject)?;
+    if address.is_ipv6() && is_for_both {
+        setsockopt(&fd, sockopt::Ipv6V6Only, &false).named("setsockopt IPV6_V6ONLY", &subject)?;
     }
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address)).named("bind", &subject)?;
     listen(&fd, backlog, &subject)?;

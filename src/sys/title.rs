@@ -1,4 +1,5 @@
-//! The process title, as ps(1) and top(1) show it.
+//! The process title, as ps(1) and top(1) show it, and the process' name (comm of proc(5)), which pgrep -x, ps -C, monit
+//! and `start-stop-daemon --name` look for. The name is that of the program's file and no title.
 
 use std::sync::OnceLock;
 
@@ -32,12 +33,25 @@ pub fn prepare() {
     });
 }
 
-/// Sets the title; cut where it does not fit. Does nothing where [`prepare`] was not called or found nothing.
-pub fn set(title: &str) {
-    let short: String = title.chars().filter(|c| *c != '\0').take(15).collect();
-    if let Ok(name) = std::ffi::CString::new(short) {
+/// This process' name: that of its program's file, at most 15 bytes of it.
+pub fn name() -> String {
+    nix::sys::prctl::get_name().map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Takes the name of the master, whatever this process' program is called: php-fpm's workers have the name of their master.
+/// Nothing is no name.
+pub fn take_name(name: &str) {
+    if name.is_empty() {
+        return;
+    }
+    if let Ok(name) = std::ffi::CString::new(name) {
+        // Fails for no string.
         let _ = nix::sys::prctl::set_name(&name);
     }
+}
+
+/// Sets the title; cut where it does not fit. Does nothing where [`prepare`] was not called or found nothing.
+pub fn set(title: &str) {
     let Some(Some(area)) = AREA.get() else { return };
     if area.bytes < 2 {
         return;

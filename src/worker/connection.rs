@@ -1,5 +1,6 @@
 //! One client connection of a worker.
 
+use super::order::Waiting;
 use crate::config;
 use crate::fastcgi::{Limits, Responder};
 use crate::sys::socket::{peer_address, shutdown};
@@ -16,6 +17,8 @@ pub(super) struct Connection {
     pub(super) responder: Responder,
     /// Its place among the held connections, if it has one: it is then registered with the worker's epoll.
     pub(super) place: Option<usize>,
+    /// It is held and has a request that waits.
+    pub(super) waiting: Option<Waiting>,
     /// When it is closed if nothing comes.
     pub(super) expires: Tick,
     /// Something was read from it.
@@ -39,6 +42,7 @@ impl Connection {
             socket: Some(socket),
             responder: Responder::new(limits),
             place: None,
+            waiting: None,
             expires: Tick::ZERO,
             spoken: false,
             shared: false,
@@ -68,6 +72,7 @@ impl Connection {
         self.socket = Some(socket);
         self.responder.reset();
         self.place = None;
+        self.waiting = None;
         self.spoken = false;
         self.shared = false;
         self.last = false;

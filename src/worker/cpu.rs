@@ -10,7 +10,9 @@ const CPU_THRESHOLD_MICROS: u64 = 1_000;
 impl Service {
     /// Accounts for the request that was being served.
     pub(super) fn account(&mut self, now: Tick) {
-        let micros = now.since(self.taken).as_micros() as u64;
+        let took = now.since(self.taken);
+        self.took = [took, self.took[0]];
+        let micros = took.as_micros() as u64;
         let (mut centipercent, program) = (0, std::mem::take(&mut self.program_micros));
         if micros >= CPU_THRESHOLD_MICROS {
             let total = clock::process_cpu_micros();

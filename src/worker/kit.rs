@@ -24,6 +24,9 @@ pub struct Settings {
     /// A worker that has served so many requests tells the master, each time anew.
     #[serde(default)]
     pub refork_at: Option<u64>,
+    /// The master's name, which its processes have, too (see [`crate::sys::title`]).
+    #[serde(default)]
+    pub process_name: String,
 }
 
 /// What all workers of a generation share: settings and descriptors.

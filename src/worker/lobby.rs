@@ -1,12 +1,15 @@
 //! Where a worker waits for work: the listening socket, held connections, the hand-over queue, the retire channel.
 
 use super::connection::Connection;
-use super::held;
-use super::promotion::{self, Promotion};
+use super::gauge::Gauge;
+use super::order::{LOOK_INTERVAL, Line};
+use super::outlook::count;
+use super::promotion::Promotion;
 use super::routed;
+use super::said;
 use super::service::Service;
-use crate::listen::may_connect;
-use crate::scoreboard::{Stage, census, header};
+use crate::listen::disallowed;
+use crate::scoreboard::header;
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
 use nix::errno::Errno;
@@ -20,26 +23,20 @@ pub const IS_UP: u32 = 1 << 31;
 /// it has served enough requests for a preloader to be made from it. It says nothing else then.
 pub const IS_SEASONED: u32 = 1 << 30;
 
-const LISTENER: u64 = 0;
-const QUEUE: u64 = 1;
-const RETIRE: u64 = 2;
-const COMPANION: u64 = 3;
+pub(super) const LISTENER: u64 = 0;
+pub(super) const QUEUE: u64 = 1;
+pub(super) const RETIRE: u64 = 2;
+pub(super) const COMPANION: u64 = 3;
 pub(super) const FIRST_HELD: u64 = 4;
 
 /// Events taken at once.
-const EVENTS: usize = 32;
+pub(super) const EVENTS: usize = 32;
 /// A wait shorter than this means that work had been waiting: the next time accept is tried before waiting.
-const PROMPT: Duration = Duration::from_micros(10);
-/// A busy worker looks at all its sources at least this often: at connections that were handed over, and at its retire
-/// channel, which is how it learns that the master is gone.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+pub(super) const PROMPT: Duration = Duration::from_micros(10);
 /// How often a worker counts the busy ones for the status page alone, in a pool of more workers than this. A count looks
 /// at a page of every worker.
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
 const COUNT_ALWAYS: usize = 16;
-
-/// Held connections that are sent away before a request.
-const FEW: usize = 4;
 
 /// What to do next.
 #[derive(Debug)]
@@ -65,20 +62,32 @@ pub(super) enum Work {
 pub(super) struct Lobby {
     slot: usize,
     /// Watched.
-    retire: OwnedFd,
+    pub(super) retire: OwnedFd,
     /// Was told, and is to be done before the next request.
-    promotion: Option<Promotion>,
-    queue_out: OwnedFd,
+    pub(super) promotion: Option<Promotion>,
+    pub(super) queue_out: OwnedFd,
     child_accept: OwnedFd,
     /// Work had been waiting the last time.
-    eager: bool,
-    looked: Tick,
+    pub(super) eager: bool,
+    pub(super) looked: Tick,
     told_first: bool,
     max_active: u64,
     /// When the busy workers were last counted.
     counted: Tick,
-    /// Serve a held connection before a new one next time, so that neither starves the other.
-    held_first: bool,
+    /// At the last look nothing waited but on connections that the worker holds.
+    pub(super) alone: bool,
+    /// At the last look something waited in more than one place.
+    pub(super) contended: bool,
+    /// Since when the worker has not had to wait for work.
+    pub(super) busy_since: Tick,
+    /// When it last gave requests to an idle sibling, and last looked for expired connections.
+    pub(super) shared: Tick,
+    pub(super) expired: Tick,
+    /// The listening socket as it was last measured, and when that was.
+    pub(super) line: (Line, Tick),
+    /// Connections that it has accepted.
+    pub(super) accepted: u64,
+    gauge: Gauge,
 }
 
 impl Lobby {
@@ -111,7 +120,14 @@ impl Lobby {
             told_first: false,
             max_active: 0,
             counted: Tick::ZERO,
-            held_first: false,
+            alone: false,
+            contended: false,
+            busy_since: Tick::ZERO,
+            shared: Tick::ZERO,
+            expired: Tick::ZERO,
+            line: (Line::default(), Tick::ZERO),
+            accepted: 0,
+            gauge: Gauge::default(),
         })
     }
 
@@ -149,19 +165,38 @@ impl Lobby {
         if service.channel.is_some() {
             return self.next_routed(service);
         }
-        let holds = service.minder.held().idle() > 0;
-        if self.eager && !holds && idle_since.since(self.looked) < LOOK_INTERVAL {
-            match self.accept(service) {
-                Ok(Some(connection)) => return Work::Connection(connection),
-                Ok(None) => self.eager = false,
-                Err(failure) => return Work::Failed(failure),
+        if idle_since.since(self.looked) < LOOK_INTERVAL {
+            if let Some(work) = self.at_once(service) {
+                return work;
             }
         }
         loop {
-            let work = self.wait(service, idle_since, companion);
+            let work = self.look(service, idle_since, companion);
             if let Some(work) = work {
                 return work;
             }
+        }
+    }
+
+    /// What can be served by what the last look has shown.
+    fn at_once(&mut self, service: &mut Service) -> Option<Work> {
+        if self.alone {
+            let first = service.minder.held().take_first();
+            if let Some(connection) = first {
+                self.take_up(service);
+                return Some(Work::Connection(connection));
+            }
+        }
+        if !self.eager || service.minder.held().idle() > 0 {
+            return None;
+        }
+        match self.accept(service) {
+            Ok(Some(connection)) => Some(Work::Connection(connection)),
+            Ok(None) => {
+                self.eager = false;
+                None
+            }
+            Err(failure) => Some(Work::Failed(failure)),
         }
     }
 
@@ -172,76 +207,6 @@ impl Lobby {
 
     fn must_retire(&self, service: &Service) -> bool {
         header::retire(service.board.header(), self.slot)
-    }
-
-    fn wait(&mut self, service: &mut Service, idle_since: Tick, companion: Option<Tick>) -> Option<Work> {
-        let mut events = [EpollEvent::empty(); EVENTS];
-        let timeout = timeout(service, companion);
-        let count = match service.minder.epoll().wait(&mut events, timeout) {
-            Ok(count) => count,
-            Err(Errno::EINTR) => return None,
-            Err(errno) => return Some(Work::Failed(format!("epoll_wait: {errno}"))),
-        };
-        let now = clock::now();
-        self.looked = now;
-        let mut ready = Ready::default();
-        for event in &events[..count] {
-            ready.note(event.data());
-        }
-        self.eager = ready.listener && now.since(idle_since) < PROMPT;
-        if count == 0 || timeout != EpollTimeout::NONE {
-            self.close_expired(service, now);
-        }
-        if ready.queue {
-            if self.adopt(service, now) {
-                // The next look tells which of them have requests ready, beside everything that is ready now.
-                return None;
-            }
-            // Nothing but a wake-up, passed on from a worker that died with it: what it was for is still waiting.
-            ready.listener = true;
-        }
-        self.share(service, &mut ready);
-        if ready.retire && service.settings.refork_at.is_some() {
-            self.promotion = promotion::receive(self.retire.as_fd());
-            ready.retire = self.promotion.is_none();
-        }
-        if ready.retire {
-            // A wake-up that came for a connection must not be lost with this worker: nobody else was woken for it.
-            let last = if ready.listener {
-                self.accept(service).ok().flatten()
-            } else {
-                None
-            };
-            return Some(last.map_or(Work::Retire, Work::Connection));
-        }
-        // Neither of the two may starve the other. While a sibling is idle, `share` has sent the held ones to it and
-        // the new connection, which nobody else was woken for, is this worker's.
-        self.held_first = !self.held_first;
-        if ready.listener && (ready.held.is_empty() || !self.held_first) {
-            match self.accept(service) {
-                Ok(Some(connection)) => return Some(Work::Connection(connection)),
-                Ok(None) => self.eager = false,
-                Err(failure) => return Some(Work::Failed(failure)),
-            }
-        }
-        let taken = ready
-            .held
-            .iter()
-            .find_map(|place| service.minder.held().take(*place));
-        if let Some(connection) = taken {
-            self.take_up(service);
-            return Some(Work::Connection(connection));
-        }
-        if let Some(promotion) = self.promotion.take() {
-            // Nobody is to count upon this worker meanwhile.
-            self.take_up(service);
-            return Some(Work::Promote(promotion));
-        }
-        // Requests come first: nobody else was woken for them.
-        if count == 0 && service.want.due().is_some_and(|due| due <= now) && self.claims_work(service) {
-            return Some(Work::OutOfBand);
-        }
-        (ready.companion || companion.is_some_and(|due| due <= now)).then_some(Work::Companion)
     }
 
     /// Waits until the router has sent something; `true`: the worker is to retire.
@@ -255,7 +220,8 @@ impl Lobby {
     }
 
     /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
-    fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
+    pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
+        self.gauge.look(service, self.slot, self.eager, self.looked);
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
@@ -266,8 +232,12 @@ impl Lobby {
             return Ok(None);
         };
         let connection = service.connection(socket);
+        self.accepted += 1;
+        service.stamp().accepts(self.accepted);
         self.take_up(service);
-        if !may_connect(&service.settings.pool.listen.allowed_clients, connection.socket()) {
+        let pool = &service.settings.pool;
+        if let Some(why) = disallowed(&pool.listen.allowed_clients, connection.socket()) {
+            said::error(pool, &why);
             service.close(connection);
             service.stamp().idle(clock::now());
             return Ok(None);
@@ -287,7 +257,7 @@ impl Lobby {
             && (slots <= COUNT_ALWAYS || now.since(self.counted) >= COUNT_INTERVAL);
         if notify.idle_below > 0 || may_be_more {
             self.counted = now;
-            let (idle, busy) = count(service);
+            let (idle, busy) = count(&service.board);
             tell |= idle < u64::from(notify.idle_below);
             if busy > self.max_active {
                 self.max_active = busy;
@@ -320,66 +290,17 @@ impl Lobby {
         let _ = nix::unistd::write(&self.child_accept, &word.to_ne_bytes());
     }
 
-    /// Takes connections out of the hand-over queue; the epoll says at once which have requests ready.
-    /// Takes a message out of the hand-over queue; false: it was a wake-up without a connection.
-    fn adopt(&mut self, service: &mut Service, now: Tick) -> bool {
-        let Some((spoken, sockets)) = held::receive(self.queue_out.as_fd()) else {
-            // A sibling was faster.
-            return true;
-        };
-        let has_any = !sockets.is_empty();
-        for socket in sockets {
-            let mut connection = service.connection(socket);
-            connection.spoken = spoken;
-            service.hold(connection, now);
-        }
-        has_any
-    }
-
-    /// More requests are ready than this worker can serve at once, and a sibling is idle: it gets the held
-    /// connections if a new one waits, else half of them.
-    fn share(&self, service: &mut Service, ready: &mut Ready) {
-        if ready.held.len() + usize::from(ready.listener) < 2 || count(service).0 < 2 {
-            return;
-        }
-        let stay = if ready.listener {
-            0
-        } else {
-            ready.held.len().div_ceil(2)
-        };
-        let away = ready.held.split_off(stay);
-        service.minder.send_away(&away);
-        service.publish_kept();
-    }
-
-    /// A request is about to be served: a few connections that are held go to an idle sibling first, so that a request
-    /// that kills its worker takes none of them along. A new one, whose request is most likely on its way, goes in any
-    /// case and waits in the queue. Many are left to the minder: each costs system calls.
-    pub(super) fn part_with_few(&self, service: &mut Service) {
+    /// A request is about to be served: connections on which nothing was ever said, whose requests are most likely on their
+    /// way, go to the queue first, so that a request that kills its worker takes none of them along.
+    pub(super) fn part_with_silent(&self, service: &mut Service) {
         if service.minder.held().idle() == 0 {
             return;
         }
-        let few = service.minder.held().idle() <= FEW && count(service).0 > 0;
-        let held = service.minder.held();
-        let places = if few {
-            held.idle_places()
-        } else {
-            held.silent_places()
-        };
-        drop(held);
-        service.minder.send_away(&places);
-        service.publish_kept();
-    }
-
-    fn close_expired(&self, service: &mut Service, now: Tick) {
-        let expired = service.minder.held().take_expired(now);
-        for connection in expired {
-            if !connection.spoken {
-                log::debug!("closed a connection on which nothing was said");
-            }
-            service.close(connection);
+        let places = service.minder.held().silent_places();
+        if !places.is_empty() {
+            service.minder.send_away(&places);
+            service.publish_kept();
         }
-        service.publish_kept();
     }
 
     /// Sends every held connection to the siblings; for a worker that is about to leave.
@@ -392,60 +313,11 @@ impl Lobby {
     }
 }
 
-/// Which sources are ready.
-#[derive(Default)]
-struct Ready {
-    listener: bool,
-    queue: bool,
-    retire: bool,
-    companion: bool,
-    held: Vec<usize>,
-}
-
-impl Ready {
-    fn note(&mut self, token: u64) {
-        match token {
-            LISTENER => self.listener = true,
-            QUEUE => self.queue = true,
-            RETIRE => self.retire = true,
-            COMPANION => self.companion = true,
-            held => self.held.push((held - FIRST_HELD) as usize),
-        }
-    }
-}
-
-/// How long to wait at most: until a held connection expires, or the companion or out-of-band work is due.
-fn timeout(service: &Service, companion: Option<Tick>) -> EpollTimeout {
-    let expiry = service.minder.held().next_expiry();
-    let work = service.want.due();
-    match expiry.into_iter().chain(companion).chain(work).min() {
-        None => EpollTimeout::NONE,
-        Some(due) => EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX),
-    }
-}
-
 fn poll_timeout(limit: Duration) -> PollTimeout {
     PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
 }
 
 /// Whole milliseconds, rounded up.
-fn millis(duration: Duration) -> i32 {
+pub(super) fn millis(duration: Duration) -> i32 {
     i32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
-}
-
-/// How many workers of the generation are idle and how many busy, by their stages.
-fn count(service: &Service) -> (u64, u64) {
-    let words = service.board.header();
-    let (mut idle, mut busy) = (0, 0);
-    for index in 0..service.board.slots() {
-        if !header::used(words, index) {
-            continue;
-        }
-        match service.board.slot(index).map(census::stage) {
-            Some(Stage::Accepting) => idle += 1,
-            Some(Stage::Creating) | None => {}
-            Some(_) => busy += 1,
-        }
-    }
-    (idle, busy)
 }

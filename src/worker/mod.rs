@@ -6,20 +6,26 @@
 //! How kept connections are dealt with so that none pins a worker is told in `held` and `minder`.
 
 mod access;
+mod begin;
 mod builtin;
 mod companion;
 mod connection;
 mod cpu;
+mod gauge;
 mod held;
 mod kit;
 mod lobby;
+mod look;
 mod minder;
+pub mod order;
 mod out_of_band;
+mod outlook;
 mod promotion;
 mod relay;
 mod request;
 mod routed;
 mod run;
+mod said;
 mod service;
 mod settle;
 pub mod snapshot;
@@ -27,6 +33,7 @@ mod time_up;
 mod transfer;
 
 pub(crate) use access::Recorder;
+pub use begin::begin;
 pub use companion::{Companion, Doing, Sight, Standing};
 pub use kit::{Kit, KitError, Seat, Settings};
 pub use lobby::{IS_SEASONED, IS_UP};
@@ -59,11 +66,6 @@ pub trait Runtime {
     /// What went wrong, for the log. The worker goes on.
     fn work(&mut self) -> Result<(), String> {
         Ok(())
-    }
-
-    /// The descriptors that it has from the master, beside those that every worker has.
-    fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
-        Vec::new()
     }
 
     /// What has to be looked after between requests.

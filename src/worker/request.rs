@@ -79,6 +79,13 @@ impl<'w> Request<'w> {
         }
     }
 
+    /// The status for the access log, if it is not the one that was sent.
+    pub fn log_status(&mut self, status: u16) {
+        if let Some(recorder) = &mut self.service.recorder {
+            recorder.status(status);
+        }
+    }
+
     /// Tells the scoreboard the request's peak memory in bytes.
     pub fn set_memory(&mut self, bytes: u64) {
         self.service.memory(bytes);

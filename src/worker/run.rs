@@ -8,6 +8,7 @@ use super::lobby::{FIRST_HELD, Lobby, Work};
 use super::minder::Minder;
 use super::promotion::Promotion;
 use super::request::Request;
+use super::said;
 use super::service::{NoRequest, Service};
 use crate::scoreboard::{Reader, Slot, Stage, header};
 use crate::sys::fd::unread;
@@ -16,6 +17,7 @@ use crate::tick::Tick;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Exit code of a worker that could not begin or go on (sysexits.h, EX_SOFTWARE).
@@ -27,6 +29,7 @@ const FIRST_BYTE_PATIENCE: Duration = Duration::from_millis(1);
 /// Serves until told to retire; says the exit code. The process has its signals at their defaults, its identity and
 /// its environment; the application is loaded.
 pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
+    said::at_begin(&kit.settings.pool);
     match Worker::begin(kit, seat) {
         Ok(mut worker) => {
             worker.accompany(runtime.companion());
@@ -106,13 +109,17 @@ impl Worker {
             last_word::install();
         }
         let slots = kit.settings.slots as usize;
-        let board = Reader::map(kit.board_readable.as_fd(), slots)?;
+        let board = Arc::new(Reader::map(kit.board_readable.as_fd(), slots)?);
         let slot = Slot::map(kit.board_writable.as_fd(), seat.slot as usize)?;
         // The descriptor that could map the other pages for writing is closed here.
         drop(kit.board_writable);
         let failed = |errno| Error::new("epoll_create1", "", errno);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
-        let minder = Minder::new(epoll, kit.queue_in);
+        let listener = Arc::new(kit.listener);
+        let failed = |errno| Error::new("eventfd2", "", errno);
+        let time_limit = kit.settings.pool.request_terminate_timeout;
+        let (for_minder, its_board) = (Arc::clone(&listener), Arc::clone(&board));
+        let minder = Minder::new(epoll, kit.queue_in, for_minder, its_board, time_limit).map_err(failed)?;
         let settings = &kit.settings;
         let access = settings.pool.access.clone().zip(kit.access);
         let recorder = access.map(|(access, shelf)| {
@@ -120,7 +127,7 @@ impl Worker {
             let recorder = Recorder::new(access, name, settings.log_limit, shelf, board.header());
             Box::new(recorder)
         });
-        let mut service = Service::new(kit.settings, kit.listener, board, slot, minder, recorder);
+        let mut service = Service::new(kit.settings, listener, board, slot, minder, recorder);
         if let Some(channel) = seat.channel {
             service.route(channel);
         }
@@ -265,7 +272,7 @@ impl Worker {
             Work::Companion => Place::Lobby,
             Work::Connection(connection) => {
                 self.service.attach(connection);
-                self.lobby.part_with_few(&mut self.service);
+                self.lobby.part_with_silent(&mut self.service);
                 let new = self.service.current().is_some_and(|c| !c.spoken);
                 let patience = if new { FIRST_BYTE_PATIENCE } else { Duration::ZERO };
                 match self.service.fill(patience) {
@@ -280,7 +287,7 @@ impl Worker {
             }
             Work::OutOfBand => {
                 // What it holds is others' to serve meanwhile.
-                self.service.minder.begin();
+                self.service.minder.begin(clock::now());
                 Place::Working
             }
             Work::Attached if self.service.has_input() => Place::Connection,
@@ -311,7 +318,7 @@ impl Worker {
         let begun = clock::now();
         let service = &mut self.service;
         service.begin(begun);
-        service.minder.begin();
+        service.minder.begin(begun);
         if let Err(none) = service.read_request() {
             service.minder.end();
             return Err(none);

@@ -23,6 +23,7 @@ pub fn take(
     let mut workers = Vec::new();
     let (mut idle, mut active) = (0, 0);
     let mut accepted = census::word(words, word::PAST_REQUESTS);
+    let mut max_queue = census::word(words, word::PAST_MAX_QUEUE);
     let mut max_active = census::word(words, word::PAST_MAX_ACTIVE);
     for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
         let Some(page) = board.slot(index) else { continue };
@@ -35,11 +36,14 @@ pub fn take(
         }
         accepted = accepted.saturating_add(entry.requests);
         max_active = max_active.max(entry.max_active.min(board.slots() as u64));
-        workers.push(row(&entry, now));
+        max_queue = max_queue.max(entry.max_queue);
+        // One whose process has not begun yet has nothing to show.
+        if entry.started > 0 {
+            workers.push(row(&entry, now));
+        }
     }
     let queue = diag::listen_queue(listener).unwrap_or_default();
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-    let max_queue = small(census::word(words, word::MAX_LISTEN_QUEUE)).max(queue.current);
     Snapshot {
         pool: pool.to_owned(),
         process_manager,
@@ -49,7 +53,7 @@ pub fn take(
         accepted,
         listen_queue: ListenQueue {
             current: queue.current,
-            max: max_queue,
+            max: small(max_queue).max(queue.current),
             len: queue.limit,
         },
         idle,

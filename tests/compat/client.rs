@@ -10,6 +10,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The most content of one record.
 const MAX_CONTENT: usize = 65_535;
+/// The type of the record that ends an answer.
+const END_REQUEST: u8 = 3;
 
 /// A request, built up by its methods.
 #[derive(Debug, Clone)]
@@ -76,8 +78,8 @@ impl Request {
         self
     }
 
-    fn encode(&self) -> Vec<u8> {
-        let mut wire = record(1, &[0, 1, 0, 0, 0, 0, 0, 0]);
+    fn encode(&self, keep: bool) -> Vec<u8> {
+        let mut wire = record(1, &[0, 1, u8::from(keep), 0, 0, 0, 0, 0]);
         // php-fpm takes no pair that is split over two records.
         let mut pairs = Vec::new();
         for (name, value) in &self.params {
@@ -101,7 +103,7 @@ impl Request {
     /// Sends the request and reads the answer to its end.
     pub(crate) fn send(&self, socket: &Path) -> Reply {
         let mut connection = self.open(socket);
-        let wire = self.encode();
+        let wire = self.encode(false);
         let mut writer = connection.try_clone().expect("a second handle");
         // The server may answer before it has read everything, and then it has to be read meanwhile.
         let sender = std::thread::spawn(move || writer.write_all(&wire).is_ok());
@@ -114,7 +116,9 @@ impl Request {
     /// Sends the request and reads the first bytes of output, then leaves.
     pub(crate) fn send_and_leave(&self, socket: &Path) {
         let mut connection = self.open(socket);
-        connection.write_all(&self.encode()).expect("the request is sent");
+        connection
+            .write_all(&self.encode(false))
+            .expect("the request is sent");
         let mut header = [0; 8];
         connection.read_exact(&mut header).expect("some output comes");
     }
@@ -123,6 +127,38 @@ impl Request {
         let connection = UnixStream::connect(socket).expect("the server listens");
         connection.set_read_timeout(Some(PATIENCE)).expect("a time limit");
         connection
+    }
+}
+
+/// A connection that is kept: one request after the other.
+#[derive(Debug)]
+pub(crate) struct Kept(UnixStream);
+
+impl Kept {
+    pub(crate) fn open(socket: &Path) -> Kept {
+        let connection = UnixStream::connect(socket).expect("the server listens");
+        connection.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+        Kept(connection)
+    }
+
+    /// Sends a request with a small body and reads its answer.
+    pub(crate) fn send(&mut self, request: &Request) -> Reply {
+        self.0
+            .write_all(&request.encode(true))
+            .expect("the request is sent");
+        let mut bytes = Vec::new();
+        loop {
+            let mut header = [0; 8];
+            self.0.read_exact(&mut header).expect("the connection is kept");
+            let content = usize::from(u16::from_be_bytes([header[4], header[5]])) + usize::from(header[6]);
+            bytes.extend(header);
+            let begin = bytes.len();
+            bytes.resize(begin + content, 0);
+            self.0.read_exact(&mut bytes[begin..]).expect("a whole record");
+            if header[1] == END_REQUEST {
+                return Reply::decode(&bytes, false);
+            }
+        }
     }
 }
 
@@ -169,10 +205,10 @@ impl Reply {
             let whole = length + usize::from(*padding);
             assert!(rest.len() >= whole, "a record is cut off");
             let content = &rest[..length];
-            match kind {
+            match *kind {
                 6 => reply.stdout.extend(content),
                 7 => reply.stderr.extend(content),
-                3 => {
+                END_REQUEST => {
                     let status = u32::from_be_bytes([content[0], content[1], content[2], content[3]]);
                     reply.end = Some((status, content[4]));
                 }

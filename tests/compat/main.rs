@@ -1,14 +1,18 @@
 //! The same requests to php-fpm and to forkyard: the answers have to be equal, byte for byte.
 //!
-//! The scripts themselves leave out the few things that can't be equal, times and process ids. Needs Debian's php8.2-fpm
-//! and libphp8.2-embed. What php-fpm does wrong is in `differences`, with what is expected instead.
+//! The scripts themselves leave out the few things that can't be equal, times and process ids. Needs Debian's phpVERSION-fpm
+//! and libphpVERSION-embed, for the newest version that forkyard-php was built for. What php-fpm does wrong is in `differences`, with what is expected instead.
 
 mod client;
 mod differences;
+mod disabling;
 mod faults;
+mod held;
 mod input;
+mod likeness;
 mod output;
 mod paths;
+mod precedence;
 mod preloader;
 mod servers;
 mod settings;

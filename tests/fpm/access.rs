@@ -175,6 +175,28 @@ fn a_client_can_not_forge_a_line() {
     );
 }
 
+/// What php-fpm has no format for.
+#[test]
+fn lines_are_json_if_that_is_wanted() {
+    if !is_possible() {
+        return;
+    }
+    let own = r#"escape=json {"query":"%q","extra":"%{EXTRA}e","status":%s}"#;
+    for format in ["json", own] {
+        let fpm = Fpm::start(OURS, "", &pool(format), SCRIPTS);
+        let query = "a\"b\n\\\u{1b}";
+        fpm.ask(&fpm.params("status.php", query).with("EXTRA", "x"), b"");
+        let line = fpm.read("access");
+        let said: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(
+            (&said["query"], &said["status"]),
+            (&query.into(), &418.into()),
+            "{line}"
+        );
+        assert_eq!(line.lines().count(), 1);
+    }
+}
+
 /// The workers go on, and nothing is lost: each request's line is in one of the files, in order.
 #[test]
 fn a_rotated_log_is_written_anew_by_the_same_worker() {
@@ -219,6 +241,38 @@ fn a_rotated_log_is_written_anew_by_the_same_worker() {
     assert_eq!((file.permissions().mode() & 0o777, file.uid()), (0o600, 0));
 }
 
+#[test]
+fn a_status_that_comes_after_the_headers_is_the_one_in_the_log() {
+    if !is_possible() {
+        return;
+    }
+    let scripts = [
+        ("a.php", "<?php echo 'Not OK'; http_response_code(500);"),
+        (
+            "b.php",
+            "<?php echo 'x'; flush(); http_response_code(404); fastcgi_finish_request();",
+        ),
+        ("c.php", "<?php http_response_code(404); echo 'x';"),
+        ("d.php", "<?php echo 'OK';"),
+        (
+            "e.php",
+            "<?php header('Status: 402 Pay'); echo 'x'; http_response_code(402);",
+        ),
+    ];
+    let pool = "access.log = {DIR}/access\naccess.format = '%r %s'\naccess.suppress_path[] = /a.php\n\
+                access.suppress_path[] = /d.php\n";
+    let logs = Fpm::both("", pool, &scripts).map(|fpm| {
+        for (script, _) in scripts {
+            fpm.ask(&fpm.params(script, ""), b"");
+        }
+        fpm.signal(Signal::SIGTERM);
+        fpm.wait_for("error", "bye-bye!");
+        fpm.read("access")
+    });
+    assert_eq!(logs[0], logs[1]);
+    assert_eq!(logs[1].lines().count(), 4, "{}", logs[1]);
+}
+
 /// As in php-fpm: after SIGUSR1 and SIGUSR2 the access log is still on the first standard error.
 #[test]
 fn standard_error_stays_what_it_was() {
@@ -232,7 +286,7 @@ fn standard_error_stays_what_it_was() {
     fpm.wait_for("error", "access log file re-opened");
     fpm.ask(&fpm.params("a.php", "2"), b"");
     fpm.signal(Signal::SIGUSR2);
-    fpm.wait_for("error", "the new workers serve");
+    fpm.wait_for("error", "using inherited socket");
     fpm.ask(&fpm.params("a.php", "3"), b"");
     let seen = fpm.read("stderr");
     let lines: Vec<&str> = seen.lines().filter(|line| line.starts_with("line ")).collect();

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_forkyard-fpm");
-pub(crate) const STOCK: &str = "/usr/sbin/php-fpm8.2";
+pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 
 /// Whether there is something to compare with.
 pub(crate) fn is_stock_there() -> bool {
     let is_there = Path::new(STOCK).exists();
     if !is_there {
-        eprintln!("skipped: there is no {STOCK}");
+        crate::skip::skip(&format!("there is no {STOCK}"));
     }
     is_there
 }
@@ -41,7 +41,9 @@ pub(crate) fn without_time(line: &str) -> &str {
 
 /// Both have to say the same on standard error and exit alike.
 pub(crate) fn compare(what: &str, arguments: &[&str]) -> Result<String, String> {
-    let (stock, ours) = (said(STOCK, arguments), said(OURS, arguments));
+    let (mut stock, ours) = (said(STOCK, arguments), said(OURS, arguments));
+    // From 8.3 on an error names what may follow a variable's name (`${NAME:-text}`).
+    stock.0 = stock.0.replace("expecting TC_FALLBACK or '}'", "expecting '}'");
     if stock == ours {
         return Ok(ours.0);
     }
@@ -75,7 +77,7 @@ pub(crate) fn codes_and_first_lines(arguments: &[&str]) -> [(Option<i32>, String
 pub(crate) fn is_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {
-        eprintln!("skipped: needs root");
+        crate::skip::skip("needs root");
     }
     is_root
 }

@@ -21,7 +21,9 @@ fn help_and_wrong_options_are_as_in_php_fpm() {
     for arguments in lines {
         let [stock, ours] = codes_and_first_lines(arguments);
         assert_eq!(stock.0, ours.0, "exit code with {arguments:?}");
-        let ours = ours.1.replace("forkyard-fpm", "php-fpm8.2");
+        let ours = ours
+            .1
+            .replace("forkyard-fpm", concat!("php-fpm", env!("FORKYARD_PHP")));
         assert_eq!(stock.1, ours, "first line with {arguments:?}");
     }
 }
@@ -40,7 +42,11 @@ fn what_php_says_of_itself_is_as_in_php_fpm() {
         &["-n", "-m"],
         &["-e", "--define=memory_limit=7M", "--info"],
         &["-dextension=nonexistent", "--modules"],
-        &["-c", "/etc/php/8.2/fpm/php.ini", "--version"],
+        &[
+            "-c",
+            concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php.ini"),
+            "--version",
+        ],
     ];
     let varies = |line: &&str| {
         ![

@@ -9,8 +9,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TREE: &str = "/etc/php/8.2/fpm";
-const UNIT: &str = "/lib/systemd/system/php8.2-fpm.service";
+const TREE: &str = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm");
+const UNIT: &str = concat!("/lib/systemd/system/php", env!("FORKYARD_PHP"), "-fpm.service");
 
 /// A copy of Debian's files that touches nothing outside of its directory.
 struct Copy {
@@ -68,10 +68,10 @@ fn commands(unit: &str, name: &str) -> Vec<String> {
 #[test]
 fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
     let Ok(unit) = std::fs::read_to_string(UNIT) else {
-        eprintln!("skipped: there is no {UNIT}");
+        crate::skip::skip(&format!("there is no {UNIT}"));
         return;
     };
-    if !is_stock_there() || !is_root() {
+    if !is_stock_there() || crate::skip::needs_root() {
         return;
     }
     let lines = [STOCK, OURS].map(|program| {
@@ -97,7 +97,8 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
             said.contains(&format!("MAINPID={}", daemon.child.id())),
             "{program}: {said}"
         );
-        let pid = std::fs::read_to_string(copy.path("php8.2-fpm.pid")).expect("there is a pid file");
+        let pid = std::fs::read_to_string(copy.path(concat!("php", env!("FORKYARD_PHP"), "-fpm.pid")))
+            .expect("there is a pid file");
         assert_eq!(pid, daemon.child.id().to_string());
 
         // What Debian's helper for alternatives looks for in the pool's file.
@@ -133,8 +134,14 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
         daemon.signal(nix::sys::signal::Signal::SIGTERM);
         let status = daemon.child.wait().expect("it is our child");
         assert!(status.success(), "{program}: {status}");
-        assert!(!fastcgi.exists() && !copy.path("php8.2-fpm.pid").exists());
-        let log = std::fs::read_to_string(copy.path("log/php8.2-fpm.log")).expect("a log");
+        assert!(
+            !fastcgi.exists()
+                && !copy
+                    .path(concat!("php", env!("FORKYARD_PHP"), "-fpm.pid"))
+                    .exists()
+        );
+        let log = std::fs::read_to_string(copy.path(concat!("log/php", env!("FORKYARD_PHP"), "-fpm.log")))
+            .expect("a log");
         milestones(&log)
     });
     assert_eq!(lines[0], lines[1]);

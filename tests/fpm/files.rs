@@ -34,6 +34,18 @@ pub(crate) const CASES: &[&str] = &[
     "[www]\nenv[a]\n",
     "[www]\nenv[]=x\n",
     "[www]\nenv[a]=\n",
+    "[www]\nenv[a]=none\n",
+    "env[]=x\n",
+    "access.suppress_path[]=/a\n",
+    "[www]\naccess.suppress_path[k]=a\n",
+    "[www]\naccess.suppress_path[]=\n",
+    "[www]\nphp_flag[a] = ''\n",
+    "[www]\nphp_value[a] = x '' y\n",
+    "[www]\nphp_value[a] = ''\"b\"\n",
+    "[www]\nphp_value[a] = (''\n",
+    "[www]\nphp_value[a]",
+    "pid = ''\n",
+    "pid = ~",
     "[www]\nfoo[a]=1\n",
     "[www]\nphp_flag[a]=maybe\n",
     "[www]\naccess.suppress_path[k]=/a\n",
@@ -183,6 +195,9 @@ fn files_and_prefixes_that_are_not_there() {
 pub(crate) const VALUES: &str = include_str!("values.conf");
 /// Everything set.
 pub(crate) const FULL: &str = include_str!("full.conf");
+/// Settings of PHP that are nothing.
+const NOTHING: &str = "{POOL}php_admin_value[open_basedir] = none\nphp_value[a] =\nphp_value[b] = \"\"\nphp_value[c] = off\n\
+                       php_value[d] = no\nphp_value[e] = null\nphp_flag[f] =\nphp_flag[g] = \"\"\nphp_value[error_log] =\nphp_admin_value[error_log] = no\nphp_admin_value[h] = ${NOPE}\n";
 /// What the repository shows.
 const SAMPLE: &str = include_str!("../../conf/php-fpm.conf");
 
@@ -192,12 +207,22 @@ fn the_dump_is_the_same_to_the_byte() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");
-    for (name, text) in [("values", VALUES), ("full", FULL), ("least", "{POOL}")] {
+    let ondemand = "{POOL}pm=ondemand\npm.start_servers=4\npm.min_spare_servers=2\npm.max_spare_servers=4\n";
+    let marked = "\u{feff}{POOL}\u{feff}; of its own\n\u{feff}[w2]\nlisten=/run/forkyard-2.sock\npm=static\npm.max_children=1";
+    let cases = [
+        ("values", VALUES),
+        ("full", FULL),
+        ("least", "{POOL}"),
+        ("ondemand", ondemand),
+        ("byte order marks", marked),
+        ("nothing as a value", NOTHING),
+    ];
+    for (name, text) in cases {
         let path = write(directory.path(), name, text);
         let dump = compare(name, &["-n", "-tt", "-R", "-y", &path]).unwrap_or_else(|text| panic!("{text}"));
         assert!(dump.contains("test is successful"), "{dump}");
     }
-    let debian = "/etc/php/8.2/fpm/php-fpm.conf";
+    let debian = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php-fpm.conf");
     if Path::new(debian).exists() {
         compare("Debian's", &["-tt", "-R", "-y", debian]).unwrap_or_else(|text| panic!("{text}"));
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub(crate) const STOCK: &str = "/usr/sbin/php-fpm8.2";
+pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 /// How long anything may take: a loaded machine is slow.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn is_possible() -> bool {
     let is_possible = nix::unistd::geteuid().is_root() && Path::new(STOCK).exists();
     if !is_possible {
-        eprintln!("skipped: needs root and {STOCK}");
+        crate::skip::skip(&format!("needs root and {STOCK}"));
     }
     is_possible
 }
@@ -31,7 +31,7 @@ pub(crate) struct Fpm {
 }
 
 impl Fpm {
-    /// Starts a program; `{DIR}` in the settings is its directory. The scripts are in it, too.
+    /// Starts a program; `{DIR}` in the settings is its directory, `{PORT}` its port. The scripts are in it, too.
     pub(crate) fn start(program: &str, global: &str, pool: &str, scripts: &[(&str, &str)]) -> Fpm {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("there is room");
@@ -46,7 +46,10 @@ impl Fpm {
             "[global]\nerror_log = {{DIR}}/error\npid = {{DIR}}/pid\n{global}\n[www]\nuser = www-data\nlisten = {address}\n\
              pm = static\npm.max_children = 1\n{pool}\n"
         );
-        let text = text.replace("{DIR}", &path.display().to_string());
+        let port = address.rsplit(':').next().unwrap_or_default();
+        let text = text
+            .replace("{DIR}", &path.display().to_string())
+            .replace("{PORT}", port);
         fs::write(path.join("fpm.conf"), text).expect("writable");
         let errors = fs::File::create(path.join("stderr")).expect("writable");
         let child = Command::new(program)

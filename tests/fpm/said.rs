@@ -118,9 +118,9 @@ fn output_is_logged_as_php_fpm_does() {
 }
 
 /// php-fpm marks the end of a request in the text itself, and could be made to drop text by what looks like the mark
-/// (CVE-2024-9026). Here nothing is taken away.
+/// (CVE-2024-9026). Here it ends a line, wherever it stands, and nothing else is taken away.
 #[test]
-fn what_looks_like_a_mark_is_text() {
+fn what_looks_like_a_mark_ends_a_line() {
     if !is_possible() {
         return;
     }
@@ -136,7 +136,7 @@ fn what_looks_like_a_mark_is_text() {
     let fpm = Fpm::start(OURS, "log_limit = 2048", pool, &scripts);
     let (lines, _) = said(&fpm, "a.php", "the end of it");
     let expected: Vec<String> = (1021..=1026)
-        .map(|length| format!("{}\0fscf\0bbbbbbbbbb", "a".repeat(length)))
+        .flat_map(|length| ["a".repeat(length), "b".repeat(10)])
         .collect();
     assert_eq!(lines, expected);
 }
@@ -163,4 +163,45 @@ fn unfinished_lines_of_two_requests_are_two() {
     }
     let (lines, _) = said(&fpm, "mark.php", "the end of it");
     assert_eq!(lines, expected);
+}
+
+/// What php-fpm's own tests of it write.
+#[test]
+fn marks_beside_the_limit_of_a_line_end_lines_as_in_php_fpm() {
+    if !is_possible() {
+        return;
+    }
+    for length in [1009, 1013] {
+        let script = format!(
+            "<?php file_put_contents('php://stderr', str_repeat('a', {length}) . \"Quarkslab\\0fscf\\0Quarkslab\");"
+        );
+        let scripts = [("a.php", script.as_str()), ("mark.php", MARK)];
+        let pool = "catch_workers_output = yes\ndecorate_workers_output = no";
+        let [stock, ours] = Fpm::both("", pool, &scripts).map(|fpm| said(&fpm, "a.php", "the end of it").0);
+        assert_eq!(stock, ours);
+        assert_eq!(
+            ours,
+            [format!("{}Quarkslab", "a".repeat(length)), "Quarkslab".to_owned()]
+        );
+    }
+}
+
+/// A signal that comes after the answer is acted upon when what the script wrote before is in the log.
+#[test]
+fn output_is_logged_before_the_signal_that_follows_it() {
+    if !is_possible() {
+        return;
+    }
+    for round in 0..20 {
+        let scripts = [("a.php", "<?php file_put_contents('php://stderr', \"said\\n\");")];
+        let fpm = Fpm::start(OURS, "", "catch_workers_output = yes", &scripts);
+        fpm.ask(&fpm.params("a.php", ""), b"");
+        fpm.signal(nix::sys::signal::Signal::SIGTERM);
+        let log = fpm.wait_for("error", "bye-bye!");
+        let at = |text| log.find(text).unwrap_or(usize::MAX);
+        assert!(
+            at("said into stderr") < at("Terminating ..."),
+            "round {round}:\n{log}"
+        );
+    }
 }

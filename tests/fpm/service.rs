@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-const DEBIANS_POOL: &str = "/etc/php/8.2/fpm/pool.d/www.conf";
+const DEBIANS_POOL: &str = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/pool.d/www.conf");
 /// How long a line of the log may take: a loaded machine is slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ impl Site {
         let path = directory.path().to_owned();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
         let pool = pool.replace(
-            "/run/php/php8.2-fpm.sock",
+            concat!("/run/php/php", env!("FORKYARD_PHP"), "-fpm.sock"),
             &path.join("fpm.sock").to_string_lossy(),
         );
         let site = Site { directory };
@@ -161,7 +161,7 @@ pub(crate) fn title(pid: i32) -> String {
 #[test]
 fn debians_pool_serves_reloads_and_stops() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\nrequest_slowlog_timeout = 0\n");
@@ -218,7 +218,7 @@ fn debians_pool_serves_reloads_and_stops() {
 #[test]
 fn a_list_of_users_may_connect() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append("listen.acl_users = nobody,games\nlisten.acl_groups = mail\n");
@@ -251,7 +251,7 @@ fn a_list_of_users_may_connect() {
 #[test]
 fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     let ask = |value: &str| {
@@ -271,7 +271,7 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     site.append("php_admin_value[forkyard.request_settings] = precision,display_errors\n");
     if crate::both::is_stock_there() {
         let file = site.path("php-fpm.conf");
-        let stock = Command::new("/usr/sbin/php-fpm8.2")
+        let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
             .arg("-t")
             .arg("-y")
             .arg(&file)
@@ -298,7 +298,7 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
 #[test]
 fn pools_can_share_an_opcache_as_in_php_fpm() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append(
@@ -308,7 +308,7 @@ fn pools_can_share_an_opcache_as_in_php_fpm() {
     let other = pool.replace("[www]", "[other]").replace("fpm.sock", "other.sock");
     site.write("pool.d/other.conf", &other);
     if crate::both::is_stock_there() {
-        let stock = Command::new("/usr/sbin/php-fpm8.2")
+        let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
             .arg("-t")
             .arg("-y")
             .arg(site.path("php-fpm.conf"))
@@ -346,7 +346,7 @@ fn pools_can_share_an_opcache_as_in_php_fpm() {
 #[test]
 fn a_pool_of_root_is_refused_at_the_start() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append("user = root\ngroup = root\n");
@@ -372,7 +372,7 @@ fn install(site: &Site, name: &str) -> PathBuf {
 #[test]
 fn another_program_takes_over_with_the_same_options() {
     let (true, Some(site)) = (is_root(), Site::new()) else {
-        eprintln!("skipped: needs root and {DEBIANS_POOL}");
+        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
         return;
     };
     site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\n");

@@ -1,6 +1,6 @@
 //! What is said when the daemon can't start, and how it exits then; foreground and background alike.
 
-use crate::both::{OURS, STOCK, compare, is_root, is_stock_there, said};
+use crate::both::{OURS, STOCK, compare, is_stock_there, said};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn log(directory: &Path) -> String {
 
 #[test]
 fn a_start_that_fails_has_php_fpms_words_and_code() {
-    if !is_stock_there() || !is_root() {
+    if !is_stock_there() || crate::skip::needs_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");
@@ -79,7 +79,7 @@ fn a_start_that_fails_has_php_fpms_words_and_code() {
 
 #[test]
 fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
-    if !is_stock_there() || !is_root() {
+    if !is_stock_there() || crate::skip::needs_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");
@@ -91,7 +91,7 @@ fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
 /// Both exit with EX_SOFTWARE, whatever else they say of it.
 #[test]
 fn a_php_that_does_not_start_is_no_mistake_in_the_configuration() {
-    if !is_stock_there() || !is_root() {
+    if !is_stock_there() || crate::skip::needs_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");

@@ -61,7 +61,7 @@ impl Server {
         }
     }
 
-    /// Headers without PHP's own about itself, and the body; standard error.
+    /// Headers and the body; standard error.
     fn ask(&self, method: &str, uri: &str, query: &str) -> Option<(String, String, String)> {
         let mut client = Client::connect(&self.path("status.sock")).ok()?;
         let params = Params::get(Path::new("/nowhere"), "x.php", query)
@@ -70,11 +70,7 @@ impl Server {
         let answer = client.request(&params, b"").ok()?;
         let text = answer.text();
         let (head, body) = text.split_once("\r\n\r\n")?;
-        let head: Vec<&str> = head
-            .split("\r\n")
-            .filter(|line| !line.starts_with("X-Powered-By: "))
-            .collect();
-        Some((head.join("\n"), body.to_owned(), answer.error_text()))
+        Some((head.replace("\r\n", "\n"), body.to_owned(), answer.error_text()))
     }
 }
 

@@ -151,7 +151,8 @@ fn programs_that_are_missing_are_told_once() {
     let path = dir.path();
     let alone = path.join("alone");
     fs::create_dir(&alone).expect("directory");
-    let program = alone.join("forkyard");
+    // Under another name it does not find itself for its helpers either.
+    let program = alone.join("renamed");
     fs::copy(env!("CARGO_BIN_EXE_forkyard"), &program).expect("copy");
     let application = "runtime = \"php\"\nversion = \"8.2\"\n";
     let status = format!("{ONDEMAND}status_listen = \"{}/status\"\n", path.display());
@@ -173,7 +174,7 @@ fn programs_that_are_missing_are_told_once() {
         "{said}"
     );
     assert!(
-        lines[1].contains("[pool b]") && lines[1].contains("alone/forkyard-reporter is missing"),
+        lines[1].contains("[pool b]") && lines[1].contains("alone/forkyard is missing; install it"),
         "{said}"
     );
     let (code, said) = run(&["php"]);

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// Commands of others that the documents may name.
-const COMMANDS: &[&str] = &["cargo", "cd", "curl", "git", "kill", "nginx", "systemctl"];
+const COMMANDS: &[&str] = &["cargo", "cd", "curl", "git", "kill", "mv", "nginx", "systemctl"];
 
 fn blocks(kind: &str) -> Vec<Block> {
     documents()
@@ -155,7 +155,7 @@ fn check_options(block: &Block, words: &[&str]) {
     assert!(output.status.success(), "{block}: forkyard {words:?}");
     for option in options {
         let option = option.split('=').next().unwrap_or(option);
-        let known = help.split([' ', ',', '\n', '=']).any(|word| word == option);
+        let known = help.split([' ', ',', '\n', '=', '[']).any(|word| word == option);
         assert!(known, "{block}: {option} is not in\n{help}");
     }
 }

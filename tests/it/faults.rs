@@ -42,6 +42,41 @@ fn a_script_that_segfaults() {
     assert_well(&daemon);
 }
 
+/// A URL that crashes its worker, asked for again and again: the others are served, and no pool begins to wait before it
+/// makes workers, whichever way it makes them.
+#[test]
+fn a_url_that_crashes_holds_nobody_back() {
+    let managers = [
+        ("static", "pm = \"static\"\nmax_children = 2\n"),
+        (
+            "dynamic",
+            "pm = \"dynamic\"\nmax_children = 5\nstart_servers = 2\nmin_spare_servers = 1\nmax_spare_servers = 3\n",
+        ),
+        ("ondemand", "pm = \"ondemand\"\nmax_children = 5\n"),
+    ];
+    let daemon = Daemon::start(|dir| {
+        let runtime = "runtime = \"php\"\nversion = \"8.2\"\n";
+        let pools =
+            managers.map(|(name, settings)| crate::support::daemon::pool(dir, name, settings, runtime));
+        pools.concat()
+    });
+    daemon.write("ok.php", "<?php echo 'fine';");
+    daemon.write("crash.php", "<?php posix_kill(posix_getpid(), 11); sleep(5);");
+    let crashes = 12;
+    for _ in 0..crashes {
+        for (pool, _) in managers {
+            assert!(!daemon.get(pool, "crash.php").ended, "{pool}");
+            assert_eq!(daemon.get(pool, "ok.php").body(), "fine", "{pool}");
+        }
+    }
+    daemon.wait_for_count("exited on signal 11 (SIGSEGV", crashes * managers.len());
+    daemon.wait_for_workers("static", 2);
+    let log = daemon.log();
+    for held_back in ["the next try is in", "the next is made in", "no worker is left"] {
+        assert!(!log.contains(held_back), "{log}");
+    }
+}
+
 #[test]
 fn a_script_that_recurses_for_ever() {
     let daemon = daemon("");

@@ -131,6 +131,76 @@ fn a_killed_master_is_followed_by_another_that_knows_the_workers() {
     assert!(client.request(&params, b"").expect("answer").ended);
 }
 
+/// The keeper's lines go where the master's go, and look like them; also after a rotation, and after a reload that has
+/// changed where that is.
+#[test]
+fn a_master_s_death_is_in_the_error_log_in_its_format() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    let configure = |log: &str| {
+        let log = path.join(log);
+        let global = format!(
+            "[global]\nerror_log = \"{}\"\nlog_format = \"json\"\n",
+            log.display()
+        );
+        let text = global + &php_pool(&path, STATIC, "");
+        fs::write(path.join("forkyard.toml"), text).expect("configuration");
+        log
+    };
+    let log = configure("error.log");
+    let lines = |log: &std::path::Path, text: &str| -> Vec<serde_json::Value> {
+        let all = fs::read_to_string(log).unwrap_or_default();
+        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        all.lines()
+            .filter(|line| line.contains(text))
+            .map(parse)
+            .collect()
+    };
+    let wait_for = |log: &std::path::Path, text: &str, count: usize| {
+        until(&format!("{text} in {}", log.display()), || {
+            let found = lines(log, text);
+            (found.len() >= count).then(|| found[count - 1].clone())
+        })
+    };
+    let kept = Kept {
+        daemon: Daemon::launch(&path, forkyard(&["run", "--keeper"], &path)),
+        _dir: dir,
+    };
+    wait_for(&log, "ready to handle connections", 1);
+    let kill = |log: &std::path::Path, ready: usize| {
+        let master = kept.master();
+        process::signal(master, Signal::SIGKILL);
+        let line = wait_for(
+            log,
+            &format!("the master (pid {master}) ended on signal 9 (SIGKILL)"),
+            1,
+        );
+        assert_eq!(
+            (&line["level"], &line["pid"]),
+            (&"error".into(), &kept.keeper().into()),
+            "{line}"
+        );
+        wait_for(log, "another master is started in", 1);
+        wait_for(log, "ready to handle connections", ready);
+    };
+    kill(&log, 2);
+
+    fs::rename(&log, path.join("error.log.1")).expect("rotate");
+    kept.daemon.signal(Signal::SIGUSR1);
+    until("another file", || log.exists().then_some(()));
+    kill(&log, 1);
+
+    let other = configure("other.log");
+    kept.daemon.signal(Signal::SIGUSR2);
+    wait_for(&other, "the new workers serve", 1);
+    kill(&other, 1);
+    assert!(
+        !kept.daemon.log().contains("ended on signal"),
+        "{}",
+        kept.daemon.log()
+    );
+}
+
 #[test]
 fn workers_serve_while_there_is_no_master_at_all() {
     let kept = Kept::start(STATIC);

@@ -94,6 +94,7 @@ fn lines_can_be_json() {
         let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         let time = object["time"].as_str().expect("a time");
         assert_eq!(time.as_bytes().get(10), Some(&b'T'), "{line}");
+        assert_eq!(time.len(), "2026-11-20T18:53:12.000042+01:00".len(), "{line}");
         assert!(
             object["pid"].is_number() && object["message"].is_string(),
             "{line}"

@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 
+mod access;
 mod applications;
 mod births;
 mod check;
@@ -9,9 +10,13 @@ mod control;
 mod documents;
 mod emergency;
 mod faults;
+mod glance;
 mod keeper;
 mod kept;
 mod logs;
+mod numbers;
+mod on_error;
+mod order;
 mod preloader_shared;
 mod processes;
 mod protocol;
@@ -26,8 +31,10 @@ mod security;
 mod service_manager;
 mod signals;
 mod sites;
+#[path = "../skip/mod.rs"]
 mod skip;
 mod slow;
+mod sockets;
 mod spawning;
 mod starts;
 mod storm;

@@ -1,5 +1,6 @@
 //! Reload: nobody notices, and a wrong configuration changes nothing.
 
+mod held;
 mod opcache;
 mod unchanged;
 mod warm;

@@ -58,6 +58,32 @@ fn the_listen_queue_of_a_unix_socket_is_seen() {
     assert!(page["listen queue len"].as_u64().expect("number") > 0);
 }
 
+/// What waited while no worker was free is told when it waits no more, by whichever workers are left.
+#[test]
+fn the_longest_listen_queue_of_a_full_pool_is_remembered() {
+    let settings = "pm = \"static\"\nmax_children = 2\nmax_requests = 50\nstatus_path = \"/status\"\n";
+    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
+    daemon.wait_for_workers("www", 2);
+    daemon.write("slow.php", "<?php usleep(20000); echo 'done';");
+    let idle = json(&daemon);
+    assert_eq!(idle["max listen queue"], 0, "{idle}");
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    assert_eq!(daemon.get("www", "slow.php").body(), "done");
+                }
+            });
+        }
+    });
+    let page = json(&daemon);
+    assert!(
+        page["max listen queue"].as_u64().expect("a number") >= 18,
+        "{page}"
+    );
+    assert_eq!(page["listen queue"], 0, "{page}");
+}
+
 /// Every page of the scoreboard is overwritten with noise over and over, as hostile workers could, each its own.
 #[test]
 fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {

@@ -106,7 +106,7 @@ struct Stock {
 impl Stock {
     fn start(settings: &str) -> Option<Stock> {
         if !Path::new(STOCK).exists() {
-            eprintln!("skipped: there is no {STOCK}");
+            crate::skip::skip(&format!("there is no {STOCK}"));
             return None;
         }
         let dir = directory();
@@ -374,7 +374,7 @@ fn workers_of_an_earlier_preloader_are_seen() {
 
 #[test]
 fn without_root() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let dir = directory();

@@ -176,6 +176,8 @@ fn logs_are_opened_anew_for_workers_that_were_taken_over() {
 #[test]
 fn signals_reach_the_program_that_took_over() {
     let mut installed = Installed::start(STATIC);
+    // Without any there is nobody to take over from.
+    installed.daemon.wait_for_workers("www", 3);
     install(&installed.daemon.dir);
     installed.daemon.signal(Signal::SIGUSR2);
     installed.daemon.wait_for("the new workers serve");

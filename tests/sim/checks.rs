@@ -2,8 +2,8 @@
 
 use crate::world::{At, Loader, World};
 use forkyard::config::ProcessManager;
-use forkyard::master::action::{Action, Force};
-use forkyard::master::event::{Event, GenerationId, PoolId, WorkerId};
+use forkyard::master::action::{Action, Force, Notice};
+use forkyard::master::event::{Event, Exit, GenerationId, PoolId, WorkerId};
 use forkyard::tick::Tick;
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ const LATE: Duration = Duration::from_millis(50);
 
 /// How long a request that is slow and has expired is left to be traced.
 const TRACE: Duration = Duration::from_millis(100);
+
+/// So many crashes of workers that had work are no reason to wait.
+const CRASHES_A_SECOND: usize = 32;
 
 /// After a fault workers may be held back this long.
 const BACKOFF: Duration = Duration::from_secs(31);
@@ -291,6 +294,53 @@ impl World {
             self.fail(format!(
                 "{made} workers made where {ready} were ready for {queued:?}"
             ));
+        }
+    }
+
+    /// A worker that had had work is replaced at once, whatever ended it, and nobody is held back because of it.
+    pub(crate) fn check_crashed_at_work(
+        &mut self,
+        id: WorkerId,
+        exit: Exit,
+        pool: PoolId,
+        generation: GenerationId,
+        actions: &[Action],
+    ) {
+        let was_told = self
+            .workers
+            .get(&id)
+            .is_none_or(|it| it.was_retired || it.was_termed);
+        if matches!(exit, Exit::Code(0) | Exit::Unknown) || was_told {
+            return;
+        }
+        let recent = |crash: &&Tick| self.now.since(**crash) <= Duration::from_secs(1);
+        let is_within_budget = self.crashed_at_work.iter().filter(recent).count() < CRASHES_A_SECOND;
+        self.crashed_at_work.push(self.now);
+        let holds_back = actions.iter().any(|action| {
+            matches!(
+                action,
+                Action::Say(Notice::BackingOff(..) | Notice::NoWorkerPossible(_, Some(_)))
+            )
+        });
+        if holds_back {
+            return self.fail(format!("{id:?} had work, and its end holds others back"));
+        }
+        let Some(it) = self.generations.get(&generation) else {
+            return;
+        };
+        let is_static = matches!(it.policy.pm, ProcessManager::Static { .. });
+        let serves = self.manager.serving(pool) == Some(generation) && !self.stopping;
+        let faults = self.scenario.faults;
+        let others_hold_back = faults.dies_at_birth + faults.dies_accepting + faults.dies_before_telling;
+        let may_be_held_back = others_hold_back + faults.fork_fails + faults.hostile > 0;
+        let is_capped = self.scenario.process_max.is_some() || it.policy.preloader.is_some();
+        if !is_static || !serves || may_be_held_back || is_capped || !is_within_budget {
+            return;
+        }
+        let is_made = |action: &Action| matches!(action, Action::Fork(_, of, _) if *of == generation);
+        match actions.iter().any(is_made) {
+            true => self.replaced_at_once += 1,
+            false => self.fail(format!("{id:?} crashed at work and is not replaced at once")),
         }
     }
 

@@ -120,12 +120,19 @@ impl World {
                 self.emergency = wanted.emergency;
                 self.crashes.clear();
             }
-            Event::WorkerExited(_, exit) if *exit == CRASH => self.crashes.push(self.now),
+            Event::WorkerExited(_, exit, _) if *exit == CRASH => self.crashes.push(self.now),
             _ => {}
         }
+        let crashed = match &event {
+            Event::WorkerExited(id, exit, true) => self.manager.place(*id).zip(Some((*id, *exit))),
+            _ => None,
+        };
         let mut actions = Vec::new();
         self.manager.handle(event, self.now, &mut actions);
         self.check_forks(&actions);
+        if let Some(((pool, generation, _), (id, exit))) = crashed {
+            self.check_crashed_at_work(id, exit, pool, generation, &actions);
+        }
         if self.scenario.mutant == Some(Mutant::CensusBeforeNotify) {
             actions.sort_by_key(|action| !matches!(action, Action::TakeCensus(_)));
         }
@@ -161,6 +168,7 @@ impl World {
             worker.slot,
             worker.gone.unwrap_or(Exit::Code(0)),
         );
+        let had_work = worker.had_work;
         self.reaped.insert(id);
         if self.scenario.mutant == Some(Mutant::ExitLost) && self.random.percent(30) {
             return;
@@ -172,7 +180,7 @@ impl World {
         {
             self.drain_pipe(generation);
         }
-        self.tell(Event::WorkerExited(id, exit));
+        self.tell(Event::WorkerExited(id, exit, had_work));
         self.free_slot(generation, slot, id);
         self.workers.remove(&id);
     }

@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// A connection comes, or one is handed over: the kernel wakes one that waits, the one that slept last.
+    /// A connection comes, or one is handed over: the kernel wakes one that waits.
     pub(crate) fn arrive(&mut self, id: PoolId, work: Work) {
         self.note(|| format!("{id:?} gets {work:?}"));
         self.tally.happenings += 1;
@@ -61,9 +61,9 @@ impl World {
         self.wake_one(id);
     }
 
-    /// The kernel wakes one that waits.
+    /// The kernel wakes one that waits: the first to have registered (epoll(7), EPOLLEXCLUSIVE).
     pub(crate) fn wake_one(&mut self, id: PoolId) {
-        let sleeper = self.workers.values_mut().rev().find(|worker| {
+        let sleeper = self.workers.values_mut().find(|worker| {
             worker.pool == id && worker.at == At::Wait && !worker.woken && worker.gone.is_none()
         });
         if let Some(worker) = sleeper {
@@ -79,6 +79,7 @@ impl World {
             slot,
             at: At::Boot,
             first: true,
+            had_work: false,
             told_forked: false,
             told_up: false,
             retire: false,
@@ -331,9 +332,10 @@ impl World {
 
     fn store(&mut self, id: WorkerId, stage: Stage) {
         let now = self.now;
-        let Some(worker) = self.workers.get(&id) else {
+        let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
+        worker.had_work |= stage == Stage::Accepted;
         let generation = self
             .generations
             .get_mut(&worker.generation)

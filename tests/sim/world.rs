@@ -64,6 +64,8 @@ pub(crate) struct Worker {
     /// A kept connection that it holds has a request.
     pub(crate) kept_request: bool,
     pub(crate) served: u32,
+    /// It has marked itself busy at some time.
+    pub(crate) had_work: bool,
     pub(crate) ignores_term: bool,
     pub(crate) hostile: bool,
     pub(crate) frozen: bool,
@@ -200,6 +202,10 @@ pub(crate) struct World {
     pub(crate) fired: Option<Tick>,
     pub(crate) last_census: Option<(GenerationId, u32, Option<u32>)>,
     pub(crate) tally: Tally,
+    /// When workers that had had work crashed.
+    pub(crate) crashed_at_work: Vec<Tick>,
+    /// How often such a one was replaced in the same step.
+    pub(crate) replaced_at_once: u32,
     /// How often another master took over.
     pub(crate) successions: u32,
     /// How often a second preloader took the first one's place.
@@ -233,6 +239,8 @@ impl World {
             fired: None,
             last_census: None,
             tally: Tally::default(),
+            crashed_at_work: Vec::new(),
+            replaced_at_once: 0,
             successions: 0,
             reforks: 0,
             journal: verbose.then(Vec::new),

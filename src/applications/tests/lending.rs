@@ -1,7 +1,7 @@
 //! Asked for, waited for, lent, given back.
 
 use super::*;
-use crate::applications::action::Trouble;
+use crate::applications::action::{Notice, Trouble};
 
 #[test]
 fn the_first_request_starts_an_instance_and_waits_for_it() {
@@ -155,6 +155,25 @@ fn a_failed_start_is_told_to_all_who_wait_and_repeated_ones_back_off() {
         trouble(3),
         "the second delay is twice the first"
     );
+}
+
+#[test]
+fn a_request_that_ends_its_instance_is_no_failed_start() {
+    let mut bench = Bench::new(2);
+    for round in 0..5 {
+        let ticket = bench.ask("a", plain());
+        let id = bench.begun()[0];
+        bench.tell(Event::Spawned(id));
+        assert_eq!(bench.lent(ticket), Some(id), "{round}: nothing is waited for");
+        bench.tell(Event::Exited(id));
+        let has_trouble = |action: &Action| matches!(action, Action::Say(Notice::Trouble(..)));
+        assert!(!bench.actions.iter().any(has_trouble), "{:?}", bench.actions);
+    }
+    // One that dies before it was given anything is.
+    let ticket = bench.ask("a", plain());
+    let id = bench.begun()[0];
+    bench.tell(Event::Exited(id));
+    assert_eq!(bench.refused(ticket), Some(Refusal::Trouble(Trouble::Died)));
 }
 
 #[test]

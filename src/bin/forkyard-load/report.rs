@@ -37,6 +37,7 @@ struct Latency {
     mean: f64,
     p50: f64,
     p90: f64,
+    p95: f64,
     p99: f64,
     p99_9: f64,
     max: f64,
@@ -124,13 +125,14 @@ impl Report {
             mean,
             p50,
             p90,
+            p95,
             p99,
             p99_9,
             max,
         } = self.latency_us;
         writeln!(
             out,
-            "latency µs  mean {mean:.0}, p50 {p50:.0}, p90 {p90:.0}, p99 {p99:.0}, p99.9 {p99_9:.0}, max {max:.0}"
+            "latency µs  mean {mean:.0}, p50 {p50:.0}, p90 {p90:.0}, p95 {p95:.0}, p99 {p99:.0}, p99.9 {p99_9:.0}, max {max:.0}"
         )?;
         writeln!(out, "received    {} bytes", self.received_bytes)?;
         if self.reconnects > 0 {
@@ -181,6 +183,7 @@ impl Latency {
             mean: microseconds(tally.latency.mean()),
             p50: quantile(0.5),
             p90: quantile(0.9),
+            p95: quantile(0.95),
             p99: quantile(0.99),
             p99_9: quantile(0.999),
             max: microseconds(tally.latency.max()),

@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// A shim that is part of this executable.
 pub(crate) struct Shim {
@@ -24,7 +24,7 @@ include!(concat!(env!("OUT_DIR"), "/shims.rs"));
 /// The versions that a shim can be built for; build.rs has the same.
 const VERSIONS: [&str; 5] = ["8.1", "8.2", "8.3", "8.4", "8.5"];
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 4;
+const SHIM_VERSION: u32 = 5;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -37,8 +37,36 @@ pub(crate) struct Start {
     pub(crate) php_ini: *const c_char,
     pub(crate) ini_entries: *const c_char,
     pub(crate) executable: *const c_char,
+    pub(crate) disabled_functions: *const c_char,
+    pub(crate) ini_names: *const IniNames,
     pub(crate) no_php_ini: u8,
     pub(crate) extended_info: u8,
+}
+
+/// What PHP is to be started with.
+pub(crate) struct Wanted<'w> {
+    /// php.ini or its directory; `None`: where libphp looks by itself.
+    pub(crate) php_ini: Option<&'w CStr>,
+    /// Lines that win over every file.
+    pub(crate) ini_entries: Option<&'w CStr>,
+    /// `PHP_BINARY`.
+    pub(crate) executable: Option<&'w CStr>,
+    /// Functions that are disabled besides php.ini's.
+    pub(crate) disabled_functions: Option<&'w CStr>,
+    /// What scripts are told of the files of settings; `None`: what PHP has read.
+    pub(crate) ini_names: Option<&'w IniNames>,
+    /// No file is read.
+    pub(crate) no_php_ini: bool,
+    /// Scripts are compiled with what debuggers and profilers want.
+    pub(crate) extended_info: bool,
+}
+
+/// struct forkyard_shim_ini_names.
+#[repr(C)]
+pub(crate) struct IniNames {
+    pub(crate) php_ini: *const c_char,
+    pub(crate) directories: *const c_char,
+    pub(crate) scanned: *const c_char,
 }
 
 /// struct forkyard_shim_facts.
@@ -57,6 +85,7 @@ pub(crate) struct Worker {
     pub(crate) api: *const c_void,
     pub(crate) status: unsafe extern "C" fn(*const c_void, *mut c_char, usize) -> usize,
     pub(crate) may_set: Option<unsafe extern "C" fn(*const c_char) -> u8>,
+    pub(crate) later_status: unsafe extern "C" fn(*mut c_void, u32),
     pub(crate) log_limit: u32,
     pub(crate) stderr_caught: u8,
 }
@@ -254,20 +283,16 @@ impl Php {
 
     /// Module start-up; `false` when it failed. PHP has then written why to standard error, and may also exit by
     /// itself instead of returning.
-    pub(crate) fn start(
-        &self,
-        php_ini: Option<&CStr>,
-        ini_entries: Option<&CStr>,
-        executable: &CStr,
-        no_php_ini: bool,
-        extended_info: bool,
-    ) -> bool {
+    pub(crate) fn start(&self, wanted: &Wanted<'_>) -> bool {
+        let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
         let start = Start {
-            php_ini: php_ini.map_or(std::ptr::null(), CStr::as_ptr),
-            ini_entries: ini_entries.map_or(std::ptr::null(), CStr::as_ptr),
-            executable: executable.as_ptr(),
-            no_php_ini: u8::from(no_php_ini),
-            extended_info: u8::from(extended_info),
+            php_ini: pointer(wanted.php_ini),
+            ini_entries: pointer(wanted.ini_entries),
+            executable: pointer(wanted.executable),
+            disabled_functions: pointer(wanted.disabled_functions),
+            ini_names: wanted.ini_names.map_or(std::ptr::null(), ptr::from_ref),
+            no_php_ini: u8::from(wanted.no_php_ini),
+            extended_info: u8::from(wanted.extended_info),
         };
         // SAFETY: the strings live longer than the call, which copies them.
         unsafe { (self.start)(&raw const start) == 0 }
@@ -277,6 +302,12 @@ impl Php {
     pub(crate) fn set_ini(&self, name: &CStr, value: &CStr, mode: c_int) -> bool {
         // SAFETY: the strings live longer than the call, which copies them; no request is being served.
         unsafe { (self.set_ini)(name.as_ptr(), value.as_ptr(), mode) == 0 }
+    }
+
+    /// Leaves an ini value to administrators from now on; `false` when there is no such entry.
+    pub(crate) fn hold_ini(&self, name: &CStr) -> bool {
+        // SAFETY: the string lives longer than the call; no request is being served.
+        unsafe { (self.set_ini)(name.as_ptr(), std::ptr::null(), SYSTEM) == 0 }
     }
 
     /// Makes PHP ready to serve, in a worker. Says what matters before PHP sees a request.

@@ -73,7 +73,9 @@ impl Kits {
 
     fn show(&self) {
         let pools = || self.by_generation.values().map(|kit| &kit.settings.pool);
-        if let Some(first) = pools().next() {
+        if let Some(kit) = self.by_generation.values().next() {
+            let first = &kit.settings.pool;
+            title::take_name(&kit.settings.process_name);
             let mut sorted: Vec<_> = pools().collect();
             sorted.sort_by(|a, b| a.name.cmp(&b.name));
             title::set(&format!("{}: preloader {}", first.title, sharing::label(sorted)));

@@ -6,6 +6,7 @@
 //! they outlive it.
 
 mod ffi;
+mod held;
 mod kits;
 mod preloader;
 mod report;

@@ -1,12 +1,14 @@
 //! Starts PHP, then forks a worker whenever the master asks for one.
 
 use crate::ffi;
-use crate::ffi::{Php, SYSTEM, USER};
+use crate::ffi::{Php, SYSTEM, USER, Wanted};
+use crate::held::{self, Feed};
 use crate::kits::Kits;
 use crate::sapi::PhpRuntime;
 use crate::warm;
 use forkyard::config::{self, Application, sharing};
 use forkyard::logs::Log;
+use forkyard::runtime::php::held::IniFiles;
 use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use forkyard::runtime::php::{files, settings as php_settings};
 use forkyard::runtime::preloader::{Message, Socket};
@@ -182,6 +184,7 @@ pub(crate) fn run() -> ExitCode {
     socket.answer(&Answer::Ready {
         version: preloader.php.version.clone(),
         extensions: preloader.php.ini(c"extension_dir").map(PathBuf::from),
+        powered_by: powered_by(&preloader.php),
         is_code_fixed: warm::is_code_fixed(&preloader.php),
         stack: Some(StackSource::Php(preloader.php.stack())),
     });
@@ -248,6 +251,8 @@ impl Preloader {
         else {
             return Err(Error::Order);
         };
+        // Before the title takes the place of the arguments.
+        let held = held::inherited()?;
         let kit = Kit::assemble(settings, message.descriptors).map_err(Error::Kit)?;
         Log::install().send_to_master(duplicate(&kit.messages)?);
         let mut settings = kit.settings.clone();
@@ -271,8 +276,8 @@ impl Preloader {
         let paths = settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
         let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
         let php = match lock_place {
-            Some(place) => start_php(&php_settings::with_lock_in(config, place))?,
-            None => start_php(config)?,
+            Some(place) => start_php(&php_settings::with_lock_in(config, place), held.as_ref())?,
+            None => start_php(config, held.as_ref())?,
         };
         if is_jailed {
             worker::settle(&settings)?;
@@ -392,6 +397,9 @@ impl Preloader {
                 exit_now(EXIT_START_FAILED);
             }
         }
+        if let Application::Php(config) = &kit.settings.pool.application {
+            hold_values(&php, config);
+        }
         let mut runtime = PhpRuntime::begin(&php, &kit.settings, seat.output.is_some());
         let code = worker::run(kit, seat, &mut runtime);
         php.end_worker();
@@ -404,19 +412,32 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Error> {
         .map_err(|error| Error::System(sys::Error::from_io("dup", "", &error)))
 }
 
-/// Finds libphp and starts it with the settings of a pool.
-pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
-    let lines = php_settings::start_lines(config).map_err(Error::Setting)?;
-    let lines = lines.map(|lines| c_string("php_value", &lines)).transpose()?;
-    let php_ini = files::php_ini(config);
+/// Finds libphp and starts it with the settings of a pool. `held`: the files of settings, if they are not to be read.
+pub(crate) fn start_php(config: &config::Php, held: Option<&IniFiles>) -> Result<Php, Error> {
+    let own_lines = php_settings::start_lines(config).map_err(Error::Setting)?;
+    // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
+    let before = std::env::var_os("PHP_INI_SCAN_DIR");
+    let scanned = scanned_directories(config, before.as_deref());
+    let feed = held
+        .map(|files| Feed::new(files, scanned.as_deref()))
+        .transpose()?;
+    let (php_ini, scanned, mut lines) = match &feed {
+        Some(feed) => (
+            Some(PathBuf::from(feed.path())),
+            Some(OsString::new()),
+            feed.lines.clone(),
+        ),
+        None => (files::php_ini(config), scanned, Vec::new()),
+    };
     if let Some(path) = &php_ini {
         readable(path)?;
     }
     let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
 
-    // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
-    let before = std::env::var_os("PHP_INI_SCAN_DIR");
-    let scanned = scanned_directories(config, before.as_deref());
+    lines.extend(own_lines.unwrap_or_default().into_bytes());
+    let lines = (!lines.is_empty())
+        .then(|| c_string("php_value", OsStr::from_bytes(&lines)))
+        .transpose()?;
     if let Some(list) = &scanned {
         // SAFETY: the process has one thread.
         unsafe { std::env::set_var("PHP_INI_SCAN_DIR", list) };
@@ -424,15 +445,27 @@ pub(crate) fn start_php(config: &config::Php) -> Result<Php, Error> {
     let php_ini = php_ini
         .map(|path| c_string("php_ini", path.as_os_str()))
         .transpose()?;
-    let executable = std::env::current_exe().unwrap_or_default();
-    let executable = c_string("executable", executable.as_os_str())?;
-    let is_started = php.start(
-        php_ini.as_deref(),
-        lines.as_deref(),
-        &executable,
-        config.no_php_ini,
-        config.extended_info,
-    );
+    let executable = config
+        .binary
+        .clone()
+        .or_else(|| files::command_line(&config.version));
+    let executable = executable
+        .map(|path| c_string("executable", path.as_os_str()))
+        .transpose()?;
+    let disabled = php_settings::disabled_functions(config);
+    let disabled = disabled
+        .map(|names| c_string("disable_functions", &names))
+        .transpose()?;
+    let names = feed.as_ref().map(Feed::names);
+    let is_started = php.start(&Wanted {
+        php_ini: php_ini.as_deref(),
+        ini_entries: lines.as_deref(),
+        executable: executable.as_deref(),
+        disabled_functions: disabled.as_deref(),
+        ini_names: names.as_ref(),
+        no_php_ini: config.no_php_ini,
+        extended_info: config.extended_info,
+    });
     // SAFETY: the process has one thread.
     unsafe {
         match &before {
@@ -467,6 +500,17 @@ fn set_values<'v>(php: &Php, values: impl Iterator<Item = (&'v str, &'v str, boo
     Ok(())
 }
 
+/// What was set before PHP started is the administrator's as well, where the pool says so. In the worker, since pools that
+/// share a process may each say it otherwise.
+fn hold_values(php: &Php, config: &config::Php) {
+    for name in php_settings::held_start_settings(config) {
+        // An extension is no entry.
+        if let Ok(name) = CString::new(name) {
+            php.hold_ini(&name);
+        }
+    }
+}
+
 /// PHP would start without a word, and without its settings, where php.ini is there and can't be read.
 fn readable(path: &Path) -> Result<(), Error> {
     let file = files::in_directory(path);
@@ -495,4 +539,13 @@ fn scanned_directories(config: &config::Php, variable: Option<&OsStr>) -> Option
 
 fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {
     CString::new(value.as_ref().as_bytes()).map_err(|_| Error::Setting(name.to_owned()))
+}
+
+/// What PHP says of itself to clients, unless `expose_php` forbids it.
+fn powered_by(php: &Php) -> Option<String> {
+    let is_on = php.ini(c"expose_php").is_some_and(|value| {
+        let word = value.trim().to_ascii_lowercase();
+        matches!(word.as_str(), "on" | "yes" | "true") || word.parse::<i64>().is_ok_and(|number| number != 0)
+    });
+    is_on.then(|| format!("PHP/{}", php.version))
 }

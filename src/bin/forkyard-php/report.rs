@@ -3,6 +3,7 @@
 
 use crate::ffi::SHIMS;
 use crate::preloader::{Error, start_php};
+use forkyard::config::php::newest;
 use forkyard::config::{Php, Preloading, RequestSettings};
 use forkyard::logs::Log;
 use forkyard::runtime::php::files;
@@ -13,10 +14,8 @@ use std::time::Duration;
 
 /// EX_SOFTWARE, sysexits.h.
 const EXIT_SOFTWARE: u8 = 70;
-/// The version that is asked when none is named.
-const VERSION: &str = "8.2";
 
-/// What is asked; the numbers are shim.h's.
+/// What is asked of PHP; the numbers are shim.h's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     Version = 0,
@@ -60,7 +59,7 @@ pub(crate) fn versions() -> ExitCode {
 /// follow: why, and what to do.
 pub(crate) fn start() -> ExitCode {
     Log::install();
-    match start_php(&settings(std::env::args().skip(2))) {
+    match start_php(&settings(std::env::args().skip(2)), None) {
         // PHP's own shutdown is for workers.
         Ok(_) => exit_now(0),
         Err(error) => {
@@ -71,20 +70,22 @@ pub(crate) fn start() -> ExitCode {
 }
 
 fn try_answer(question: Question) -> Result<bool, Error> {
-    let php = start_php(&settings(std::env::args().skip(2)))?;
+    let php = start_php(&settings(std::env::args().skip(2)), None)?;
     Ok(php.report(question as i32))
 }
 
 /// `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm; `--php VERSION`: of which PHP; `--library PATH`: which libphp;
-/// `--value NAME=VALUE` and `--admin NAME=VALUE`: as a pool's `php_value` and `php_admin_value`.
+/// `--binary PATH`: what PHP takes for its own program; `--value NAME=VALUE` and `--admin NAME=VALUE`: as a pool's
+/// `php_value` and `php_admin_value`.
 fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
     let mut php = Php {
-        version: VERSION.to_owned(),
+        version: newest().to_owned(),
         library: None,
         php_ini: None,
         no_php_ini: false,
         scan_dir: None,
         extended_info: false,
+        binary: None,
         defines: Vec::new(),
         limit_extensions: Vec::new(),
         request_settings: RequestSettings::All,
@@ -104,6 +105,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
             "--library" => php.library = arguments.next().map(PathBuf::from),
             "--value" => php.php_value.extend(pair(arguments.next())),
             "--admin" => php.php_admin_value.extend(pair(arguments.next())),
+            "--binary" => php.binary = arguments.next().map(PathBuf::from),
             "--scan" => php.scan_dir = arguments.next(),
             "-d" => php.defines.extend(pair(arguments.next())),
             _ => {}

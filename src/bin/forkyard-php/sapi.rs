@@ -38,6 +38,7 @@ impl<'p> PhpRuntime<'p> {
             api: abi::forkyard_api_v1().cast(),
             status: write_status,
             may_set: ask_rule(&settings.pool).then_some(may_set),
+            later_status,
             log_limit: u32::try_from(settings.log_limit).unwrap_or(u32::MAX),
             stderr_caught: u8::from(stderr_caught),
         });
@@ -184,6 +185,16 @@ fn ask_rule(pool: &Pool) -> bool {
 
 /// Whether a request may bring a setting along; the shim's `may_set`. A refusal goes to the daemon's log.
 ///
+/// # Safety
+/// `request` is the handle of a request that is being served.
+unsafe extern "C" fn later_status(request: *mut c_void, status: u32) {
+    // SAFETY: as in `write_status`.
+    let request = unsafe { &mut *request.cast::<Request<'_>>() };
+    if let Ok(status) = u16::try_from(status) {
+        request.log_status(status);
+    }
+}
+
 /// # Safety
 /// `name` is a C string.
 unsafe extern "C" fn may_set(name: *const c_char) -> u8 {

@@ -1,5 +1,7 @@
 //! The constants of PHP that a configuration may name.
 
+use crate::config::php::is_before;
+
 /// The value of a constant, as text. A word that is not here stands for itself.
 pub(super) fn value(name: &str) -> Option<&'static str> {
     let found = CONSTANTS.iter().find(|(constant, _)| *constant == name);
@@ -12,6 +14,11 @@ pub(super) fn of_version(name: &str, version: &str) -> Option<String> {
     let mut part = || parts.next().unwrap_or(0);
     let (major, minor, release) = (part(), part(), part());
     match name {
+        // E_STRICT is no longer in it.
+        "E_ALL" if !is_before(version, "8.4") => Some("30719".to_owned()),
+        "E_ALL" => Some("32767".to_owned()),
+        "PHP_MAJOR_VERSION" => Some(major.to_string()),
+        "PHP_MINOR_VERSION" => Some(minor.to_string()),
         "PHP_VERSION" => Some(version.to_owned()),
         "PHP_VERSION_ID" => Some((major * 10_000 + minor * 100 + release).to_string()),
         "PHP_RELEASE_VERSION" => Some(release.to_string()),
@@ -35,9 +42,6 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("E_RECOVERABLE_ERROR", "4096"),
     ("E_DEPRECATED", "8192"),
     ("E_USER_DEPRECATED", "16384"),
-    ("E_ALL", "32767"),
-    ("PHP_MAJOR_VERSION", "8"),
-    ("PHP_MINOR_VERSION", "2"),
     ("PHP_OS", "Linux"),
     ("PHP_OS_FAMILY", "Linux"),
     ("PHP_SAPI", "fpm-fcgi"),

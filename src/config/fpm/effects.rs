@@ -2,14 +2,12 @@
 
 use super::machine::{Machine, OsFailure};
 use crate::config::{Host, World};
+use crate::sys::file::open_log;
 use nix::errno::Errno;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
-/// libphp of the version whose place this program takes.
-const LIBRARY: &str = "libphp8.2.so";
 /// Before the version in libphp's constants.
 const MARK: &[u8] = b"X-Powered-By: PHP/";
 /// GLOB_ABORTED of glob(3): a directory could not be read.
@@ -24,12 +22,13 @@ impl Machine for Host {
         }
     }
 
-    fn php_version(&self) -> Option<String> {
+    fn php_version(&self, version: &str) -> Option<String> {
         let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        let library = format!("libphp{version}.so");
         let directories = ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"];
         let path = directories
             .iter()
-            .map(|directory| Path::new(directory).join(LIBRARY))
+            .map(|directory| Path::new(directory).join(&library))
             .find(|path| path.exists())?;
         let bytes = fs::read(path).ok()?;
         let at = bytes.windows(MARK.len()).position(|part| part == MARK)? + MARK.len();
@@ -38,12 +37,7 @@ impl Machine for Host {
     }
 
     fn touch(&self, path: &Path) -> Result<(), OsFailure> {
-        let opened = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path);
-        opened.map(drop).map_err(|error| failure(&error))
+        open_log(path).map(drop).map_err(|error| failure(&error))
     }
 
     fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32> {

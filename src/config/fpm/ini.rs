@@ -105,7 +105,10 @@ impl Parser<'_> {
     fn statement(&mut self, statements: &mut Vec<Statement>) -> Result<bool, SyntaxError> {
         match self.take() {
             Token::End => Ok(false),
-            Token::EndOfLine => Ok(true),
+            Token::EndOfLine => {
+                self.state = State::Start;
+                Ok(true)
+            }
             Token::Open => {
                 let name = self.bracketed()?;
                 statements.push(Statement::Section(name));
@@ -319,7 +322,7 @@ mod tests {
             ("'a' b", "a b"),
             ("\"a\" \"b\"", "ab"),
             ("a 'b", "a "),
-            ("''", ""),
+            ("\"\"", ""),
             ("${HOME}/x", "/root/x"),
             ("'x${HOME}'", "x${HOME}"),
             ("\"\\${HOME} \\\" \\\\ \\t\"", "${HOME} \" \\ \\t"),

@@ -3,6 +3,7 @@
 use super::constants;
 use super::ini::Name;
 use crate::config::World;
+use crate::config::php::is_before;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -22,11 +23,18 @@ impl fmt::Display for OsFailure {
 }
 
 /// The value of a name that stands in a file in PHP's INI language.
-pub(super) fn value_of(name: Name<'_>, machine: &dyn Machine) -> Option<String> {
+pub(super) fn value_of(name: Name<'_>, version: &str, machine: &dyn Machine) -> Option<String> {
     match name {
+        Name::Variable(name) if !is_before(version, "8.3") => match name.split_once(":-") {
+            Some((name, fallback)) => machine.env(name).or_else(|| Some(fallback.to_owned())),
+            None => machine.env(name),
+        },
         Name::Variable(name) => machine.env(name),
+        Name::Constant(name @ ("E_ALL" | "PHP_MAJOR_VERSION" | "PHP_MINOR_VERSION")) => {
+            constants::of_version(name, version)
+        }
         Name::Constant(name) if name.starts_with("PHP_") => {
-            constants::of_version(name, &machine.php_version()?)
+            constants::of_version(name, &machine.php_version(version)?)
         }
         Name::Constant(_) => None,
     }
@@ -36,8 +44,8 @@ pub(super) fn value_of(name: Name<'_>, machine: &dyn Machine) -> Option<String> 
 pub trait Machine: World {
     /// Reads a file.
     fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure>;
-    /// The version of the PHP that runs the pools, as `8.2.35`.
-    fn php_version(&self) -> Option<String>;
+    /// The release of a version of PHP that is installed: `8.2.35` of `8.2`.
+    fn php_version(&self, version: &str) -> Option<String>;
     /// Sees to it that a log is there and can be written to.
     fn touch(&self, path: &Path) -> Result<(), OsFailure>;
     /// The files that match a pattern, in order, and a directory that is one; an error is glob(3)'s number.

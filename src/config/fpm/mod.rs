@@ -1,4 +1,4 @@
-//! php-fpm's own configuration: the INI files and command line options of php-fpm 8.2, with its rules and its words.
+//! php-fpm's own configuration: the INI files and command line options of php-fpm, with its rules and its words.
 //!
 //! `scan` and `ini` read PHP's INI language a line at a time, `parse` makes sections of files, `validate` and
 //! `pool_rules` apply php-fpm's rules, `resolve` gives the model. [`directives`] is php-fpm's
@@ -25,12 +25,12 @@ mod values;
 
 pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
-pub use paths::{CONFIG, PREFIX};
+pub use paths::PREFIX;
 pub use php_ini::complete;
 pub(in crate::config) use resolve::is_ours;
 pub use sights::{Listed, Plain, Sight, Survey, survey};
 
-use crate::config::Config;
+use crate::config::{Config, php};
 use std::path::{Path, PathBuf};
 use validate::Context;
 
@@ -39,6 +39,8 @@ use validate::Context;
 pub struct Options {
     /// `-y`: the file.
     pub config: Option<String>,
+    /// The PHP that the pools get, as `8.2`; `None`: what the file's path says, or else the newest that there is.
+    pub version: Option<String>,
     /// `-p`: the prefix.
     pub prefix: Option<String>,
     /// `-g`: the pid file, unless the configuration names one.
@@ -59,15 +61,34 @@ pub struct Options {
     pub scan_dir: Option<String>,
     /// `-e`: compile with the information that debuggers want.
     pub extended_info: bool,
+    /// The program itself: php-fpm tells it scripts as `PHP_BINARY`.
+    pub executable: Option<PathBuf>,
 }
 
 impl Options {
+    /// The PHP that the pools get.
+    pub fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or_else(|| {
+            let named = self.config.as_deref().and_then(php::of_path);
+            named.unwrap_or(php::newest())
+        })
+    }
+
+    /// What some of php-fpm's lines end with, besides the end of the line: up to 8.3 a blank line follows them.
+    fn line_end(&self) -> &'static str {
+        if php::is_before(self.version(), "8.4") {
+            "\n"
+        } else {
+            ""
+        }
+    }
+
     /// The configuration file.
     pub fn path(&self) -> String {
         match (&self.config, &self.prefix) {
             (Some(path), _) => path.clone(),
             (None, Some(prefix)) => format!("{prefix}/etc/php-fpm.conf"),
-            (None, None) => CONFIG.to_owned(),
+            (None, None) => paths::config(self.version()),
         }
     }
 }
@@ -106,7 +127,8 @@ pub fn test(options: &Options, shows: bool, machine: &dyn Machine) -> (bool, Jou
             dump::dump(&written, &mut journal);
         }
         let path = options.path();
-        journal.notice(format!("configuration file {path} test is successful\n"));
+        let end = options.line_end();
+        journal.notice(format!("configuration file {path} test is successful{end}"));
         Ok(())
     });
     if tested.is_err() {
@@ -130,7 +152,7 @@ fn read(
         return Err(journal.error(text));
     }
     let path = options.path();
-    let mut written = parse::read(&path, options.prefix.as_deref(), machine, journal, remembers)
+    let mut written = parse::read(options, machine, journal, remembers)
         .map_err(|_| journal.error(format!("failed to load configuration file '{path}'")))?;
     let mut context = Context {
         options,

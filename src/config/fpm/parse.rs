@@ -1,5 +1,6 @@
 //! Files to sections.
 
+use super::Options;
 use super::directives::Section;
 use super::ini::{self, Statement};
 use super::journal::{Failed, Journal};
@@ -32,8 +33,7 @@ pub(super) struct Written {
 
 /// Reads the file and those that it includes. `remembers`: where everything was written is kept.
 pub(super) fn read(
-    path: &str,
-    prefix: Option<&str>,
+    options: &Options,
     machine: &dyn Machine,
     journal: &mut Journal,
     remembers: bool,
@@ -46,13 +46,13 @@ pub(super) fn read(
         },
         current: None,
         include: None,
-        prefix,
+        options,
         machine,
         journal,
         is_wrong: false,
         remembers,
     };
-    reader.file(path, 0)?;
+    reader.file(&options.path(), 0)?;
     Ok(reader.written)
 }
 
@@ -62,7 +62,7 @@ struct Reader<'r> {
     current: Option<usize>,
     /// What is to be included after the line that says so.
     include: Option<String>,
-    prefix: Option<&'r str>,
+    options: &'r Options,
     machine: &'r dyn Machine,
     journal: &'r mut Journal,
     is_wrong: bool,
@@ -89,6 +89,14 @@ impl Reader<'_> {
         let mut remarks = Remarks::default();
         for (at, line) in text.split_inclusive('\n').enumerate() {
             let place = (path, at + 1);
+            // php-fpm ends the last line, too.
+            let ended;
+            let line = if line.ends_with('\n') {
+                line
+            } else {
+                ended = format!("{line}\n");
+                &ended
+            };
             self.line(line, path, at + 1)?;
             if self.remembers {
                 remarks.take(line, |statement, comments| self.see(statement, place, comments));
@@ -101,8 +109,8 @@ impl Reader<'_> {
     }
 
     fn line(&mut self, line: &str, path: &str, number: usize) -> Result<(), Failed> {
-        let machine = self.machine;
-        let lookup = |name: ini::Name<'_>| value_of(name, machine);
+        let (machine, version) = (self.machine, self.options.version());
+        let lookup = |name: ini::Name<'_>| value_of(name, version, machine);
         let (statements, error) = ini::parse(line, &lookup);
         self.is_wrong = false;
         for statement in statements {
@@ -149,7 +157,7 @@ impl Reader<'_> {
             }
             Statement::Entry(name, Some(value)) => self.entry(&name, &value, place),
             Statement::Item(name, key, value) => {
-                if let Err(problem) = self.item(&name, &key, &value) {
+                for problem in self.item(&name, &key, &value) {
                     self.wrong(format!("{place} {problem}"));
                 }
             }
@@ -202,30 +210,25 @@ impl Reader<'_> {
         }
     }
 
-    fn item(&mut self, name: &str, key: &str, value: &str) -> Result<(), String> {
+    /// Takes an entry of a list; says what is wrong with it.
+    fn item(&mut self, name: &str, key: &str, value: &str) -> Vec<String> {
+        let problems = key_problems(name, key, value);
+        if !problems.is_empty() {
+            return problems;
+        }
         let Some(pool) = self.current.and_then(|at| self.written.pools.get_mut(at)) else {
-            return Err("Array are not allowed in the global section".to_owned());
+            return vec!["Array are not allowed in the global section".to_owned()];
         };
-        if name == "access.suppress_path" {
-            if !key.is_empty() {
-                return Err(format!("Keys provided to field '{name}' are ignored"));
-            }
-            if !value.starts_with('/') {
-                return Err(format!("Values provided to field '{name}' must begin with '/'"));
-            }
-        } else if key.is_empty() {
-            return Err(format!("You must provide a key for field '{name}'"));
-        }
-        if value.is_empty() && !name.ends_with("flag") {
-            return Err("empty value".to_owned());
-        }
         let flagged;
         let (list, value) = match name {
+            "env" if value.is_empty() => return vec!["empty value".to_owned()],
             "env" | "php_value" | "php_admin_value" | "access.suppress_path" => (name, value),
             "php_flag" | "php_admin_flag" => {
-                let flag =
-                    flag(value).map_err(|tail| format!("error while parsing '{name}[{key}]' : {tail}"))?;
-                flagged = if flag { "1" } else { "0" };
+                flagged = match flag(value) {
+                    Ok(true) => "1",
+                    Ok(false) => "0",
+                    Err(tail) => return vec![format!("error while parsing '{name}[{key}]' : {tail}")],
+                };
                 let list = if name == "php_flag" {
                     "php_value"
                 } else {
@@ -233,15 +236,15 @@ impl Reader<'_> {
                 };
                 (list, flagged)
             }
-            _ => return Err(format!("unknown directive '{name}'")),
+            _ => return vec![format!("unknown directive '{name}'")],
         };
         let value = expand_pool(value, Some(&pool.name)).unwrap_or_default();
         pool.values.add(list, key, &value);
-        Ok(())
+        Vec::new()
     }
 
     fn included(&mut self, pattern: &str, path: &str, line: usize, nested: usize) -> Result<(), Failed> {
-        let pattern = paths::under(pattern, self.prefix.unwrap_or(paths::PREFIX));
+        let pattern = paths::under(pattern, self.options.prefix.as_deref().unwrap_or(paths::PREFIX));
         let files = match self.machine.glob(&pattern) {
             Ok(files) => files,
             Err(number) => {
@@ -264,4 +267,21 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// What is wrong with the key of a list's entry, or with a value that has none. php-fpm looks at this before it looks
+/// for the pool.
+fn key_problems(name: &str, key: &str, value: &str) -> Vec<String> {
+    if name != "access.suppress_path" {
+        let text = || format!("You must provide a key for field '{name}'");
+        return key.is_empty().then(text).into_iter().collect();
+    }
+    let mut problems = Vec::new();
+    if !key.is_empty() {
+        problems.push(format!("Keys provided to field '{name}' are ignored"));
+    }
+    if !value.starts_with('/') {
+        problems.push(format!("Values provided to field '{name}' must begin with '/'"));
+    }
+    problems
 }

@@ -6,8 +6,16 @@ use super::journal::Journal;
 pub const PREFIX: &str = "/usr";
 /// Where its changing files are: the pid file and the log, unless `-p` is given.
 pub(super) const STATE: &str = "/var";
+
+/// Where the configuration of a version of PHP is.
+pub(super) fn directory(version: &str) -> String {
+    format!("/etc/php/{version}/fpm")
+}
+
 /// The file that is read when none is named.
-pub const CONFIG: &str = "/etc/php/8.2/fpm/php-fpm.conf";
+pub(super) fn config(version: &str) -> String {
+    format!("{}/php-fpm.conf", directory(version))
+}
 
 /// A path under a directory, unless it is absolute.
 pub(super) fn under(path: &str, directory: &str) -> String {

@@ -4,10 +4,9 @@
 use super::Options;
 use super::ini::{self, Statement};
 use super::machine::{Machine, value_of};
+use super::paths::directory;
 use std::path::{Path, PathBuf};
 
-/// Where php-fpm looks for php.ini.
-const DIRECTORY: &str = "/etc/php/8.2/fpm";
 /// The names that it looks for, best first.
 const NAMES: [&str; 2] = ["php-fpm-fcgi.ini", "php.ini"];
 /// The setting that names php-fpm's configuration file.
@@ -18,7 +17,10 @@ pub fn complete(mut options: Options, machine: &dyn Machine) -> Options {
     if options.no_php_ini {
         options.php_ini = None;
     } else {
-        options.php_ini = options.php_ini.or_else(|| from_environment(machine));
+        options.php_ini = options
+            .php_ini
+            .take()
+            .or_else(|| from_environment(&options, machine));
         options.scan_dir = machine.env("PHP_INI_SCAN_DIR");
     }
     if options.config.is_none() {
@@ -28,14 +30,15 @@ pub fn complete(mut options: Options, machine: &dyn Machine) -> Options {
 }
 
 /// php.ini, if it is not simply where it usually is.
-fn from_environment(machine: &dyn Machine) -> Option<PathBuf> {
+fn from_environment(options: &Options, machine: &dyn Machine) -> Option<PathBuf> {
     let named = machine.env("PHPRC").filter(|path| !path.is_empty())?;
     let named = PathBuf::from(named);
     if machine.exists(&named) && !machine.is_dir(&named) {
         return Some(named);
     }
+    let usual = PathBuf::from(directory(options.version()));
     NAMES.iter().find_map(|name| {
-        let mut files = [named.as_path(), Path::new(DIRECTORY)].into_iter();
+        let mut files = [&named, &usual].into_iter();
         files
             .find(|directory| machine.exists(&directory.join(name)))
             .map(|directory| directory.join(name))
@@ -46,7 +49,7 @@ fn from_environment(machine: &dyn Machine) -> Option<PathBuf> {
 fn configured(options: &Options, machine: &dyn Machine) -> Option<String> {
     let defined = options.defines.iter().rev().find(|(name, _)| name == CONFIG);
     if let Some((_, value)) = defined {
-        return read(&format!("{CONFIG}={value}\n"), machine);
+        return read(&format!("{CONFIG}={value}\n"), options, machine);
     }
     if options.no_php_ini {
         return None;
@@ -60,14 +63,17 @@ fn configured(options: &Options, machine: &dyn Machine) -> Option<String> {
         files.extend(machine.glob(&format!("{directory}/*.ini")).unwrap_or_default());
     }
     // The last one that says it wins.
-    files.iter().rev().find_map(|path| read(&text(path), machine))
+    files
+        .iter()
+        .rev()
+        .find_map(|path| read(&text(path), options, machine))
 }
 
 fn main_file(options: &Options, machine: &dyn Machine) -> Option<PathBuf> {
     let named = options
         .php_ini
         .clone()
-        .unwrap_or_else(|| PathBuf::from(DIRECTORY));
+        .unwrap_or_else(|| PathBuf::from(directory(options.version())));
     if !machine.is_dir(&named) {
         return Some(named);
     }
@@ -77,7 +83,7 @@ fn main_file(options: &Options, machine: &dyn Machine) -> Option<PathBuf> {
 
 /// The directories whose files are read after php.ini; an empty part of the list stands for the usual one.
 fn scanned(options: &Options) -> Vec<String> {
-    let usual = format!("{DIRECTORY}/conf.d");
+    let usual = format!("{}/conf.d", directory(options.version()));
     match options.scan_dir.as_deref() {
         None => vec![usual],
         Some("") => Vec::new(),
@@ -94,8 +100,8 @@ fn scanned(options: &Options) -> Vec<String> {
     }
 }
 
-fn read(text: &str, machine: &dyn Machine) -> Option<String> {
-    let lookup = |name: ini::Name<'_>| value_of(name, machine);
+fn read(text: &str, options: &Options, machine: &dyn Machine) -> Option<String> {
+    let lookup = |name: ini::Name<'_>| value_of(name, options.version(), machine);
     let mut found = None;
     for line in text
         .lines()

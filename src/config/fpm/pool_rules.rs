@@ -203,6 +203,9 @@ impl Rules<'_, '_> {
                 .values
                 .set("listen.backlog", Value::Number(DEFAULT_BACKLOG));
         }
+        for name in ["pm.start_servers", "pm.min_spare_servers", "pm.max_spare_servers"] {
+            self.pool.values.set(name, Value::Number(0));
+        }
         Ok(())
     }
 
@@ -335,7 +338,7 @@ impl Rules<'_, '_> {
             for (key, value) in self.pool.values.list_mut(list) {
                 let is_log = key == "error_log";
                 let stays = is_log && list == "php_admin_value" && value.eq_ignore_ascii_case("syslog");
-                if PATH_SETTINGS.contains(&key.as_str()) && !stays && !value.is_empty() {
+                if PATH_SETTINGS.contains(&key.as_str()) && !stays {
                     *value = paths::of_pool(value, prefix.0.as_deref(), prefix.1.as_deref());
                 }
             }

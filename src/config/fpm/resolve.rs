@@ -10,8 +10,8 @@ use crate::config::access::{DEFAULT_FORMAT, parse_format};
 use crate::config::sharing;
 use crate::config::{
     AccessLog, Address, Application, Config, Confine, CoreLimit, EmergencyRestart, Global, Limits, Listen,
-    LogFormat, LogLevel, LogTarget, OnError, Php, Pool, Preloading, ProcessManager, ReloadWhen,
-    RequestSettings, SlowLog,
+    LogFormat, LogLevel, LogTarget, NOT_ONE_CLIENT, OnError, Php, Pool, Preloading, ProcessManager,
+    ReloadWhen, RequestSettings, SlowLog,
 };
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,8 +20,6 @@ use std::time::Duration;
 
 /// The word before the colon in process titles.
 const TITLE: &str = "php-fpm";
-/// The version whose place this program takes.
-const PHP: &str = "8.2";
 const DEFAULT_MODE: u32 = 0o660;
 /// php-fpm cuts off what runs unless it is told to wait; nobody misses that.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -192,12 +190,13 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
     let options = context.options;
     let endings = values.text("security.limit_extensions").unwrap_or_default();
     Ok(Php {
-        version: PHP.to_owned(),
+        version: context.options.version().to_owned(),
         library: None,
         php_ini: options.php_ini.clone(),
         no_php_ini: options.no_php_ini,
         scan_dir: options.scan_dir.clone(),
         extended_info: options.extended_info,
+        binary: options.executable.clone(),
         defines: options
             .defines
             .iter()
@@ -348,16 +347,25 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
             }
         }
     }
-    Ok(Listen {
+    let (allowed_clients, wrong_clients) = allowed_clients(values);
+    let listen = Listen {
         address: address(values.text("listen").unwrap_or_default(), context)?,
         backlog: values.number("listen.backlog"),
         owner: own("listen.owner"),
         group: own("listen.group"),
         mode: mode.map_or(DEFAULT_MODE, octal),
-        allowed_clients: allowed_clients(values, context)?,
+        allowed_clients,
+        wrong_clients,
         acl_users,
         acl_groups,
-    })
+    };
+    // php-fpm's workers say so, to their standard error. Where that is not caught, the log has it from here.
+    if !matches!(listen.address, Address::Unix(_)) && !values.flag("catch_workers_output") {
+        for complaint in listen.client_complaints() {
+            context.journal.error(format!("[pool {}] {complaint}", text.name));
+        }
+    }
+    Ok(listen)
 }
 
 /// The address of the status alone, with the pool's owner, mode and allowed clients, and a backlog of its own.
@@ -408,7 +416,11 @@ fn address(text: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
         Ok(address) => vec![(address, port).into()],
         Err(_) => match context.machine.resolve(host, port) {
             Ok(found) => found,
-            Err(reason) => return Err(context.journal.error(format!("getaddrinfo: {reason}\n"))),
+            Err(reason) => {
+                return Err(context
+                    .journal
+                    .error(format!("getaddrinfo: {reason}{}", context.options.line_end())));
+            }
         },
     };
     let Some((first, others)) = found.split_first() else {
@@ -421,23 +433,20 @@ fn address(text: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
     Ok(Address::Tcp(*first))
 }
 
-/// A list of which nothing is left would let nobody in; an empty one lets in everybody. So it is refused.
-fn allowed_clients(values: &Values, context: &mut Context<'_>) -> Result<Vec<IpAddr>, Failed> {
+/// The addresses of a list, and what in it is none.
+fn allowed_clients(values: &Values) -> (Vec<IpAddr>, Vec<String>) {
     let Some(list) = values.full("listen.allowed_clients") else {
-        return Ok(Vec::new());
+        return (Vec::new(), Vec::new());
     };
-    let mut clients = Vec::new();
+    let (mut clients, mut wrong) = (Vec::new(), Vec::new());
     for item in list.split(',').filter(|item| !item.is_empty()) {
         match item.parse() {
             Ok(address) => clients.push(address),
-            Err(_) => {
-                let text = format!("Wrong IP address '{item}' in listen.allowed_clients");
-                context.journal.error(text);
-            }
+            Err(_) => wrong.push(item.to_owned()),
         }
     }
     if clients.is_empty() {
-        return Err(context.journal.error("There are no allowed addresses"));
+        clients.push(NOT_ONE_CLIENT);
     }
-    Ok(clients)
+    (clients, wrong)
 }

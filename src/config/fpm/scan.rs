@@ -54,18 +54,22 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Scanner<'t> {
     rest: &'t str,
+    /// Whether nothing was read yet.
+    is_first: bool,
     /// Whether the end of the line was passed.
     pub(super) is_past_line: bool,
     /// Whether something was met that no rule matches, at which PHP stops reading.
     is_cut: bool,
 }
 
+const BYTE_ORDER_MARK: char = '\u{feff}';
 const BLANKS: [char; 2] = [' ', '\t'];
 
 impl<'t> Scanner<'t> {
     pub(super) fn new(line: &'t str) -> Scanner<'t> {
         Scanner {
             rest: line,
+            is_first: true,
             is_past_line: false,
             is_cut: false,
         }
@@ -115,6 +119,11 @@ impl<'t> Scanner<'t> {
     }
 
     fn start(&mut self) -> Token {
+        if self.is_first {
+            // What Windows' editors put before everything else.
+            self.rest = self.rest.strip_prefix(BYTE_ORDER_MARK).unwrap_or(self.rest);
+            self.is_first = false;
+        }
         if let Some(end) = self.end_of_line() {
             return end;
         }
@@ -186,6 +195,8 @@ impl<'t> Scanner<'t> {
                 }
                 Token::Text(self.take_while(|c| BLANKS.contains(&c)).to_owned())
             }
+            // PHP has no rule for nothing between single quotes: its line ends before them.
+            '\'' if self.rest.starts_with("''") => Token::EndOfLine,
             '\'' => self.single_quoted(),
             '$' if self.rest.starts_with("${") => self.variable(),
             _ if SIGNS.contains(&first) => {

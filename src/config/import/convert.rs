@@ -9,8 +9,6 @@ use crate::config::model::{Address, Pool, ProcessManager};
 use crate::config::settings::{self, Section};
 use toml_edit::{Array, Value};
 
-/// The PHP that pools get: the one in whose place forkyard-fpm is.
-pub(super) const VERSION: &str = "8.2";
 /// The longest duration that the TOML takes, seconds.
 const LONGEST: i32 = 3650 * 86_400;
 /// A priority that is not set.

@@ -55,8 +55,8 @@ impl Machine for Elsewhere<'_> {
         self.0.read_file(path)
     }
 
-    fn php_version(&self) -> Option<String> {
-        self.0.php_version()
+    fn php_version(&self, version: &str) -> Option<String> {
+        self.0.php_version(version)
     }
 
     fn touch(&self, _: &Path) -> Result<(), OsFailure> {

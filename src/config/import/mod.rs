@@ -144,7 +144,8 @@ impl Import<'_> {
         self.document.put(&["pool", name], "reload", "always", Vec::new());
         let table = ["pool", name, "application"];
         self.document.put(&table, "runtime", "php", Vec::new());
-        self.document.put(&table, "version", convert::VERSION, Vec::new());
+        self.document
+            .put(&table, "version", self.options.version(), Vec::new());
         if let Some(path) = &self.options.php_ini {
             self.document
                 .put(&table, "php_ini", &*path.to_string_lossy(), Vec::new());

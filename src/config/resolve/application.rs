@@ -13,6 +13,7 @@ use crate::config::draft::{
 use crate::config::error::Kind;
 use crate::config::known;
 use crate::config::leaves::{Entry, Field, Leaves};
+use crate::config::php as versions;
 use crate::config::report::Report;
 use crate::config::units::{IniValue, Routing, Text};
 use crate::config::value::quoted;
@@ -29,7 +30,6 @@ const DEFAULT_WARM_UP: u32 = 100;
 const MOST_WARM_UP: i64 = 1000;
 const DEFAULT_WARM_UP_TIME: Duration = Duration::from_secs(5);
 /// Of the PHP applications of a pool of many, which may have none.
-const DEFAULT_VERSION: &str = "8.2";
 const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
 
 /// Reads `[pool.NAME.application]`, whose keys depend on its runtime.
@@ -124,7 +124,7 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
     }
     let version = draft.version.written().and_then(|written| {
         let version = &written.value.0;
-        if is_version(version) {
+        if versions::is_version(version) {
             return Some(version.clone());
         }
         let problem = format!("{} is not a PHP version", quoted(version));
@@ -144,6 +144,8 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         no_php_ini: false,
         scan_dir: None,
         extended_info: false,
+        // A script that starts PHP by it gets PHP. php-fpm names itself, which runs no scripts.
+        binary: None,
         defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
@@ -159,15 +161,9 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         preloading: (draft.preloader.written()).map_or(Preloading::Own, |written| written.value.0.clone()),
         version: version.or_else(|| {
             let is_left_out = text.is_routed() && draft.version.is_absent();
-            is_left_out.then(|| DEFAULT_VERSION.to_owned())
+            is_left_out.then(|| versions::newest().to_owned())
         })?,
     })
-}
-
-fn is_version(text: &str) -> bool {
-    let number = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
-    text.split_once('.')
-        .is_some_and(|(major, minor)| number(major) && number(minor))
 }
 
 /// An absolute path of something that is there.

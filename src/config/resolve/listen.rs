@@ -105,6 +105,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
             .written()
             .map_or(DEFAULT_MODE, |written| written.value.0),
         allowed_clients,
+        wrong_clients: Vec::new(),
         acl_users,
         acl_groups,
     })

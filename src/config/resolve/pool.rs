@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::global::{new_file, priority, rlimit_files};
 use super::{application, applications, confine, listen, manager};
 use crate::config::World;
-use crate::config::access::{AccessLog, DEFAULT_FORMAT, parse_format};
+use crate::config::access::{AccessLog, DEFAULT_FORMAT, Format, parse_format};
 use crate::config::draft::{
     ApplicationDraft, ApplicationsDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText,
     WrappedDraft,
@@ -261,7 +261,7 @@ fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Opti
     let format = match draft.access_format.written() {
         Some(written) => parse_format(&written.value.0).unwrap_or_else(|problem| {
             report.rule(written, problem, "see docs/logging.md for what there is");
-            Vec::new()
+            Format::default()
         }),
         None => parse_format(DEFAULT_FORMAT).unwrap_or_default(),
     };

@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Setting] = &[
         .same(List, "")
         .sample(Off(r#"{ PATH = "$PATH", TMP = "/tmp" }"#)),
     key(Php, "php_value", "table", "`{}`",
-        "php.ini settings that scripts may change")
+        "php.ini settings that .user.ini files and scripts may change")
         .same(List, "").note("also `php_flag`")
         .sample(Off(r#"{ memory_limit = "256M" }"#)),
     key(Php, "php_flag", "table", "`{}`",

@@ -30,8 +30,9 @@ pub(super) const ROWS: &[Setting] = &[
         .same(Text, "")
         .sample(Off(r#""/var/log/forkyard-$pool.access""#)),
     key(Pool, "access.format", "string", r#"`"%R - %u %t \"%m %r\" %s"`"#,
-        "what a line of `access.log` holds")
-        .same(Text, "").note(r#"unset: `%R - %u %t "%m %r" %s`"#),
+        "what a line of `access.log` holds: a format, or `json`; see [Logging](logging.md#the-access-log)")
+        .same(Text, "").note(r#"unset: `%R - %u %t "%m %r" %s`"#)
+        .unlike("`json` is an object with named fields, and a format may begin with `escape=json`"),
     key(Pool, "access.suppress_path", "list", "`[]`",
         "URIs whose successful requests leave no line in `access.log`")
         .same(List, "")

@@ -127,6 +127,7 @@ impl Edge {
             serving: None,
         };
         self.errors.begin(&pool.name);
+        self.tallies.begin(&pool.name, pool.tally.clone());
         self.pools.insert(PoolId(pool.id), edge);
         Ok(PoolId(pool.id))
     }
@@ -241,7 +242,7 @@ impl Edge {
             if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
                 self.sources
                     .watch(&self.registry, &pipe, Source::Output(id, index))?;
-                output.push((Lines::new(pipe), stream));
+                output.push((Lines::new(pipe).knowing_mark(self.speaks_as_fpm), stream));
             }
         }
         let edge = WorkerEdge {

@@ -1,44 +1,23 @@
 //! Brings workers into being.
 
 use super::generation::Generation;
+use super::helper::zone;
 use super::output::Lines;
 use super::preloader::Command;
 use super::promotion::refork_at;
 use super::sources::Source;
 use super::{Edge, Who, WorkerEdge};
 use crate::config::{Application, ProcessManager};
-use crate::logs::Log;
+use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
-use crate::runtime;
+use crate::runtime::http;
 use crate::sys::fd::{close_all_but, null, pipe, socket_pair};
 use crate::sys::process::{self, Side, exit_now};
-use crate::sys::{Error, clock, signal, title};
+use crate::sys::{Error, clock, signal};
 use crate::worker::{self, Kit, Runtime, Seat};
 use nix::sys::socket::SockType;
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-
-/// Exit code of a worker that could not become what its pool says (sysexits.h, EX_SOFTWARE).
-const EXIT_SOFTWARE: i32 = 70;
-
-/// Forks a process that keeps these descriptors and none else, and ends with the code that `be` says. Says its pid.
-pub(super) fn fork_apart(mut keep: Vec<RawFd>, be: impl FnOnce() -> i32) -> Result<i32, Error> {
-    keep.sort_unstable();
-    // SAFETY: the master has one thread; the child leaves this stack frame only by _exit.
-    #[expect(unsafe_code, reason = "forks a router or a scout")]
-    match unsafe { process::fork() }? {
-        Side::Parent(pid) => Ok(pid),
-        Side::Child => {
-            signal::reset_in_child();
-            // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
-            // leaves by _exit.
-            #[expect(unsafe_code, reason = "closes what it must not have")]
-            unsafe {
-                close_all_but(&keep);
-            }
-            exit_now(be())
-        }
-    }
-}
 
 impl Edge {
     /// Makes a worker, or asks its preloader for one.
@@ -117,11 +96,11 @@ impl Edge {
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
-            Application::Rust
-            | Application::Cgi(_)
+            Application::Rust => self.fork_handler(worker, id, seat),
+            Application::Cgi(_)
             | Application::FastCgi(_)
             | Application::Http(_)
-            | Application::Program(_) => self.fork_directly(worker, id, seat),
+            | Application::Program(_) => self.start_worker(worker, id, seat),
         }
     }
 
@@ -134,7 +113,8 @@ impl Edge {
             self.sources
                 .watch(&self.registry, &reader, Source::Output(worker, index))?;
             if let Some(edge) = self.workers.get_mut(&worker) {
-                edge.output.push((Lines::new(reader), name));
+                edge.output
+                    .push((Lines::new(reader).knowing_mark(self.speaks_as_fpm), name));
             }
             ends.push(writer);
         }
@@ -165,23 +145,58 @@ impl Edge {
         Ok(())
     }
 
-    fn fork_directly(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
+    /// Starts a worker whose runtime is part of the program.
+    fn start_worker(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
-        let name = kit.settings.pool.name.clone();
         let share = self
             .generations
             .get(&id)
             .and_then(|generation| generation.share.as_ref());
+        let processes = share.map(http::Share::processes);
+        let table = share.map(|share| share.memory().try_clone());
+        let table = table
+            .transpose()
+            .map_err(|error| Error::from_io("dup", "", &error))?;
         let reports = self.reports_for_worker(id)?;
-        let mut own = runtime::within_worker(&kit.settings.pool, share, reports, seat.slot);
         let has_elder = self.has_elder(id);
-        if own.is_none() && !self.handlers.contains_key(&name) {
-            return Err(Error::new(
-                "fork",
-                format!("no Rust handler named {name}"),
-                nix::errno::Errno::ENOENT,
-            ));
-        }
+        let is_routed = seat.is_routed();
+        let (settings, mut descriptors) = kit.take_apart();
+        let (slot, own) = seat.take_apart();
+        let (kit, seat) = (descriptors.len(), own.len());
+        descriptors.extend(own);
+        descriptors.extend(table);
+        let has_reports = reports.is_some();
+        descriptors.extend(reports);
+        let title = format!("{}: pool {}", settings.pool.title, settings.pool.name);
+        let mut environment: Vec<(OsString, OsString)> = match settings.pool.clear_env {
+            true => Vec::new(),
+            false => std::env::vars_os().collect(),
+        };
+        environment.extend(zone().filter(|_| settings.pool.clear_env));
+        let role = Role::Worker(Box::new(WorkerStart {
+            settings,
+            kit,
+            slot,
+            seat,
+            is_routed,
+            processes,
+            has_reports,
+            has_elder,
+        }));
+        let pid = self.start_helper(title, role, descriptors, &environment)?;
+        self.born(worker, pid);
+        Ok(())
+    }
+
+    /// Forks a worker that runs a handler of this program.
+    fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
+        let kit = self.kit(id)?;
+        let name = kit.settings.pool.name.clone();
+        let has_elder = self.has_elder(id);
+        let Some(handler) = self.handlers.get_mut(&name) else {
+            let subject = format!("no Rust handler named {name}");
+            return Err(Error::new("fork", subject, nix::errno::Errno::ENOENT));
+        };
         // SAFETY: the master has one thread; the child leaves this stack frame only by _exit.
         #[expect(unsafe_code, reason = "forks a worker")]
         match unsafe { process::fork() }? {
@@ -191,10 +206,7 @@ impl Edge {
             }
             Side::Child => {
                 signal::reset_in_child();
-                match own.as_mut().or_else(|| self.handlers.get_mut(&name)) {
-                    Some(runtime) => exit_now(be_worker(kit, seat, runtime.as_mut(), has_elder)),
-                    None => exit_now(EXIT_SOFTWARE),
-                }
+                exit_now(be_worker(kit, seat, handler.as_mut(), has_elder))
             }
         }
     }
@@ -225,6 +237,7 @@ impl Edge {
                 self.generation_name(generation)
             });
             self.happened.push_back(Event::Forked(worker));
+            self.count_start(worker);
             if self.workers.get(&worker).is_some_and(|edge| edge.up) {
                 self.instance_up(worker);
             }
@@ -268,11 +281,10 @@ impl Edge {
     }
 }
 
-/// In the child: becomes what the pool says and serves. Says the exit code.
+/// In the child: closes what is the master's, and becomes a worker. Says the exit code.
 fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -> i32 {
     let mut keep: Vec<RawFd> = kit.descriptors();
     keep.extend(seat.descriptors());
-    keep.extend(runtime.descriptors());
     keep.sort_unstable();
     // SAFETY: what owns the other descriptors is the master's state, which this process never touches again: it
     // leaves by _exit.
@@ -280,23 +292,5 @@ fn be_worker(kit: Kit, seat: Seat, runtime: &mut dyn Runtime, has_elder: bool) -
     unsafe {
         close_all_but(&keep);
     }
-    title::set(&format!(
-        "{}: pool {}",
-        kit.settings.pool.title, kit.settings.pool.name
-    ));
-    let result = null().map_err(worker::SettleError::from).and_then(|null| {
-        let messages = kit.messages.try_clone();
-        Log::install().send_to_master(messages.map_err(|error| Error::from_io("dup", "", &error))?);
-        runtime.prepare(has_elder)?;
-        worker::settle(&kit.settings)?;
-        Ok(worker::settle_output(&seat, null.as_fd())?)
-    });
-    worker::settle_environment(&kit.settings);
-    match result {
-        Ok(()) => worker::run(kit, seat, runtime),
-        Err(error) => {
-            log::error!("child failed to initialize: {error}");
-            EXIT_SOFTWARE
-        }
-    }
+    worker::begin(kit, seat, runtime, has_elder)
 }

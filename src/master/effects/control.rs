@@ -3,13 +3,16 @@
 use super::generation::Generation;
 use super::pools::PoolEdge;
 use super::sources::Source;
+use super::totals::Reading;
 use super::{Edge, GenerationId};
-use crate::config::{Address, Application, Listen};
-use crate::control::protocol::{self, Answer, Format, LastError, Request, Status};
+use crate::config::{Address, Application, Listen, ProcessManager};
+use crate::control::protocol::{self, Answer, Format, LastError, Request, Status, WorkerLimits};
 use crate::control::{Heard, MOST_SESSIONS, Session};
-use crate::listen::{ListenError, Listener, bind};
+use crate::listen::{ListenError, Listener, Place, bind};
+use crate::master::event::PoolId;
 use crate::scoreboard::{Stage, census};
-use crate::sys::{clock, identity, process, socket};
+use crate::sys::clock::{self, ProcessClock};
+use crate::sys::{identity, process, socket};
 use crate::worker::{Doing, Sight};
 use mio::Interest;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -50,13 +53,25 @@ impl Edge {
     /// Listens at this path from now on; `None`: nowhere. On an error it is as before.
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
-        let now = self.control.listener.as_ref().map(|listener| &listener.address);
         // The owners of applications have something to ask, too.
         let mode = match self.config.pools.iter().any(|pool| pool.applications.is_some()) {
             true => 0o666,
             false => 0o600,
         };
-        if now == wanted.as_ref() {
+        let place = self
+            .control
+            .listener
+            .as_ref()
+            .filter(|it| it.is_ours())
+            .map(Listener::place);
+        let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
+        if is_lost {
+            // Those who came before it was gone.
+            while self.accept_control() {}
+        }
+        let now = self.control.listener.as_ref().map(|listener| &listener.address);
+        let is_same = now.is_some() && now == wanted.as_ref();
+        if now == wanted.as_ref() && !is_lost {
             let listener = self.control.listener.as_ref().zip(wanted);
             return listener.map_or(Ok(()), |(listener, address)| {
                 listener.adjust(&private(address, mode))
@@ -79,6 +94,9 @@ impl Edge {
             }
         }
         self.control.listener = listener;
+        if is_lost && is_same {
+            log::warn!("the control socket's file was gone: it is bound again");
+        }
         Ok(())
     }
 
@@ -206,6 +224,15 @@ impl Edge {
 
     /// What there is.
     pub(super) fn status(&self, views: &[(String, serde_json::Value)]) -> Status {
+        // One look at each scoreboard, whatever pool it counts for.
+        let mut readings: HashMap<&str, Reading> = HashMap::new();
+        let mut uses = self.cpu_of_workers();
+        for (id, generation) in &self.generations {
+            let mut reading = generation.reading();
+            reading.cpu_us = uses.remove(id).unwrap_or(0);
+            let sum = readings.entry(self.shown_with(generation)).or_default();
+            sum.add(&reading);
+        }
         let mut pools: Vec<protocol::Pool> = self
             .pools
             .iter()
@@ -213,10 +240,23 @@ impl Edge {
             .map(|(id, pool, listener)| {
                 let own = self.generations.iter().filter(|(_, g)| g.pool == *id);
                 let own: BTreeMap<GenerationId, &Generation> = own.map(|(id, g)| (*id, g)).collect();
+                let mut counts = self.past(&pool.name);
+                let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
+                counts.add(&reading.counts);
+                let queue = pool.listen_queue();
                 protocol::Pool {
                     name: pool.name.clone(),
                     listen: address(&listener.address),
-                    queue: pool.queued(),
+                    problem: unreachable(listener),
+                    queue: queue.map(|queue| queue.current),
+                    queue_limit: queue.map(|queue| queue.limit),
+                    limits: self.worker_limits(*id, pool),
+                    busy: reading.busy,
+                    idle: reading.idle,
+                    starting: reading.starting,
+                    cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
+                    counts,
+                    memory: None,
                     failed_starts: self.errors.count(&pool.name),
                     last_error: self.errors.last(&pool.name).map(|kept| LastError {
                         id: kept.report.id.to_string(),
@@ -246,6 +286,46 @@ impl Edge {
             config: self.config.path.display().to_string(),
             pools,
             skipped: self.config.skipped.clone(),
+        }
+    }
+
+    /// Processor time of the workers that are there, microseconds.
+    pub(super) fn cpu_of_workers(&self) -> HashMap<GenerationId, u64> {
+        let mut uses = HashMap::new();
+        for worker in self.workers.values() {
+            let clock = worker.pid.and_then(ProcessClock::of);
+            *uses.entry(worker.generation).or_default() += clock.map_or(0, ProcessClock::micros);
+        }
+        uses
+    }
+
+    /// How many workers a pool may have by the configuration that came last.
+    fn worker_limits(&self, id: PoolId, pool: &PoolEdge) -> WorkerLimits {
+        if let Some(edge) = self.routers.get(&id) {
+            return WorkerLimits {
+                max_children: edge.max,
+                ..WorkerLimits::default()
+            };
+        }
+        let latest = pool.latest.or(pool.serving);
+        let generation = latest.and_then(|latest| self.generations.get(&latest));
+        let Some(pm) = generation.map(|generation| generation.settings.pool.pm) else {
+            return WorkerLimits::default();
+        };
+        let (min_spare_servers, max_spare_servers) = match pm {
+            ProcessManager::Dynamic {
+                min_spare_servers,
+                max_spare_servers,
+                ..
+            } => (Some(min_spare_servers), Some(max_spare_servers)),
+            ProcessManager::Static { .. }
+            | ProcessManager::Ondemand { .. }
+            | ProcessManager::Ordered { .. } => (None, None),
+        };
+        WorkerLimits {
+            max_children: pm.max_children(),
+            min_spare_servers,
+            max_spare_servers,
         }
     }
 
@@ -283,15 +363,22 @@ impl Edge {
             .filter_map(|(slot, worker)| {
                 let page = resources?.board.slot(*slot as usize)?;
                 let entry = census::read(page);
+                let pid = self.workers.get(worker).and_then(|worker| worker.pid);
+                let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
                 Some(protocol::Worker {
                     slot: *slot,
                     // Its own word for its pid is not taken.
-                    pid: self.workers.get(worker).and_then(|worker| worker.pid),
+                    pid,
                     stage: entry.stage.name().to_owned(),
                     for_ms: u64::try_from(clock::now().since(entry.since).as_millis()).unwrap_or(u64::MAX),
                     requests: entry.requests,
                     kept: entry.kept,
-                    script: String::from_utf8_lossy(&entry.texts[3]).into_owned(),
+                    script: text(3),
+                    method: text(0),
+                    uri: text(1),
+                    query: text(2),
+                    memory: None,
+                    cpu_ms: (pid.and_then(ProcessClock::of)).map_or(0, |clock| clock.micros() / 1000),
                 })
             })
             .collect();
@@ -357,6 +444,19 @@ fn private(address: Address, mode: u32) -> Listen {
         acl_users: Vec::new(),
         acl_groups: Vec::new(),
         allowed_clients: Vec::new(),
+        wrong_clients: Vec::new(),
+    }
+}
+
+/// Why nobody can connect to a socket.
+fn unreachable(listener: &Listener) -> Option<String> {
+    match listener.place() {
+        Place::Own => None,
+        Place::Gone => Some("nobody can connect: its file is gone; a reload binds the socket again".to_owned()),
+        Place::Taken => Some(
+            "nobody can connect: the path leads to something else; remove it, and a reload binds the socket again"
+                .to_owned(),
+        ),
     }
 }
 

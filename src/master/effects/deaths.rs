@@ -32,9 +32,12 @@ impl Edge {
         for generation in generations {
             self.child_accept(generation);
         }
-        while let Some((pid, ended)) = process::reap() {
+        while let Some((pid, ended, used)) = process::reap_any() {
             match self.pids.remove(&pid) {
-                Some(Who::Worker(worker)) => self.worker_gone(worker, pid, exit_of(ended)),
+                Some(Who::Worker(worker)) => {
+                    self.count_cpu(worker, used.cpu_micros);
+                    self.worker_gone(worker, pid, exit_of(ended));
+                }
                 Some(Who::Rehearsal) => self.rehearsal_ended(ended),
                 Some(Who::Router(pool)) => self.companion_gone(pool, Which::Router, pid, ended),
                 Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
@@ -66,7 +69,8 @@ impl Edge {
     }
 
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
-        self.note_death(id, pid);
+        let had_work = self.note_death(id, pid);
+        self.count_exit(id, exit);
         if let Some(mut worker) = self.workers.remove(&id) {
             self.kill_rest(&worker, pid, exit);
             self.read_last_output(&mut worker, pid);
@@ -79,7 +83,7 @@ impl Edge {
             self.unkeep_worker(id, &worker);
         }
         self.instance_gone(id);
-        self.happened.push_back(Event::WorkerExited(id, exit));
+        self.happened.push_back(Event::WorkerExited(id, exit, had_work));
     }
 
     /// A worker with a program of its own that did not end by itself has left what its program has started: it leads a session.
@@ -91,23 +95,23 @@ impl Edge {
         }
     }
 
-    /// Notes how a worker ended and what it was doing, for the line that the core asks for.
-    fn note_death(&mut self, id: WorkerId, pid: i32) {
+    /// Notes how a worker ended and what it was doing, for the line that the core asks for. Says whether it had ever taken
+    /// up work.
+    fn note_death(&mut self, id: WorkerId, pid: i32) -> bool {
         let Some(worker) = self.workers.get(&id) else {
-            return;
+            return false;
         };
         let Some(generation) = self.generations.get(&worker.generation) else {
-            return;
+            return false;
         };
         let uptime = crate::sys::clock::now().since(worker.begun);
         let page = generation
             .resources
             .as_ref()
             .and_then(|r| r.board.slot(worker.slot as usize));
-        let doing = page
-            .map(census::read)
-            .and_then(|entry| describe(&entry))
-            .unwrap_or_default();
+        let entry = page.map(census::read);
+        let had_work = entry.as_ref().is_some_and(census::Entry::had_work);
+        let doing = entry.as_ref().and_then(describe).unwrap_or_default();
         let death = super::say::Death {
             pid,
             pool: generation.settings.pool.name.clone(),
@@ -115,6 +119,7 @@ impl Edge {
             doing,
         };
         self.deaths.insert(id, death);
+        had_work
     }
 
     /// A preloader has ended, and was reaped.
@@ -182,11 +187,12 @@ impl Edge {
             Answer::Ready {
                 version,
                 extensions,
+                powered_by,
                 is_code_fixed,
                 stack,
             } => {
                 log::debug!("[pool {}] the preloader is ready: {version}", name());
-                let facts = Edge::facts(extensions, is_code_fixed);
+                let facts = Edge::facts(extensions, powered_by, is_code_fixed);
                 let Some(preloader) = self.preloaders.get_mut(&pid) else {
                     return;
                 };

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 impl Edge {
     /// The document as of now.
     pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
+        let ending = self.counted_by_ordered();
         let mut pools: Vec<Pool> = self
             .pools
             .iter()
@@ -24,6 +25,13 @@ impl Edge {
                     file: listener.file(),
                     serving: manager.serving(*id).map(|generation| generation.0),
                     has_queue: pool.queue.is_some(),
+                    tally: {
+                        let mut tally = self.past(&pool.name);
+                        if let Some(ending) = ending.get(pool.name.as_str()) {
+                            tally.add(ending);
+                        }
+                        tally
+                    },
                 })
             })
             .collect();

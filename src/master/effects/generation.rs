@@ -221,11 +221,14 @@ impl Generation {
         if let Some(page) = resources.board.slot(index) {
             let entry = crate::scoreboard::census::read(page);
             header::add(words, word::PAST_REQUESTS, entry.requests);
+            let accepts = crate::scoreboard::census::word(page, crate::scoreboard::layout::slot::ACCEPTS);
+            header::add(words, word::PAST_ACCEPTS, accepts);
             header::raise(
                 words,
                 word::PAST_MAX_ACTIVE,
                 entry.max_active.min(u64::from(self.settings.slots)),
             );
+            header::raise(words, word::PAST_MAX_QUEUE, entry.max_queue);
         }
         header::set_used(words, index, false);
         header::set_retire(words, index, false);

@@ -12,6 +12,7 @@ use super::{Edge, Who};
 use crate::config::{Application, Interface, sharing};
 use crate::confine;
 use crate::master::event::{Event, Exit, GenerationId};
+use crate::runtime::php::held;
 use crate::runtime::{self, Launch};
 use crate::spawn::event::Token;
 use crate::spawn::plan::{Account, Internal, Kind, Plan};
@@ -61,13 +62,18 @@ impl Edge {
 
     fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
-        self.note_origin(id);
+        let source = self.start_source(id);
+        self.note_origin(id, source.fingerprint);
         let kit = self.kit(id)?;
         let (channel, theirs) = socket_pair(SockType::Stream)?;
         crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
         let mould = self.mould(id);
         let settings = mould.as_ref().map_or(&kit.settings, Mould::settings);
-        let launch = runtime::launch(&kit.settings.pool.application, &self.libexec)?;
+        let mut launch = runtime::launch(&kit.settings.pool.application, &self.libexec)?;
+        if let Some(ini) = source.ini {
+            launch.arguments.push(held::OPTION.to_owned());
+            launch.script = Some(ini);
+        }
         let name = sharing::label([&kit.settings.pool]);
         let title = format!("{}: preloader {name}", kit.settings.pool.title);
         let executable = super::slow::identify(&launch.path);

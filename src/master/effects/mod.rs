@@ -10,6 +10,7 @@ mod estate;
 mod events;
 mod failure;
 mod generation;
+mod helper;
 mod launches;
 mod needs;
 mod opening;
@@ -27,10 +28,13 @@ mod said;
 mod say;
 mod shared;
 mod slow;
+mod sockets;
 mod sources;
 mod spawner;
 mod stand_in;
+mod starts;
 mod store;
+mod tallies;
 mod totals;
 mod upgrade;
 mod warm;
@@ -42,7 +46,7 @@ use crate::estate::names;
 use crate::listen::Inherited;
 use crate::logs::Log;
 use crate::scoreboard::{Stage, census, header};
-use crate::sys::{clock, diag, last_word, pidfd, process};
+use crate::sys::{clock, last_word, pidfd, process};
 use crate::worker::Runtime;
 use generation::Generation;
 use mio::Registry;
@@ -84,6 +88,8 @@ pub(super) struct Edge {
     stand_ins: HashMap<PoolId, stand_in::StandInEdge>,
     /// Why starts failed.
     errors: errors::Errors,
+    /// What was counted of pools.
+    tallies: tallies::Tallies,
     /// Of application pools.
     routers: BTreeMap<PoolId, routers::RouterEdge>,
     /// For which instance of which pool each worker is that was ordered, and each order.
@@ -111,12 +117,16 @@ pub(super) struct Edge {
     /// Which preloader was asked which scripts were run most, and for which other.
     asked: HashMap<i32, i32>,
     control: control::Control,
+    /// The log has php-fpm's words alone where it has any.
+    pub(super) speaks_as_fpm: bool,
     /// The last reload, as long as it is not done.
     reload: Option<reloads::Reload>,
     /// The pools' control groups.
     groups: Vec<crate::confine::Group>,
     /// Listening sockets that the daemon was started with.
     pub(super) inherited: Inherited,
+    /// What PHP was started from at the daemon's start or its last reload.
+    starts: starts::Starts,
     next_pool: u32,
     next_generation: u32,
     /// How often a configuration was prepared.
@@ -206,6 +216,7 @@ impl Edge {
             reporters: HashMap::new(),
             stand_ins: HashMap::new(),
             errors: errors::Errors::default(),
+            tallies: tallies::Tallies::default(),
             routers: BTreeMap::new(),
             instances: HashMap::new(),
             orders: HashMap::new(),
@@ -221,8 +232,10 @@ impl Edge {
             inherited: Inherited::default(),
             asked: HashMap::new(),
             control: control::Control::default(),
+            speaks_as_fpm: false,
             reload: None,
             groups: Vec::new(),
+            starts: starts::Starts::default(),
             next_pool: 0,
             next_generation: 0,
             reloads: 0,
@@ -358,6 +371,7 @@ impl Edge {
 
     fn drop_generation(&mut self, id: GenerationId) {
         self.forget_reload_of(id);
+        self.take_over_counts(id);
         let Some(generation) = self.generations.remove(&id) else {
             return;
         };
@@ -411,9 +425,4 @@ fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64], track_finished: 
         executing: stage == Stage::Executing,
         kept: u32::try_from(census::word(page, slot::KEPT)).unwrap_or(u32::MAX),
     }
-}
-
-/// How many connections wait to be accepted.
-fn listen_queue(listener: &OwnedFd) -> Option<u32> {
-    diag::listen_queue(listener.as_fd()).map(|queue| queue.current)
 }

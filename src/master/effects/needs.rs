@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 
 /// The files that have to be there before a pool can be had. `directory`: where forkyard's own are.
 pub(crate) fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {
-    let reporter = pool.status_listen.iter();
-    let mut programs: Vec<PathBuf> = reporter
-        .map(|_| directory.join(super::reporter::PROGRAM))
-        .collect();
+    let is_native = !matches!(
+        pool.application,
+        Application::Php(_) | Application::Wrapped(_) | Application::Rust
+    );
+    let has_helpers = pool.status_listen.is_some() || pool.applications.is_some() || is_native;
+    let helper = has_helpers.then(|| super::helper::program(directory));
+    let mut programs: Vec<PathBuf> = helper.into_iter().collect();
     match &pool.application {
         // Each application says what it is; what that needs is looked for when it is started.
         _ if pool.applications.is_some() => {}

@@ -7,9 +7,9 @@ use super::Edge;
 use super::apply_error::ApplyError;
 use super::pools::{Changes, policy};
 use super::renewal::{Extent, Reason};
+use super::sockets::Sockets;
 use crate::config::{Config, OnError, Pool, ReloadWhen};
 use crate::confine::{self, Group};
-use crate::listen::{Listener, bind};
 use crate::logs::open_file;
 use crate::master::event::{GenerationId, PoolId, Wanted, WantedPool};
 use crate::runtime::php::files::Looker;
@@ -32,12 +32,7 @@ enum Prospect {
 
 /// What a pool needs, open.
 struct Opened {
-    /// The pool, if it runs and its socket is the one that is wanted.
-    known: Option<PoolId>,
-    /// Its socket, if it was not open yet.
-    listener: Option<Listener>,
-    /// That of its status, likewise.
-    status: Option<Listener>,
+    sockets: Sockets,
     settings: Settings,
     access: Option<OwnedFd>,
     slow_log: Option<File>,
@@ -61,10 +56,12 @@ impl Edge {
         let mut wanted = Vec::new();
         let configured = self.pools.iter().filter(|(_, pool)| pool.listener.is_some());
         let before: Vec<PoolId> = configured.map(|(id, _)| *id).collect();
+        let mut lost = Vec::new();
         for prospect in prospects {
             let next = match prospect {
                 Prospect::Open(opened) => {
                     groups.extend(opened.group.clone());
+                    lost.extend(opened.sockets.lost);
                     self.begin(*opened, extent, &mut looker, &mut changes)
                 }
                 Prospect::Unchanged(pool, generation, settings) => {
@@ -84,7 +81,7 @@ impl Edge {
         }
         let gone = before
             .into_iter()
-            .filter(|id| wanted.iter().all(|pool| pool.pool != *id));
+            .filter(|id| wanted.iter().all(|pool| pool.pool != *id) && !lost.contains(id));
         changes.removed = gone.map(|id| self.pool_name(id).to_owned()).collect();
         changes.skipped.clone_from(&config.skipped);
         self.take_groups(groups);
@@ -109,6 +106,7 @@ impl Edge {
         for pool in &written {
             // With everything else, its processes are made anew if that is possible.
             let unchanged = Some(pool).filter(|pool| extent != Extent::All && config.goes_on(&pool.name));
+            let unchanged = unchanged.filter(|pool| !self.has_lost_socket(pool));
             if let Some(unchanged) = unchanged.and_then(|pool| self.unchanged(pool)) {
                 prospects.push(unchanged);
                 continue;
@@ -162,22 +160,11 @@ impl Edge {
             ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
         })?;
         let settings = self.settings(pool, log_limit, identities)?;
-        let known = self.pool_listening_as(pool);
-        let own = Some(&pool.listen).filter(|_| known.is_none());
-        let status = pool.status_listen.as_ref();
-        let status = status.filter(|wanted| self.reporter_at(&pool.name, wanted).is_none());
-        let failed = |e| ApplyError::Listen(pool.name.clone(), e);
-        let listener = own.map(|listen| bind(listen, &mut self.inherited));
-        let listener = listener.transpose().map_err(failed)?;
-        let status = status.map(|listen| bind(listen, &mut self.inherited));
-        let status = status.transpose().map_err(|error| {
-            listener.iter().for_each(Listener::remove_file);
-            failed(error)
-        })?;
+        let sockets = self
+            .open_sockets(pool)
+            .map_err(|e| ApplyError::Listen(pool.name.clone(), e))?;
         Ok(Opened {
-            known,
-            listener,
-            status,
+            sockets,
             settings,
             access,
             slow_log,
@@ -203,9 +190,7 @@ impl Edge {
         changes: &mut Changes,
     ) -> Option<WantedPool> {
         let Opened {
-            known,
-            listener,
-            status,
+            sockets,
             settings,
             access,
             slow_log,
@@ -213,7 +198,11 @@ impl Edge {
         } = opened;
         let name = settings.pool.name.clone();
         let policy = policy(&settings.pool);
-        let (pool, kept) = match (known, listener) {
+        if let Some(reason) = sockets.problem {
+            log::error!("[pool {name}] {reason}");
+            changes.failed.push((name.clone(), reason));
+        }
+        let (pool, kept) = match (sockets.known, sockets.own) {
             (Some(pool), _) => {
                 self.adjust_listener(pool, &settings.pool);
                 (pool, Some(self.kept(pool, &settings, extent, looker)))
@@ -221,8 +210,14 @@ impl Edge {
             (None, Some(listener)) => (self.add_pool(&name, Some(listener)), None),
             (None, None) => return None,
         };
+        if let Some(from) = sockets.lost {
+            self.empty_socket(from, pool, settings.pool.applications.is_some());
+        }
+        if sockets.status_lost {
+            log::warn!("[pool {name}] the file of its status' socket was gone: it is bound again");
+        }
         let status_listen = settings.pool.status_listen.as_ref();
-        self.set_reporter(pool, &name, status_listen, status);
+        self.set_reporter(pool, &name, status_listen, sockets.status);
         self.set_router(pool, &settings.pool, extent);
         let generation = match kept {
             Some(Ok(kept)) => {
@@ -240,7 +235,10 @@ impl Edge {
                 generation
             }
             None => {
-                changes.added.push(name);
+                match sockets.lost {
+                    Some(_) => changes.bound_again.push(name),
+                    None => changes.added.push(name),
+                }
                 let generation = self.add_generation(pool, settings, access, slow_log);
                 self.let_join_older(generation, extent == Extent::Changed);
                 self.serves(pool, generation);
@@ -266,8 +264,7 @@ impl Prospect {
     /// Removes the files of sockets that were opened for nothing.
     fn undo(&self) {
         if let Prospect::Open(opened) = self {
-            let made = opened.listener.iter().chain(&opened.status);
-            made.for_each(Listener::remove_file);
+            opened.sockets.remove_files();
         }
     }
 }

@@ -21,7 +21,14 @@ pub(super) struct Lines {
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     partial: Vec<u8>,
+    /// Bytes of the longest line; 0: no byte has come yet.
+    most: usize,
+    /// php-fpm's mark ends a line, too.
+    knows_mark: bool,
 }
+
+/// By what php-fpm's workers end the output of a request. Scripts write it as well; what it does is to end a line.
+const MARK: &[u8] = b"\0fscf\0";
 
 /// What a look at a pipe came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +50,12 @@ impl Lines {
     /// Goes on reading what somebody else has read up to here.
     pub(super) fn resume(pipe: OwnedFd, splitter: Splitter) -> Lines {
         Lines { pipe, splitter }
+    }
+
+    /// The same in php-fpm's place, where a mark ends a line.
+    pub(super) fn knowing_mark(mut self, knows_mark: bool) -> Lines {
+        self.splitter.knows_mark = knows_mark;
+        self
     }
 
     /// The pipe.
@@ -91,6 +104,7 @@ impl Splitter {
 
     /// Gives what there is of a line as if it were complete.
     pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
+        self.wrap(self.most, &mut line);
         if !self.partial.is_empty() {
             line(&self.partial);
             self.partial.clear();
@@ -98,19 +112,40 @@ impl Splitter {
     }
 
     fn take(&mut self, bytes: &[u8], most: usize, line: &mut impl FnMut(&[u8])) {
+        self.most = most.max(CHARACTER_BYTES);
         for &byte in bytes {
             if byte == b'\n' {
                 self.end_line(&mut *line);
                 continue;
             }
-            // Only when there is more is it certain that the line has to be wrapped.
-            if self.partial.len() >= most.max(CHARACTER_BYTES) {
-                let end = whole_characters(&self.partial);
-                line(&self.partial[..end]);
-                self.partial.drain(..end);
-            }
             self.partial.push(byte);
+            if byte == 0 && self.knows_mark && self.partial.ends_with(MARK) {
+                self.partial.truncate(self.partial.len() - MARK.len());
+                self.end_line(&mut *line);
+            } else if self.partial.len() > self.most {
+                // What may become a mark may end the line before it has to be wrapped.
+                let begun = self.partial.len() - self.begun_mark();
+                if begun > self.most || begun == self.partial.len() {
+                    self.wrap(self.most, line);
+                }
+            }
         }
+    }
+
+    /// Gives what a line has too much.
+    fn wrap(&mut self, most: usize, line: &mut impl FnMut(&[u8])) {
+        while most > 0 && self.partial.len() > most {
+            let end = whole_characters(&self.partial[..most]);
+            line(&self.partial[..end]);
+            self.partial.drain(..end);
+        }
+    }
+
+    /// Bytes at the end that may become a mark.
+    fn begun_mark(&self) -> usize {
+        let is_begun = |length: &usize| self.partial.ends_with(&MARK[..*length]);
+        let longest = if self.knows_mark { MARK.len() - 1 } else { 0 };
+        (1..=longest).rev().find(is_begun).unwrap_or(0)
     }
 }
 
@@ -181,6 +216,35 @@ mod tests {
         lines.read_within(8, |l| seen.push(l.to_vec()));
         assert_eq!(seen, [&b"12345678"[..], b"12345678", b"9"]);
         assert!(!lines.is_unfinished());
+    }
+
+    #[test]
+    fn a_mark_ends_a_line_wherever_it_is_cut() {
+        for before in 0..40 {
+            for pieces in [1, 2, 3, 50] {
+                let mut splitter = Splitter {
+                    knows_mark: true,
+                    ..Splitter::default()
+                };
+                let text = [&vec![b'a'; before], MARK, b"b", &MARK[..3], b"c\n"].concat();
+                let mut seen: Vec<Vec<u8>> = Vec::new();
+                for piece in text.chunks(pieces) {
+                    splitter.take(piece, 20, &mut |l: &[u8]| seen.push(l.to_vec()));
+                }
+                assert_eq!(seen.pop().as_deref(), Some(&b"b\0fsc"[..]));
+                assert_eq!(seen.concat(), vec![b'a'; before]);
+                let full = seen.iter().filter(|line| line.len() == 20).count();
+                assert_eq!((full, seen.len()), (before / 20, before.div_ceil(20)));
+                // What only looks like the beginning of a mark is wrapped like any text.
+                let text = [&vec![b'a'; before], &MARK[..2], b"abc\n"].concat();
+                let mut lines: Vec<Vec<u8>> = Vec::new();
+                for piece in text.chunks(pieces) {
+                    splitter.take(piece, 20, &mut |l: &[u8]| lines.push(l.to_vec()));
+                }
+                let expected: Vec<&[u8]> = text[..text.len() - 1].chunks(20).collect();
+                assert_eq!(lines, expected);
+            }
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Pools: their sockets, and what their generations are made with.
 
+use super::Edge;
 use super::apply_error::ApplyError;
 use super::generation::Generation;
 use super::opening::Identities;
 use super::renewal::{Extent, Reason};
 use super::sources::Source;
-use super::{Edge, listen_queue};
 use crate::config::{Application, Pool, Skipped};
 use crate::confine::{self, Group};
 use crate::estate::names;
@@ -13,9 +13,11 @@ use crate::listen::Listener;
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy};
 use crate::master::program::START_PATIENCE;
 use crate::runtime::php::protocol::WARM_PATIENCE;
+use crate::scoreboard::tally::Tally;
+use crate::sys::diag::{self, ListenQueue};
 use crate::sys::fd::{send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
-use crate::sys::{Error, socket};
+use crate::sys::{Error, socket, title};
 use crate::worker::Settings;
 use nix::sys::socket::SockType;
 use std::collections::hash_map::Entry;
@@ -46,11 +48,20 @@ pub(super) struct PoolEdge {
 impl PoolEdge {
     /// How many connections wait in the pool's sources; `None`: can't be told.
     pub(super) fn queued(&self) -> Option<u32> {
+        self.listen_queue().map(|queue| queue.current)
+    }
+
+    /// The same, with how many may wait in the listening socket.
+    pub(super) fn listen_queue(&self) -> Option<ListenQueue> {
         let handed_over = self.queue.as_ref().is_some_and(|(out, _)| {
             socket::wait(out.as_fd(), socket::Readiness::Readable, Duration::ZERO).is_ok_and(|ready| ready)
         });
         let listener = self.listener.as_ref()?;
-        listen_queue(&listener.socket).map(|waiting| waiting + u32::from(handed_over))
+        let queue = diag::listen_queue(listener.socket.as_fd())?;
+        Some(ListenQueue {
+            current: queue.current + u32::from(handed_over),
+            ..queue
+        })
     }
 }
 
@@ -63,8 +74,12 @@ pub(in crate::master) struct Changes {
     pub(in crate::master) replaced: Vec<(PoolId, GenerationId, String, Reason)>,
     /// They go on as they are.
     pub(in crate::master) kept: Vec<String>,
+    /// They begin anew, because the files of their sockets were gone.
+    pub(in crate::master) bound_again: Vec<String>,
     /// They end.
     pub(in crate::master) removed: Vec<String>,
+    /// They have a socket that nobody can reach, and why it can't be bound again.
+    pub(in crate::master) failed: Vec<(String, String)>,
     /// They can't be had.
     pub(in crate::master) skipped: Vec<Skipped>,
 }
@@ -155,34 +170,8 @@ impl Edge {
             descriptor_limit: self.descriptor_limit,
             log_limit,
             refork_at: None,
+            process_name: title::name(),
         })
-    }
-
-    /// A socket that is kept follows the new configuration as far as an open one can.
-    pub(super) fn adjust_listener(&self, id: PoolId, wanted: &Pool) {
-        let before = self.config.pools.iter().find(|pool| pool.name == wanted.name);
-        if before.is_some_and(|before| before.listen == wanted.listen) {
-            return;
-        }
-        let listener = self.pools.get(&id).and_then(|pool| pool.listener.as_ref());
-        let Some(listener) = listener else { return };
-        if let Err(error) = listener.adjust(&wanted.listen) {
-            log::error!(
-                "[pool {}] the socket keeps its old attributes: {error}",
-                wanted.name
-            );
-        }
-    }
-
-    /// The pool of this name, if its socket is the one that is wanted.
-    pub(super) fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
-        let listens = |pool: &PoolEdge| {
-            let listener = pool.listener.as_ref();
-            listener.is_some_and(|listener| listener.address == wanted.listen.address)
-        };
-        let mut pools = self.pools.iter();
-        let same = pools.find(|(_, pool)| pool.name == wanted.name && listens(pool));
-        same.map(|(id, _)| *id)
     }
 
     /// A pool of an application in an application pool.
@@ -193,6 +182,7 @@ impl Edge {
     pub(super) fn add_pool(&mut self, name: &str, listener: Option<Listener>) -> PoolId {
         if listener.is_some() {
             self.errors.begin(name);
+            self.tallies.begin(name, Tally::default());
         }
         self.next_pool += 1;
         let id = PoolId(self.next_pool);
@@ -276,6 +266,7 @@ impl Edge {
             listener.remove_file();
             if self.pools_named(&pool.name).is_empty() {
                 self.errors.end(&pool.name);
+                self.tallies.end(&pool.name);
             }
             self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
             self.dismiss_router(id, self.config.global.process_control_timeout);

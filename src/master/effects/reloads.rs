@@ -6,13 +6,19 @@ use super::generation::Generation;
 use super::pools::Changes;
 use crate::config::Skipped;
 use crate::control::protocol::{Answer, Cause, Reloaded};
+use crate::listen::Listener;
 use crate::master::action::Notice;
 use crate::master::event::{GenerationId, PoolId};
 use crate::scoreboard::{Stage, census};
+use crate::sys::invocation;
+use crate::sys::socket::{self, Bound};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 /// Names of pools in one line of the log.
 const MOST_NAMES: usize = 10;
+/// Arguments that php-fpm shows, its name among them.
+const MOST_ARGUMENTS: usize = 11;
 
 /// Whether a worker waits for a connection, as far as it says.
 fn has_waiting_worker(generation: &Generation) -> bool {
@@ -42,13 +48,54 @@ pub(super) struct Reload {
     /// The generations that were replaced. A worker that waits may still take the connection that it is woken for when
     /// it is told to finish, so its end is waited for; one that is busy takes no other.
     replaced: BTreeSet<GenerationId>,
+    /// The sockets that the daemon had before.
+    sockets: Vec<NamedSocket>,
     /// Who wants to know.
     asker: Option<u64>,
 }
 
+/// A listening socket: its descriptor, and what php-fpm calls it.
+pub(in crate::master) type NamedSocket = (RawFd, String);
+
+fn named(listener: &Listener) -> NamedSocket {
+    let socket = listener.socket.as_fd();
+    let name = match socket::local_address(socket) {
+        // Without brackets around an IPv6 address.
+        Some(Bound::Port(address)) => format!("{}:{}", address.ip(), address.port()),
+        Some(Bound::Path(path)) => path.display().to_string(),
+        None => String::new(),
+    };
+    (socket.as_raw_fd(), name)
+}
+
+/// What php-fpm says while it executes itself anew, and then as a new master. Programs wait for these lines, though this
+/// master has stayed.
+fn say_as_fpm(sockets: &[NamedSocket]) {
+    let started = invocation::get()
+        .map(|it| it.arguments.as_slice())
+        .unwrap_or_default();
+    let quoted: Vec<String> = started
+        .iter()
+        .take(MOST_ARGUMENTS)
+        .map(|argument| format!("\"{}\"", argument.to_string_lossy()))
+        .collect();
+    let program = quoted.first().cloned().unwrap_or_default();
+    log::info!("reloading: execvp({program}, {{{}}})", quoted.join(", "));
+    for (fd, name) in sockets {
+        log::info!("using inherited socket fd={fd}, \"{name}\"");
+    }
+    log::info!("fpm is running, pid {}", std::process::id());
+    log::info!("ready to handle connections");
+}
+
 impl Edge {
     /// Begins to look after a reload. Before the core is told of it.
-    pub(in crate::master) fn begin_reload(&mut self, changes: Changes, asker: Option<u64>) {
+    pub(in crate::master) fn begin_reload(
+        &mut self,
+        changes: Changes,
+        sockets: Vec<NamedSocket>,
+        asker: Option<u64>,
+    ) {
         if let Some(asker) = self.reload.take().and_then(|reload| reload.asker) {
             self.answer(
                 asker,
@@ -70,18 +117,41 @@ impl Edge {
                 (generation, (pool, cause))
             })
             .collect();
+        let bound_again = changes.bound_again.into_iter().map(|pool| Cause {
+            pool,
+            reason: "its socket's file was gone".to_owned(),
+        });
+        let failed = changes.failed.into_iter();
         self.reload = Some(Reload {
             report: Reloaded {
+                replaced: bound_again.collect(),
+                failed: failed.map(|(pool, reason)| Cause { pool, reason }).collect(),
                 added: changes.added,
                 kept: changes.kept,
                 removed: changes.removed,
                 skipped: changes.skipped,
-                ..Reloaded::default()
             },
             waits,
             replaced: BTreeSet::new(),
+            sockets,
             asker,
         });
+    }
+
+    /// The listening sockets of all pools, in the order in which the configuration has them.
+    pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
+        let mut sockets = Vec::new();
+        for wanted in &self.config.pools {
+            let pool = self.pools.iter().find(|(_, pool)| pool.name == wanted.name);
+            let Some((id, pool)) = pool else { continue };
+            sockets.extend(pool.listener.as_ref().map(named));
+            sockets.extend(self.reporters.get(id).map(|reporter| named(&reporter.listener)));
+        }
+        sockets
+    }
+
+    pub(super) fn is_reloading(&self) -> bool {
+        self.reload.is_some()
     }
 
     /// What a notice means for the reload. Before it is noted which generation serves.
@@ -145,10 +215,11 @@ impl Edge {
             _ => format!("; {what}: {}", names.join(", ")),
         };
         let skipped: Vec<String> = report.skipped.iter().map(Skipped::name).collect();
-        let level = if report.failed.is_empty() && skipped.is_empty() {
-            log::Level::Info
-        } else {
-            log::Level::Warn
+        let is_complete = report.failed.is_empty() && skipped.is_empty();
+        let level = match (is_complete, self.speaks_as_fpm) {
+            (true, true) => log::Level::Debug,
+            (true, false) => log::Level::Info,
+            (false, _) => log::Level::Warn,
         };
         log::log!(
             level,
@@ -160,6 +231,9 @@ impl Edge {
             names("failed, and tried again", causes(&report.failed)),
             names("skipped", plain(&skipped)),
         );
+        if self.speaks_as_fpm && report.failed.is_empty() {
+            say_as_fpm(&reload.sockets);
+        }
         if let Some(asker) = reload.asker {
             self.answer(asker, &Answer::Reloaded(Box::new(report)));
         }

@@ -3,13 +3,17 @@
 use super::Edge;
 use super::generation::Generation;
 use super::shared::Facts;
-use crate::config::{Application, Listen, Pool, ReloadWhen, sharing};
+use super::starts::scan_dir;
+use crate::config::{Application, Listen, Pool, ReloadWhen};
 use crate::master::action::Notice;
 use crate::master::event::{GenerationId, PoolId};
 use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
-use crate::worker::{self, Settings};
+use crate::worker::Settings;
 use std::fmt;
 use std::path::PathBuf;
+
+/// Bytes of what a preloader says of itself to clients.
+const MOST_OF_A_NAME: usize = 100;
 
 /// How much a reload replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +67,10 @@ pub(super) struct Make {
     pub(super) origin: Option<Fingerprint>,
     /// The directory of its extensions, when its preloader was ready.
     extensions: Option<(PathBuf, Fingerprint)>,
+    /// What its preloader says of itself to clients.
+    pub(super) powered_by: Option<String>,
+    /// Its preloader has said what it is.
+    pub(super) is_known: bool,
     /// Some of its workers come from a preloader that was started from other files.
     is_mixed: bool,
     /// Its processes do not look at the code again.
@@ -135,7 +143,7 @@ impl Edge {
         if make.is_code_fixed || program {
             return Some(Reason::Code);
         }
-        let is_as_it_was = match (self.origin(wanted), make.origin) {
+        let is_as_it_was = match (self.origin(&wanted.pool), make.origin) {
             (Some(origin), Some(then)) => looker.origin(&origin) == then,
             // Nothing was started yet, or it is no PHP.
             (None, _) | (_, None) => true,
@@ -148,32 +156,30 @@ impl Edge {
     }
 
     /// What PHP's start depends on; `None`: the pool is not PHP.
-    pub(super) fn origin(&self, settings: &Settings) -> Option<Origin> {
-        let Application::Php(php) = &settings.pool.application else {
+    pub(super) fn origin(&self, pool: &Pool) -> Option<Origin> {
+        let Application::Php(php) = &pool.application else {
             return None;
         };
-        let common = sharing::group(&settings.pool).map(|_| Settings {
-            pool: sharing::common(&settings.pool),
-            ..settings.clone()
-        });
-        let settings = common.as_ref().unwrap_or(settings);
-        let environment = worker::environment(settings, std::env::vars_os().collect());
-        let scan_dir = files::scan_dir(&environment);
-        Some(Origin::new(php, self.libexec.join("forkyard-php"), scan_dir))
+        let scan_dir = scan_dir(pool);
+        let program = self.libexec.join("forkyard-php");
+        Some(Origin::new(php, program, scan_dir.as_deref()))
     }
 
     /// Notes what a preloader is about to be started from.
-    pub(super) fn note_origin(&mut self, id: GenerationId) {
-        let origin = self.generations.get(&id).and_then(|g| self.origin(&g.settings));
-        let Some(generation) = self.generations.get_mut(&id) else {
-            return;
-        };
-        let origin = origin.map(|origin| Looker::default().origin(&origin));
-        generation.make.begin(origin, !generation.seats.is_empty());
+    pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.make.begin(origin, !generation.seats.is_empty());
+        }
     }
 
     /// What a preloader says of itself. It may lie; then its own pools are replaced too often, or too seldom.
-    pub(super) fn facts(extensions: Option<PathBuf>, is_code_fixed: bool) -> Facts {
+    pub(super) fn facts(
+        extensions: Option<PathBuf>,
+        powered_by: Option<String>,
+        is_code_fixed: bool,
+    ) -> Facts {
+        let is_credible =
+            |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
         let extensions = extensions
             .filter(|path| files::is_credible_directory(path))
             .map(|path| {
@@ -182,6 +188,7 @@ impl Edge {
             });
         Facts {
             is_code_fixed,
+            powered_by: powered_by.filter(is_credible),
             extensions,
         }
     }
@@ -191,6 +198,8 @@ impl Edge {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.is_code_fixed = facts.is_code_fixed;
             generation.make.extensions = facts.extensions;
+            generation.make.powered_by = facts.powered_by;
+            generation.make.is_known = true;
         }
     }
 

@@ -1,26 +1,23 @@
 //! Starts and stops the reporters, as their keepers say.
 
+use super::helper::zone;
 use super::sources::Source;
 use super::{Edge, Who};
 use crate::config::Listen;
 use crate::estate::names;
+use crate::helper::Role;
 use crate::listen::Listener;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::reporters::{Cause, Keeper, Step};
-use crate::reporter::{Brief, CHANNEL};
+use crate::reporter::Brief;
 use crate::sys::fd::{send_with, socket_pair};
-use crate::sys::process::{self, Ended, Program};
+use crate::sys::process::{self, Ended};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
-use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-
-/// The program, beside the preloaders' executables.
-pub(super) const PROGRAM: &str = "forkyard-reporter";
 
 /// A pool's address for its status, and the reporter there.
 #[derive(Debug)]
@@ -28,6 +25,8 @@ pub(super) struct ReporterEdge {
     pub(super) listener: Listener,
     keeper: Keeper,
     process: Option<Process>,
+    /// Somebody has connected, and PHP is being started, which has to say first what it is.
+    waits_for_php: bool,
 }
 
 #[derive(Debug)]
@@ -69,6 +68,7 @@ impl Edge {
                 listener,
                 keeper: Keeper::default(),
                 process: None,
+                waits_for_php: false,
             };
             self.reporters.insert(pool, reporter);
             self.keep_status(pool);
@@ -125,6 +125,19 @@ impl Edge {
         if self.reporters.is_empty() {
             return;
         }
+        let waiting = self
+            .reporters
+            .iter()
+            .filter(|(_, reporter)| reporter.waits_for_php);
+        let waiting: Vec<PoolId> = waiting.map(|(pool, _)| *pool).collect();
+        for pool in waiting {
+            if !serving(pool).is_some_and(|serving| self.is_starting_php(serving)) {
+                if let Some(reporter) = self.reporters.get_mut(&pool) {
+                    reporter.waits_for_php = false;
+                }
+                self.reporter_step(pool, Step::Watch);
+            }
+        }
         let mut causes = Vec::new();
         for (pool, reporter) in &self.reporters {
             let shows = reporter.process.as_ref().map(|process| process.generation);
@@ -142,9 +155,14 @@ impl Edge {
 
     /// Somebody connects to a pool's status address.
     pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
+        let is_early = serving.is_some_and(|serving| self.is_starting_php(serving));
         let Some(reporter) = self.reporters.get_mut(&pool) else {
             return;
         };
+        if is_early {
+            reporter.waits_for_php = true;
+            return self.sources.forget(&self.registry, &reporter.listener.socket);
+        }
         if reporter.keeper.handle(Cause::Ready, clock::now()) != Step::Start {
             return;
         }
@@ -161,6 +179,16 @@ impl Edge {
         }
     }
 
+    /// Whether a generation's preloader is being started, and none before it has said what it is.
+    fn is_starting_php(&self, id: GenerationId) -> bool {
+        let is_known = self
+            .generations
+            .get(&id)
+            .is_none_or(|generation| generation.make.is_known);
+        let mut preloaders = self.preloaders.values();
+        !is_known && preloaders.any(|it| it.start.is_some() && it.members.all().any(|member| member == id))
+    }
+
     fn start_reporter(&mut self, pool: PoolId, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
@@ -170,12 +198,13 @@ impl Edge {
         let workers = &listener.ok_or_else(nothing)?.socket;
         let status = &self.reporters.get(&pool).ok_or_else(nothing)?.listener.socket;
         let settings = &generation.settings;
-        let brief = Brief::new(
+        let mut brief = Brief::new(
             &settings.pool,
             settings.identity.clone(),
             settings.started,
             settings.descriptor_limit,
         );
+        brief.powered_by.clone_from(&generation.make.powered_by);
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         // Plain values to memory: it can't fail.
         let message = serde_json::to_vec(&brief).unwrap_or_default();
@@ -186,17 +215,8 @@ impl Edge {
             &message,
             &descriptors.map(|descriptor| descriptor.as_raw_fd()),
         )?;
-        let path = self.libexec.join(PROGRAM);
-        let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
-        let program = Program {
-            path: c_string(path.as_os_str().as_bytes()),
-            // Room for the process title.
-            arguments: vec![c_string(brief.title.as_bytes()), c_string(&[b' '; 96])],
-            environment: zone().into_iter().collect(),
-            descriptors: vec![(theirs, CHANNEL)],
-            descriptor_limit: None,
-        };
-        let pid = process::start(&program)?;
+        let environment: Vec<_> = zone().into_iter().collect();
+        let pid = self.start_helper(brief.title, Role::Reporter, vec![theirs], &environment)?;
         log::debug!("[pool {}] reporter {pid} started", settings.pool.name);
         self.pids.insert(pid, Who::Reporter(pool));
         if let Some(reporter) = self.reporters.get_mut(&pool) {
@@ -275,11 +295,4 @@ impl Edge {
             }
         }
     }
-}
-
-/// The time zone in which the status page shows times, as workers have it.
-pub(super) fn zone() -> Option<CString> {
-    let mut text = b"TZ=".to_vec();
-    text.extend_from_slice(std::env::var_os("TZ")?.as_bytes());
-    CString::new(text).ok()
 }

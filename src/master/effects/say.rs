@@ -1,8 +1,9 @@
 //! Puts the core's notices into words. php-fpm's words where it has them.
 
 use super::Edge;
-use crate::master::action::Notice;
-use crate::master::event::Exit;
+use crate::config::ProcessManager;
+use crate::master::action::{Force, Notice};
+use crate::master::event::{Exit, PoolId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
@@ -23,8 +24,9 @@ impl Edge {
         self.note(notice);
         match notice {
             Notice::MaxChildrenReached(pool, max) => log::warn!(
-                "[pool {}] server reached max_children setting ({max}), consider raising it",
-                self.pool_name(*pool)
+                "[pool {}] server reached {}max_children setting ({max}), consider raising it",
+                self.pool_name(*pool),
+                self.prefix_of_settings(*pool)
             ),
             Notice::ProcessMaxReached(max) => log::warn!(
                 "The maximum number of processes has been reached ({max}). Please review your configuration and \
@@ -45,8 +47,14 @@ impl Edge {
                 self.pool_name(*pool),
                 seconds(*wait)
             ),
+            Notice::CrashingFast(pool, most, wait) => log::error!(
+                "[pool {}] more than {most} workers a second crash while they serve requests; the next is made in {}, \
+                 and no more than {most} a second",
+                self.pool_name(*pool),
+                seconds(*wait)
+            ),
             Notice::SeemsBusy(pool, made, idle, running) => log::warn!(
-                "[pool {}] seems busy (you may need to increase start_servers, or min/max_spare_servers), spawning \
+                "[pool {}] seems busy (you may need to increase pm.start_servers, or pm.min/max_spare_servers), spawning \
                  {made} children, there are {idle} idle, and {running} total children",
                 self.pool_name(*pool)
             ),
@@ -64,6 +72,10 @@ impl Edge {
                 rule.interval.as_secs_f64()
             ),
             Notice::RequestTimedOut(worker, age, force) => {
+                // What follows, if that does not help, is about the same request.
+                if *force == Force::Terminate {
+                    self.count_terminated(*worker);
+                }
                 let (pool, pid) = self.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",
@@ -125,11 +137,30 @@ impl Edge {
                 seconds(*wait)
             ),
             Notice::GenerationServes(generation) => {
-                log::info!(
+                let level = if self.speaks_as_fpm && self.is_reloading() {
+                    log::Level::Debug
+                } else {
+                    log::Level::Info
+                };
+                log::log!(
+                    level,
                     "[pool {}] the new workers serve, the old ones finish",
                     self.generation_name(*generation)
                 );
             }
+        }
+    }
+}
+
+impl Edge {
+    /// What php-fpm writes before the names of a pool's settings: it has two lines for this, of which that of ondemand pools
+    /// names the setting without it.
+    fn prefix_of_settings(&self, pool: PoolId) -> &'static str {
+        let name = self.pool_name(pool);
+        let mut pools = self.config.pools.iter();
+        match pools.find(|pool| pool.name == name).map(|pool| pool.pm) {
+            Some(ProcessManager::Dynamic { .. }) => "pm.",
+            _ => "",
         }
     }
 }

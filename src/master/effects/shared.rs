@@ -56,6 +56,8 @@ pub(super) struct Mould {
 pub(super) struct Facts {
     /// Nothing looks by itself whether code that it has loaded was changed.
     pub(super) is_code_fixed: bool,
+    /// What it says of itself to clients.
+    pub(super) powered_by: Option<String>,
     /// The directory of its extensions, as it was then.
     pub(super) extensions: Option<(PathBuf, Fingerprint)>,
 }
@@ -164,7 +166,7 @@ impl Edge {
             return false;
         };
         let mut looker = Looker::default();
-        let origin = self.origin(settings).map(|origin| looker.origin(&origin));
+        let origin = self.origin(&settings.pool).map(|origin| looker.origin(&origin));
         let mut extensions = facts.extensions.iter();
         !facts.is_code_fixed
             && origin == mould.origin

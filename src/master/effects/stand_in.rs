@@ -1,18 +1,18 @@
 //! Starts and ends the processes that refuse requests where an application can't be started.
 
+use super::helper::zone;
 use super::{Edge, Who};
+use crate::helper::Role;
 use crate::logs::Handout;
 use crate::master::event::{Event, GenerationId, PoolId};
-use crate::reporter::{Brief, CHANNEL, Refusal};
+use crate::reporter::{Brief, Refusal};
 use crate::sys::Error;
 use crate::sys::fd::{send_with, set_nonblocking, socket_pair};
-use crate::sys::process::{self, Program};
+use crate::sys::process;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
-use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 /// A page that is longer is not sent: a message between processes has a limit.
@@ -124,17 +124,8 @@ impl Edge {
         descriptors.extend(resources.access.as_ref().map(Handout::shelf));
         let descriptors: Vec<RawFd> = descriptors.into_iter().map(AsRawFd::as_raw_fd).collect();
         send_with(channel.as_fd(), &message, &descriptors)?;
-        let path = self.libexec.join(super::reporter::PROGRAM);
-        let c_string = |text: &[u8]| CString::new(text).unwrap_or_default();
-        let program = Program {
-            path: c_string(path.as_os_str().as_bytes()),
-            // Room for the process title.
-            arguments: vec![c_string(brief.title.as_bytes()), c_string(&[b' '; 96])],
-            environment: super::reporter::zone().into_iter().collect(),
-            descriptors: vec![(theirs, CHANNEL)],
-            descriptor_limit: None,
-        };
-        let pid = process::start(&program)?;
+        let environment: Vec<_> = zone().into_iter().collect();
+        let pid = self.start_helper(brief.title, Role::Reporter, vec![theirs], &environment)?;
         log::debug!("[pool {}] process {pid} refuses requests", settings.pool.name);
         Ok(StandInEdge {
             pid,

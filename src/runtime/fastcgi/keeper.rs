@@ -214,6 +214,13 @@ impl Keeper {
         self.door.connect()
     }
 
+    /// The program has read of a request. If it ends now, that says nothing of the next one.
+    pub(super) fn had_work(&mut self) {
+        if let Some(program) = &mut self.program {
+            program.had_work = true;
+        }
+    }
+
     /// The program has answered a request: it is well.
     pub(super) fn has_served(&mut self) {
         if let Some(program) = &mut self.program {
@@ -325,10 +332,10 @@ impl Keeper {
         program.read_output(&mut log);
         let ended = program.reap()?;
         program.read_output(&mut log);
-        let (pid, served) = (program.pid(), program.served);
+        let (pid, served, had_work) = (program.pid(), program.served, program.had_work);
         self.complaints.log_rest(NAME);
         (self.program, self.kept) = (None, None);
-        let is_well = served > 0 || clock::now().since(self.up_since) >= WELL_AFTER;
+        let is_well = served > 0 || had_work || clock::now().since(self.up_since) >= WELL_AFTER;
         // Once may be somebody's hand; twice it is its way.
         let falls_again = std::mem::replace(&mut self.has_fallen, !is_well) && !is_well;
         if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {

@@ -53,6 +53,8 @@ pub(super) struct Program {
     statm: Option<File>,
     /// Requests that it has answered.
     pub(super) served: u64,
+    /// It has read of a request at least.
+    pub(super) had_work: bool,
 }
 
 /// What a read of the program's output came to.
@@ -90,6 +92,7 @@ impl Program {
             cpu_micros: 0,
             statm: File::open(format!("/proc/{pid}/statm")).ok(),
             served: 0,
+            had_work: false,
         })
     }
 

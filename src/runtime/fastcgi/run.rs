@@ -14,7 +14,7 @@ use crate::sys::process::Ended;
 use crate::sys::{Error, session};
 use crate::worker::{ClientGone, Companion, Request, Runtime};
 use std::ffi::{CString, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -162,10 +162,6 @@ impl Runtime for FastCgi {
         Ok(())
     }
 
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.reports.iter().map(AsRawFd::as_raw_fd).collect()
-    }
-
     fn companion(&mut self) -> Option<&mut dyn Companion> {
         self.keeper().map(|keeper| keeper as &mut dyn Companion)
     }
@@ -275,6 +271,9 @@ impl<'p, 'w> Passing<'p, 'w> {
                 outcome => {
                     let (cpu, memory) = program.usage();
                     self.request.count_program(cpu, memory);
+                    if matches!(outcome, Outcome::Lost { is_unread: false }) {
+                        self.keeper.had_work();
+                    }
                     return Ok(outcome);
                 }
             }

@@ -5,8 +5,8 @@
 
 use super::settings::{php_ini_directories, usual_directories};
 use crate::config::Php;
-use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -87,6 +87,14 @@ fn library_directories() -> [PathBuf; 4] {
     ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"].map(PathBuf::from)
 }
 
+/// PHP's command-line program of a version, where distributions put it.
+pub fn command_line(version: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/local/bin"]
+        .iter()
+        .map(|directory| Path::new(directory).join(format!("php{version}")))
+        .find(|path| path.exists())
+}
+
 /// A directory of extensions as a preloader names it. The master looks at it as root, so it must lie where only root can
 /// mount something that never answers.
 pub fn is_credible_directory(path: &Path) -> bool {
@@ -140,12 +148,33 @@ impl Origin {
     }
 }
 
-/// PHP_INI_SCAN_DIR in an environment.
-pub fn scan_dir(environment: &[(OsString, OsString)]) -> Option<&OsStr> {
-    environment
-        .iter()
-        .find(|(name, _)| name == "PHP_INI_SCAN_DIR")
-        .map(|(_, value)| value.as_os_str())
+impl Origin {
+    /// Each file with what it is now.
+    pub fn stamps(&self) -> BTreeMap<PathBuf, Option<Stamp>> {
+        let php_ini = self.php_ini.as_ref().map(|path| in_directory(path));
+        let entries = self.scanned.iter().flat_map(|path| Origin::entries(path));
+        let single = std::iter::once(self.program.clone())
+            .chain(self.library.clone())
+            .chain(php_ini);
+        single
+            .chain(entries)
+            .map(|path| {
+                let stamp = Stamp::of(&path);
+                (path, stamp)
+            })
+            .collect()
+    }
+
+    /// The files in a directory, in order.
+    pub fn entries(directory: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory).into_iter().flatten();
+        let mut files: Vec<PathBuf> = entries
+            .take(MOST_FILES)
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
+        files.sort_unstable();
+        files
+    }
 }
 
 /// Looks at each file once, however many pools depend on it. For one reload; it does not notice what changes meanwhile.
@@ -185,13 +214,7 @@ impl Looker {
         }
         let mut hasher = DefaultHasher::new();
         look(path, &mut hasher);
-        let entries = std::fs::read_dir(path).into_iter().flatten();
-        let mut files: Vec<PathBuf> = entries
-            .take(MOST_FILES)
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .collect();
-        files.sort_unstable();
-        for file in &files {
+        for file in &Origin::entries(path) {
             look(file, &mut hasher);
         }
         let fingerprint = Fingerprint(hasher.finish());
@@ -200,19 +223,31 @@ impl Looker {
     }
 }
 
-/// A file's name and which, how long and how old it is; a link's target, not the link.
+/// Which file it is, how long and how old; a link's target, not the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Stamp> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(Stamp {
+            device: file.dev(),
+            inode: file.ino(),
+            bytes: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+        })
+    }
+}
+
+/// A file's name, and what it is.
 fn look(path: &Path, hasher: &mut DefaultHasher) {
     path.hash(hasher);
-    let stamp = std::fs::metadata(path).ok().map(|file| {
-        (
-            file.dev(),
-            file.ino(),
-            file.len(),
-            file.mtime(),
-            file.mtime_nsec(),
-        )
-    });
-    stamp.hash(hasher);
+    Stamp::of(path).hash(hasher);
 }
 
 #[cfg(test)]

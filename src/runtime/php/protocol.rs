@@ -85,6 +85,9 @@ pub enum Answer {
         /// The directory of PHP's extensions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         extensions: Option<PathBuf>,
+        /// What PHP says of itself in `X-Powered-By`, if it does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        powered_by: Option<String>,
         /// Nothing looks by itself whether code that was loaded has changed since.
         #[serde(default)]
         is_code_fixed: bool,
@@ -200,6 +203,7 @@ mod tests {
             json(&Answer::Ready {
                 version: "8.2.35".into(),
                 extensions: Some("/usr/lib/php/20220829".into()),
+                powered_by: None,
                 is_code_fixed: false,
                 stack: None,
             }),

@@ -36,6 +36,22 @@ pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
     Ok((!lines.is_empty()).then_some(lines))
 }
 
+/// The functions that the pool disables, which has to happen before code is preloaded. `None`: none.
+pub fn disabled_functions(php: &Php) -> Option<String> {
+    let all = php.php_value.iter().chain(&php.php_admin_value);
+    let lists: Vec<&str> = all
+        .filter(|(name, _)| name == "disable_functions")
+        .map(|(_, value)| value.as_str())
+        .collect();
+    (!lists.is_empty()).then(|| lists.join(","))
+}
+
+/// The settings of [`start_lines`] that scripts may not change.
+pub fn held_start_settings(php: &Php) -> impl Iterator<Item = &str> {
+    let names = php.php_admin_value.iter().map(|(name, _)| name.as_str());
+    names.filter(|name| is_start_setting(name))
+}
+
 /// The settings that are set after module start-up, with whether they are for administrators.
 pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     let values = php
@@ -94,6 +110,7 @@ mod tests {
             no_php_ini: false,
             scan_dir: None,
             extended_info: false,
+            binary: None,
             defines: vec![],
             limit_extensions: vec![],
             request_settings: RequestSettings::All,

@@ -30,6 +30,20 @@ pub struct Program {
 /// # Errors
 /// The step that failed in the child: `dup2`, `execve`.
 pub fn start(program: &Program) -> Result<i32> {
+    start_with(program, signal::reset_in_child)
+}
+
+/// As [`start`], with every signal blocked in the program until it unblocks them: none that is sent as soon as it is there
+/// gets lost, or ends it because it has no handler yet.
+pub fn start_blocked(program: &Program) -> Result<i32> {
+    start_with(program, || {
+        signal::reset_in_child();
+        signal::block_all();
+    })
+}
+
+/// `prepare` runs in the child and has to be async-signal-safe.
+fn start_with(program: &Program, prepare: impl FnOnce()) -> Result<i32> {
     let name = program.path.to_string_lossy().into_owned();
     let (reader, pipe_end) = fd::pipe(false)?;
     let null = fd::null()?;
@@ -59,7 +73,7 @@ pub fn start(program: &Program) -> Result<i32> {
     // SAFETY: the caller's process has one thread; the child only makes system calls until exec or _exit.
     match unsafe { fork() }? {
         Side::Child => {
-            signal::reset_in_child();
+            prepare();
             let failed = run_child(program, &plan, &null, &argv, &envp);
             let _ = nix::unistd::write(&writer, &failed);
             exit_now(127)

@@ -28,19 +28,25 @@ pub enum Ended {
     Signal(i32, bool),
 }
 
-/// Reaps one child that has ended, if there is one.
-pub fn reap() -> Option<(i32, Ended)> {
+/// Reaps one child that has ended, if there is one, and says what it has used.
+pub fn reap_any() -> Option<(i32, Ended, Usage)> {
     loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) => return Some((pid.as_raw(), Ended::Code(code))),
-            Ok(WaitStatus::Signaled(pid, signal, core)) => {
-                return Some((pid.as_raw(), Ended::Signal(signal as i32, core)));
+        match wait4(-1, libc::WNOHANG) {
+            // Stops and continues are not asked for.
+            Ok((pid, status, usage)) if pid > 0 => {
+                if let Some(ended) = ended(status) {
+                    return Some((pid, ended, usage));
+                }
             }
-            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
-            // Stops and continues are not asked for; real-time signals have no name in nix.
-            Ok(_) | Err(_) => {}
+            Err(Errno::EINTR) => {}
+            Ok(_) | Err(_) => return None,
         }
     }
+}
+
+/// Reaps one child that has ended, if there is one.
+pub fn reap() -> Option<(i32, Ended)> {
+    reap_any().map(|(pid, ended, _)| (pid, ended))
 }
 
 /// Waits for one child to end.
@@ -66,32 +72,47 @@ pub struct Usage {
 
 /// As [`reap_pid`], with what the child has used (wait4(2)).
 pub fn reap_used(pid: i32) -> Result<(Ended, Usage)> {
-    let mut status = 0;
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     loop {
-        // SAFETY: the kernel writes to two values that live for the call.
-        let result = unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) };
-        match Errno::result(result) {
-            Ok(_) if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) => break,
-            Ok(_) | Err(Errno::EINTR) => {}
+        match wait4(pid, 0) {
+            Ok((_, status, usage)) => {
+                if let Some(ended) = ended(status) {
+                    return Ok((ended, usage));
+                }
+            }
+            Err(Errno::EINTR) => {}
             Err(errno) => return Err(Error::new("wait4", pid.to_string(), errno)),
         }
     }
+}
+
+/// The child, its status, and what it has used; a child 0: none has ended.
+fn wait4(pid: i32, options: i32) -> nix::Result<(i32, i32, Usage)> {
+    let mut status = 0;
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes to two values that live for the call.
+    let result = unsafe { libc::wait4(pid, &raw mut status, options, usage.as_mut_ptr()) };
+    let pid = Errno::result(result)?;
     // SAFETY: all zeros was a valid value already.
     let usage = unsafe { usage.assume_init() };
     let number = |number: libc::c_long| u64::try_from(number).unwrap_or(0);
     let micros = |time: libc::timeval| number(time.tv_sec) * 1_000_000 + number(time.tv_usec);
-    let ended = if libc::WIFEXITED(status) {
-        Ended::Code(libc::WEXITSTATUS(status))
-    } else {
-        Ended::Signal(libc::WTERMSIG(status), libc::WCOREDUMP(status))
-    };
     let used = Usage {
         cpu_micros: micros(usage.ru_utime) + micros(usage.ru_stime),
         // The kernel counts in units of 1024 bytes.
         peak_memory_bytes: number(usage.ru_maxrss) * 1024,
     };
-    Ok((ended, used))
+    Ok((pid, status, used))
+}
+
+/// How a child ended; `None`: it has not.
+fn ended(status: i32) -> Option<Ended> {
+    if libc::WIFEXITED(status) {
+        Some(Ended::Code(libc::WEXITSTATUS(status)))
+    } else if libc::WIFSIGNALED(status) {
+        Some(Ended::Signal(libc::WTERMSIG(status), libc::WCOREDUMP(status)))
+    } else {
+        None
+    }
 }
 
 /// As [`reap_used`] if the child ends within `limit`.

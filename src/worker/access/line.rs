@@ -1,8 +1,10 @@
 //! One line of the access log.
 
 use super::head::Head;
-use crate::config::access::{CpuPart, DurationUnit, Token};
+use super::text::{escape, fit};
+use crate::config::access::{CpuPart, DurationUnit, Escape, Format, Token};
 use crate::sys::clock::{CpuTimes, format_local_time};
+use std::borrow::Cow;
 use std::io::Write;
 use std::net::IpAddr;
 
@@ -25,30 +27,76 @@ pub(super) struct Facts<'a> {
     /// How long the request took, microseconds.
     pub(super) micros: u64,
     pub(super) cpu: CpuTimes,
-    pub(super) begun_epoch: u64,
+    /// Microseconds since 1970.
+    pub(super) begun_epoch_micros: u64,
     pub(super) logged_epoch: u64,
 }
 
 /// Renders a line without its newline, which fits into `limit` bytes with it. `false`: it was cut.
-pub(super) fn render(format: &[Token], facts: &Facts<'_>, limit: usize, line: &mut Vec<u8>) -> bool {
+pub(super) fn render(format: &Format, facts: &Facts<'_>, limit: usize, line: &mut Vec<u8>) -> bool {
     let mut params = facts.params.iter();
-    for token in format {
-        add(token, facts, &mut params, line);
-        if line.len() >= limit {
+    let is_json = format.escape == Escape::Json;
+    // Where the text lies that may be shortened.
+    let mut texts = Vec::new();
+    for token in &format.tokens {
+        let from = line.len();
+        match text(token, facts, &mut params, format.escape) {
+            Some(text) => {
+                escape(&text, format.escape, line);
+                if is_json {
+                    texts.push(from..line.len());
+                }
+            }
+            None => add(token, facts, line),
+        }
+        // JSON is not JSON without its end.
+        if line.len() >= limit && !is_json {
             line.truncate(limit.saturating_sub(1));
             return false;
         }
     }
-    true
+    let is_whole = line.len() < limit;
+    if !is_whole {
+        fit(line, &texts, limit.saturating_sub(1));
+    }
+    is_whole
 }
 
-fn add<'a>(
+/// What is text of others: it is escaped, and in JSON shortened if the line is too long.
+fn text<'a>(
     token: &Token,
     facts: &Facts<'a>,
     params: &mut impl Iterator<Item = &'a Option<Vec<u8>>>,
-    line: &mut Vec<u8>,
-) {
-    let or_dash = |text: &'a [u8]| if text.is_empty() { b"-" } else { text };
+    escape: Escape,
+) -> Option<Cow<'a, [u8]>> {
+    let nothing: &[u8] = match escape {
+        Escape::Json => b"",
+        Escape::Default | Escape::None => b"-",
+    };
+    let or_nothing = |text: &'a [u8]| if text.is_empty() { nothing } else { text };
+    let text = match token {
+        Token::Param(_) => params.next().and_then(Option::as_deref).unwrap_or(nothing),
+        Token::Script => or_nothing(facts.script),
+        Token::Method => or_nothing(facts.method),
+        Token::Pool => or_nothing(facts.pool.as_bytes()),
+        Token::Header(name) => facts.head.value(name).unwrap_or(nothing),
+        Token::Query => facts.query,
+        Token::Uri => facts.uri,
+        Token::User => facts.user,
+        Token::Peer if facts.peer.is_none() => nothing,
+        Token::Begun(format) => {
+            let seconds = facts.begun_epoch_micros / 1_000_000;
+            return Some(format_local_time(seconds, format).into());
+        }
+        Token::Logged(format) => return Some(format_local_time(facts.logged_epoch, format).into()),
+        _ => return None,
+    };
+    Some(text.into())
+}
+
+/// Everything else: the format's own text and numbers.
+fn add(token: &Token, facts: &Facts<'_>, line: &mut Vec<u8>) {
+    let seconds = |micros: u64| (micros / 1_000_000, micros % 1_000_000);
     match token {
         Token::Text(text) => line.extend_from_slice(text.as_bytes()),
         Token::Cpu(part) => number(line, format_args!("{:.2}", percent(facts, *part))),
@@ -59,27 +107,48 @@ fn add<'a>(
             number(line, format_args!("{:.3}", facts.micros as f64 / 1e3));
         }
         Token::Duration(DurationUnit::Microseconds) => number(line, format_args!("{}", facts.micros)),
-        Token::Param(_) => escape(params.next().and_then(Option::as_deref).unwrap_or(b"-"), line),
-        Token::Script => escape(or_dash(facts.script), line),
+        Token::Duration(DurationUnit::Exact) => {
+            let (whole, rest) = seconds(facts.micros);
+            number(line, format_args!("{whole}.{rest:06}"));
+        }
+        Token::CpuTime => {
+            let (whole, rest) = seconds(facts.cpu.user_micros + facts.cpu.system_micros);
+            number(line, format_args!("{whole}.{rest:06}"));
+        }
+        Token::BegunExactly => {
+            let (whole, rest) = seconds(facts.begun_epoch_micros);
+            let time = format_local_time(whole, "%Y-%m-%dT%H:%M:%S%z");
+            // strftime(3) writes the offset without the colon that RFC 3339 wants.
+            let (time, zone) = time.split_at(time.len().saturating_sub(5));
+            let (hours, minutes) = zone.split_at(zone.len().min(3));
+            line.extend_from_slice(time);
+            number(line, format_args!(".{rest:06}"));
+            line.extend_from_slice(hours);
+            line.push(b':');
+            line.extend_from_slice(minutes);
+        }
         Token::ContentLength => number(line, format_args!("{}", facts.content_length)),
-        Token::Method => escape(or_dash(facts.method), line),
         Token::Memory(unit) => number(line, format_args!("{}", facts.memory / (*unit).max(1))),
-        Token::Pool => escape(or_dash(facts.pool.as_bytes()), line),
-        Token::Header(name) => escape(facts.head.value(name).unwrap_or(b"-"), line),
         Token::Pid => number(line, format_args!("{}", std::process::id())),
         Token::ParentPid => number(line, format_args!("{}", std::os::unix::process::parent_id())),
-        Token::Query => escape(facts.query, line),
         Token::QueryMark if facts.query.is_empty() => {}
         Token::QueryMark => line.push(b'?'),
-        Token::Uri => escape(facts.uri, line),
-        Token::Peer => match facts.peer {
-            Some(peer) => number(line, format_args!("{peer}")),
-            None => line.push(b'-'),
-        },
+        Token::Peer => {
+            if let Some(peer) = facts.peer {
+                number(line, format_args!("{peer}"));
+            }
+        }
         Token::Status => number(line, format_args!("{}", facts.status)),
-        Token::Begun(format) => escape(&format_local_time(facts.begun_epoch, format), line),
-        Token::Logged(format) => escape(&format_local_time(facts.logged_epoch, format), line),
-        Token::User => escape(facts.user, line),
+        Token::Param(_)
+        | Token::Script
+        | Token::Method
+        | Token::Pool
+        | Token::Header(_)
+        | Token::Query
+        | Token::Uri
+        | Token::User
+        | Token::Begun(_)
+        | Token::Logged(_) => {}
     }
 }
 
@@ -95,17 +164,6 @@ fn percent(facts: &Facts<'_>, part: CpuPart) -> f64 {
         CpuPart::System => facts.cpu.system_micros,
     };
     used as f64 / facts.micros.max(1) as f64 * 100.0
-}
-
-/// Adds what a client may have sent. What could end a line, or a quoted field in it, is shown and not passed on.
-fn escape(text: &[u8], line: &mut Vec<u8>) {
-    for &byte in text {
-        if byte < b' ' || matches!(byte, 0x7f | b'"' | b'\\') {
-            number(line, format_args!("\\x{byte:02X}"));
-        } else {
-            line.push(byte);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -134,7 +192,7 @@ mod tests {
                 user_micros: 500_000,
                 system_micros: 117_283,
             },
-            begun_epoch: 0,
+            begun_epoch_micros: 1_500,
             logged_epoch: 0,
         };
         let mut line = Vec::new();
@@ -156,6 +214,42 @@ mod tests {
             ("%{%Y}t %{literal}T", "1970 literal"),
         ] {
             assert_eq!(rendered(format, 1024), (expected.to_owned(), true), "{format}");
+        }
+    }
+
+    #[test]
+    fn text_is_escaped_as_the_format_says() {
+        for (format, expected) in [
+            (
+                "escape=json {\"u\":\"%r\",\"f\":\"%f%{X-B}o\"}",
+                "{\"u\":\"/a\\nb\\\"c\\\\\",\"f\":\"\"}",
+            ),
+            ("escape=none %r %f", "/a\nb\"c\\ -"),
+            ("escape=default %r %f", "/a\\x0Ab\\x22c\\x5C -"),
+        ] {
+            assert_eq!(rendered(format, 1024), (expected.to_owned(), true), "{format}");
+        }
+    }
+
+    #[test]
+    fn json_is_an_object_and_stays_one_when_it_is_shortened() {
+        let (line, is_whole) = rendered("json", 1024);
+        assert!(is_whole);
+        let object: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(object["uri"], "/a\nb\"c\\");
+        assert_eq!(object["status"], 404);
+        assert!(
+            line.contains(",\"duration\":1.234567,\"cpu\":0.617283,"),
+            "{line}"
+        );
+        let time = object["time"].as_str().unwrap_or_default();
+        assert_eq!(time.len(), "1970-01-01T00:00:00.001500+00:00".len(), "{time}");
+        assert!(time.contains(":00.001500"), "{time}");
+        let whole = line.len();
+        for limit in whole - 8..=whole {
+            let (line, is_whole) = rendered("json", limit);
+            assert!(!is_whole && line.len() < limit, "{line}");
+            assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok(), "{line}");
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod head;
 mod line;
+mod text;
 
 use crate::config::AccessLog;
 use crate::config::access::Token;
@@ -52,7 +53,7 @@ struct Needs {
 /// What is known of the request that is being served.
 #[derive(Debug, Default)]
 struct Request {
-    begun_epoch: u64,
+    begun_epoch_micros: u64,
     begun: Tick,
     begun_cpu: CpuTimes,
     ended: Option<Tick>,
@@ -67,6 +68,7 @@ struct Request {
     params: Vec<Option<Vec<u8>>>,
     peer: Option<IpAddr>,
     head: Head,
+    later_status: Option<u16>,
     memory: u64,
     program_micros: u64,
 }
@@ -80,9 +82,9 @@ impl Recorder {
         shelf: OwnedFd,
         board: &[AtomicU64],
     ) -> Recorder {
-        let wants = |test: fn(&Token) -> bool| settings.format.iter().any(test);
+        let wants = |test: fn(&Token) -> bool| settings.format.tokens.iter().any(test);
         let needs = Needs {
-            cpu: wants(|token| matches!(token, Token::Cpu(_))),
+            cpu: wants(|token| matches!(token, Token::Cpu(_) | Token::CpuTime)),
             memory: wants(|token| matches!(token, Token::Memory(_))),
             peer: wants(|token| matches!(token, Token::Peer)),
         };
@@ -116,8 +118,9 @@ impl Recorder {
         }
         request.params.clear();
         request.head.clear();
+        request.later_status = None;
         request.begun = now;
-        request.begun_epoch = clock::epoch_seconds();
+        request.begun_epoch_micros = clock::epoch_micros();
         request.ended = None;
         request.is_written = false;
         request.content_length = 0;
@@ -155,7 +158,7 @@ impl Recorder {
         }
         request.content_length = about.content_length;
         request.params.clear();
-        for token in &self.settings.format {
+        for token in &self.settings.format.tokens {
             if let Token::Param(name) = token {
                 let value = params.get(name.as_bytes());
                 let value = value.map(|value| value[..value.len().min(self.limit)].to_vec());
@@ -168,6 +171,11 @@ impl Recorder {
     /// Output of the application, of which the headers are looked at.
     pub(crate) fn output(&mut self, bytes: &[u8]) {
         self.request.head.take(bytes);
+    }
+
+    /// The application's last word on the status, which came after the headers.
+    pub(crate) fn status(&mut self, status: u16) {
+        self.request.later_status = Some(status);
     }
 
     /// Peak memory in bytes.
@@ -192,7 +200,7 @@ impl Recorder {
             return;
         };
         request.is_written = true;
-        let status = request.head.status();
+        let status = request.later_status.unwrap_or_else(|| request.head.status());
         if is_suppressed(request, &self.settings.suppress_paths, status) {
             return;
         }
@@ -218,7 +226,7 @@ impl Recorder {
             memory: request.memory,
             micros: ended.since(request.begun).as_micros() as u64,
             cpu,
-            begun_epoch: request.begun_epoch,
+            begun_epoch_micros: request.begun_epoch_micros,
             logged_epoch: clock::epoch_seconds(),
         };
         self.line.clear();

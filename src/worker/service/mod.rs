@@ -15,6 +15,8 @@ use crate::scoreboard::{Reader, Slot, Stage};
 use crate::sys::{clock, last_word};
 use crate::tick::Tick;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes read at once: a request with its parameters and a small body comes with one call.
 const INPUT_BYTES: usize = 64 * 1024;
@@ -36,8 +38,8 @@ pub(super) enum NoRequest {
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) settings: Settings,
-    pub(super) listener: OwnedFd,
-    pub(super) board: Reader,
+    pub(super) listener: Arc<OwnedFd>,
+    pub(super) board: Arc<Reader>,
     pub(super) minder: Minder,
     slot: Slot,
     pub(super) input: Box<[u8]>,
@@ -63,6 +65,8 @@ pub(super) struct Service {
     /// The runtime wants the worker to end.
     pub(super) leaving: bool,
     pub(super) taken: Tick,
+    /// How long the last two requests took.
+    pub(super) took: [Duration; 2],
     pub(super) cpu_micros: u64,
     /// Used by a program on behalf of the request.
     pub(super) program_micros: u64,
@@ -79,8 +83,8 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new(
         settings: Settings,
-        listener: OwnedFd,
-        board: Reader,
+        listener: Arc<OwnedFd>,
+        board: Arc<Reader>,
         slot: Slot,
         minder: Minder,
         recorder: Option<Box<Recorder>>,
@@ -105,6 +109,7 @@ impl Service {
             want: Want::Nothing,
             leaving: false,
             taken: Tick::ZERO,
+            took: [Duration::ZERO; 2],
             cpu_micros: clock::process_cpu_micros(),
             program_micros: 0,
             recorder,
@@ -175,6 +180,11 @@ impl Service {
         if let Some(recorder) = &mut self.recorder {
             recorder.begin(now);
         }
+    }
+
+    /// How long the next request will take, most likely: one of two may have been held up.
+    pub(super) fn likely_time(&self) -> Duration {
+        self.took[0].min(self.took[1])
     }
 
     /// Closes a connection, keeping its buffers for the next.

@@ -102,7 +102,9 @@ impl Alone {
             shared: None,
         };
         match server.ask(&begin, &kit.descriptors()) {
-            Answer::Ready { version, .. } if version.starts_with("8.2.") => Ok(server),
+            Answer::Ready { version, .. } if version.starts_with(concat!(env!("FORKYARD_PHP"), ".")) => {
+                Ok(server)
+            }
             Answer::Error {
                 worker: None,
                 message,
@@ -186,12 +188,13 @@ impl Drop for Alone {
 
 fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settings {
     let php = Php {
-        version: "8.2".into(),
+        version: env!("FORKYARD_PHP").into(),
         library: None,
         php_ini: Some(php_ini),
         no_php_ini: false,
         scan_dir: None,
         extended_info: false,
+        binary: None,
         defines: vec![],
         limit_extensions: setup
             .limit_extensions
@@ -216,6 +219,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
             group: None,
             mode: 0o660,
             allowed_clients: Vec::new(),
+            wrong_clients: Vec::new(),
             acl_users: Vec::new(),
             acl_groups: Vec::new(),
         },
@@ -264,6 +268,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
     };
     Settings {
         refork_at: None,
+        process_name: String::new(),
         pool,
         identity: Some(identity),
         started: 0,

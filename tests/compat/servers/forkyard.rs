@@ -1,7 +1,7 @@
 //! The forkyard daemon.
 
 use super::{Setup, directory, is_root, wait_for};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
@@ -41,6 +41,11 @@ impl Forkyard {
             server.process.try_wait().expect("our child").is_some()
         });
         server
+    }
+
+    /// Where its files are.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// The log so far.
@@ -83,12 +88,13 @@ fn configuration(setup: &Setup, directory: &TempDir, socket: &std::path::Path) -
          {user}{ping}env = {env}\n\
          [pool.www.application]\n\
          runtime = \"php\"\n\
-         version = \"8.2\"\n\
+         version = {version:?}\n\
          php_ini = {php_ini:?}\n\
          request_settings = \"all\"\n\
          php_value = {php_value}\n\
          php_admin_value = {php_admin_value}\n\
          {endings}",
+        version = env!("FORKYARD_PHP"),
         log = directory.path().join("log"),
         workers = setup.workers,
         user = if is_root() { "user = \"www-data\"\n" } else { "" },

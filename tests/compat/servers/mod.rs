@@ -24,6 +24,10 @@ pub(crate) struct Setup {
     /// More php.ini text.
     pub(crate) php_ini: String,
     pub(crate) ping: bool,
+    /// For php-fpm's files: requests that a worker serves.
+    pub(crate) max_requests: Option<u32>,
+    /// For php-fpm's files: no worker before the first request.
+    pub(crate) ondemand: bool,
 }
 
 impl Setup {
@@ -53,7 +57,8 @@ impl Setup {
     /// A php.ini for both: the distribution's, with this setup's lines after it.
     fn write_php_ini(&self, directory: &Path) -> PathBuf {
         let path = directory.join("php.ini");
-        let usual = std::fs::read_to_string("/etc/php/8.2/fpm/php.ini").expect("php8.2-fpm is installed");
+        let usual = std::fs::read_to_string(concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php.ini"))
+            .expect("php-fpm is installed");
         std::fs::write(&path, format!("{usual}\n{}", self.php_ini)).expect("the directory is writable");
         path
     }

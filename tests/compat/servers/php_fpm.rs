@@ -1,28 +1,38 @@
-//! Stock php-fpm.
+//! Stock php-fpm, and forkyard-fpm with the same command line and files.
 
 use super::{Setup, directory, is_root, wait_for};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// A running php-fpm; stopped when dropped.
+/// Debian's.
+pub(crate) const PHP_FPM: &str = "/usr/sbin/php-fpm8.2";
+/// Ours.
+pub(crate) const FORKYARD_FPM: &str = env!("CARGO_BIN_EXE_forkyard-fpm");
+
+/// A running php-fpm or forkyard-fpm; stopped when dropped.
 #[derive(Debug)]
 pub(crate) struct PhpFpm {
     process: Child,
     pub(crate) socket: PathBuf,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl PhpFpm {
     pub(crate) fn start(setup: &Setup) -> PhpFpm {
+        PhpFpm::start_as(PHP_FPM, setup)
+    }
+
+    pub(crate) fn start_as(program: &str, setup: &Setup) -> PhpFpm {
         let directory = directory();
         let socket = directory.path().join("fpm.sock");
         let log = directory.path().join("fpm.log");
         let mut conf = format!(
-            "[global]\nerror_log = {}\ndaemonize = no\n[www]\nlisten = {}\nlisten.mode = 0666\npm = static\npm.max_children = {}\n",
+            "[global]\nerror_log = {}\ndaemonize = no\n[www]\nlisten = {}\nlisten.mode = 0666\npm = {}\npm.max_children = {}\n",
             log.display(),
             socket.display(),
+            if setup.ondemand { "ondemand" } else { "static" },
             setup.workers
         );
         if is_root() {
@@ -30,6 +40,9 @@ impl PhpFpm {
         }
         if setup.ping {
             conf.push_str("ping.path = /ping\nping.response = pong\n");
+        }
+        if let Some(count) = setup.max_requests {
+            writeln!(conf, "pm.max_requests = {count}").expect("to memory");
         }
         if let Some(endings) = &setup.limit_extensions {
             writeln!(conf, "security.limit_extensions = {}", endings.join(" ")).expect("to memory");
@@ -46,7 +59,7 @@ impl PhpFpm {
         }
         let path = directory.path().join("fpm.conf");
         std::fs::write(&path, conf).expect("the directory is writable");
-        let process = Command::new("/usr/sbin/php-fpm8.2")
+        let process = Command::new(program)
             .args(["-F", "-c"])
             .arg(setup.write_php_ini(directory.path()))
             .arg("-y")
@@ -55,16 +68,29 @@ impl PhpFpm {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("php8.2-fpm is installed");
+            .expect("the program is installed");
         let mut server = PhpFpm {
             process,
             socket,
-            _directory: directory,
+            directory,
         };
         wait_for(&server.socket, || {
             server.process.try_wait().expect("our child").is_some()
         });
         server
+    }
+}
+
+impl PhpFpm {
+    /// Lets it read its files anew.
+    pub(crate) fn reload(&self) {
+        let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGUSR2).expect("it runs");
+    }
+
+    /// Where its files are.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 }
 

@@ -39,7 +39,7 @@ fn run(daemon: &Daemon, pool: &str, script: &str, query: &str) -> String {
 
 #[test]
 fn a_worker_reads_its_own_user_s_files_and_no_other_s() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let daemon = start();
@@ -70,7 +70,7 @@ fn a_worker_reads_its_own_user_s_files_and_no_other_s() {
 
 #[test]
 fn a_worker_is_its_user_with_its_groups_and_cannot_go_back() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let daemon = start();
@@ -92,7 +92,7 @@ fn a_worker_is_its_user_with_its_groups_and_cannot_go_back() {
 
 #[test]
 fn a_worker_sees_neither_the_other_s_processes_memory_nor_its_files_by_proc() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let daemon = start();
@@ -112,7 +112,7 @@ fn a_worker_sees_neither_the_other_s_processes_memory_nor_its_files_by_proc() {
 /// The pool's OPcache is its own: the same path is another script in each chroot.
 #[test]
 fn a_script_in_a_chroot_sees_nothing_outside() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let daemon = Daemon::start(|dir| {

@@ -261,7 +261,7 @@ fn the_responder_answers_through_nginx() {
 /// A chroot that holds nothing, not even /dev/null.
 #[test]
 fn the_responder_answers_from_an_empty_chroot() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let dir = directory();

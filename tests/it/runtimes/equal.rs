@@ -470,6 +470,87 @@ fn is_limited(runtime: &'static Runtime) {
     );
 }
 
+/// The access log is JSON with the same fields.
+fn writes_json(runtime: &'static Runtime) {
+    let site = Site::start(
+        runtime,
+        "pm = \"static\"\nmax_children = 1\naccess = { log = \"ROOT/access.log\", format = \"json\" }\n",
+    );
+    let name = runtime.name;
+    let agent = "a\"b\\c\u{1}\u{e9}";
+    let params = site.params().with("HTTP_USER_AGENT", agent);
+    let answer = site.daemon.client(POOL).request(&params, b"body");
+    assert!(
+        answer.expect("an answer").body().contains(runtime.answer),
+        "{name}"
+    );
+    let lines = crate::access::objects(&site.root.path().join("access.log"));
+    let [line] = lines.as_slice() else {
+        panic!("{name}: {lines:?}");
+    };
+    let path = format!("/{}", runtime.script);
+    for (field, expected) in [
+        ("pool", Value::from(POOL)),
+        ("pid", site.daemon.workers(POOL)[0].into()),
+        ("remote_addr", "127.0.0.1".into()),
+        ("user", "alice".into()),
+        ("host", "localhost".into()),
+        ("method", "PUT".into()),
+        ("request_uri", format!("{path}?a=b").into()),
+        ("uri", path.into()),
+        ("query", "a=b".into()),
+        ("script", site.script().into()),
+        ("content_length", 4.into()),
+        ("status", 200.into()),
+        ("referer", "".into()),
+        ("user_agent", agent.into()),
+    ] {
+        assert_eq!(line[field], expected, "{name}, {field}: {line}");
+    }
+    assert!(
+        line["duration"].is_f64() && line["cpu"].is_f64(),
+        "{name}: {line}"
+    );
+    let memory = line["memory"].as_u64().expect("a number");
+    assert_eq!(memory > 0, runtime.counts_memory, "{name}: {line}");
+}
+
+#[test]
+fn every_runtime_writes_json() {
+    RUNTIMES.iter().for_each(writes_json);
+}
+
+/// Requests that end their workers: each is replaced, and none of that is taken for workers that do not live.
+fn is_replaced_at_once(runtime: &'static Runtime) {
+    let settings = "pm = \"static\"\nmax_children = 2\nstatus_path = \"/status\"\n";
+    let site = Site::start(runtime, settings);
+    let name = runtime.name;
+    let crashes = 4;
+    for crash in 1..=crashes {
+        site.daemon.wait_for_workers(POOL, 2);
+        let (client, _rest) = site.hold();
+        let row = site.wait_for_row("a request that runs", |row| {
+            row["request method"] == "PUT" && row["state"] == "Running"
+        });
+        let worker = row["pid"].as_u64().expect("a number") as u32;
+        // Ruby makes something else of SIGSEGV.
+        crate::support::process::signal(worker, Signal::SIGKILL);
+        drop(client);
+        site.daemon.wait_for_count("exited on signal 9 (SIGKILL)", crash);
+        assert!(site.put().body().contains(runtime.answer), "{name}");
+    }
+    site.daemon.wait_for_workers(POOL, 2);
+    let log = site.daemon.log();
+    for held_back in ["the next try is in", "the next is made in", "no worker is left"] {
+        assert!(!log.contains(held_back), "{name}: {log}");
+    }
+}
+
+#[test]
+fn every_runtime_s_workers_that_crash_at_work_are_replaced_at_once() {
+    RUNTIMES.iter().for_each(is_replaced_at_once);
+}
+
 #[test]
 fn every_runtime_is_seen_logged_and_reloaded() {
     RUNTIMES.iter().for_each(is_seen_logged_and_reloaded);

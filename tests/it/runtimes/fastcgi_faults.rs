@@ -159,6 +159,22 @@ fn a_program_that_is_killed_is_replaced_at_each_stage() {
     assert_eq!(status(&ask(&daemon, "")), OK);
 }
 
+/// Each of these programs ends with its first request, at once. None of that is taken for a program that can't be started.
+#[test]
+fn requests_that_end_their_programs_have_no_others_refused() {
+    let daemon = libfcgi("");
+    for _ in 0..4 {
+        let mut client = begin(&daemon, "hang");
+        let pid = pid_in(&daemon, "hanging");
+        fs::remove_file(daemon.dir.join("hanging")).expect("remove");
+        process::signal(pid, Signal::SIGKILL);
+        assert_eq!(status(&client.answer().expect("answer")), BAD_GATEWAY);
+    }
+    assert_eq!(status(&ask(&daemon, "")), OK);
+    let log = daemon.log();
+    assert!(!log.contains("requests are answered with 503"), "{log}");
+}
+
 #[test]
 fn a_program_that_is_killed_while_it_starts_is_reported() {
     let daemon = odd("late", "");

@@ -119,7 +119,7 @@ fn processes_are_shown_with_what_they_use() {
         all.len() == 1 && all[0]["state"] == "waiting"
     });
     assert_eq!(lost[0]["uptime_ms"], Value::Null);
-    let table = status(&daemon, &[]);
+    let table = status(&daemon, &["node"]);
     let line = table.lines().find(|line| line.contains("program 1, up, up "));
     let line = line.unwrap_or_else(|| panic!("{table}"));
     assert!(

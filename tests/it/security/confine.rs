@@ -265,7 +265,7 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
         "{said}"
     );
     let Some((place, has_all)) = cgroup2() else {
-        eprintln!("skipped: cgroup v2 is not mounted");
+        crate::skip::skip("cgroup v2 is not mounted");
         return;
     };
     let parent = place.join(format!("forkyard-test-{}", std::process::id()));

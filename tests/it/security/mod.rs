@@ -5,24 +5,16 @@
 mod apart;
 mod confine;
 mod hostile;
+mod memory;
 mod names;
 mod requests;
 mod sockets;
 
-use crate::support::is_root;
+pub(crate) use crate::skip::needs_root;
 use std::process::{Command, Output};
 
 /// The other pool's user, beside www-data.
 pub const NOBODY: u32 = 65_534;
-
-/// Whether this test can be run; says so if not.
-pub fn needs_root() -> bool {
-    let skipped = !is_root();
-    if skipped {
-        eprintln!("skipped: it takes two users, and only root can become another");
-    }
-    skipped
-}
 
 /// Runs Python as a user.
 pub fn python_as(uid: u32, script: &str, arguments: &[&str]) -> Output {

@@ -53,7 +53,7 @@ fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{said}");
     assert!(
-        said.contains("a symbolic link in a directory that others can write to is not followed"),
+        said.contains("is a symbolic link in a directory that others can write to: it is not followed"),
         "{said}"
     );
     assert_untouched(dir.path());
@@ -91,6 +91,73 @@ fn nor_when_it_is_opened_again() {
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());
     assert_untouched(dir.path());
+}
+
+/// The log's own directory is root's, but the one above is the site's: its user puts a link in the place of the log's
+/// directory. Neither the daemon's log nor a pool's is made at the link's end.
+#[test]
+fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
+    if needs_root() {
+        return;
+    }
+    let dir = directory();
+    let (base, site) = (dir.path(), dir.path().join("site"));
+    fs::create_dir_all(site.join("logs")).expect("mkdir");
+    fs::create_dir(base.join("cron.d")).expect("mkdir");
+    std::os::unix::fs::chown(&site, Some(NOBODY), Some(NOBODY)).expect("chown");
+    let logs = format!(
+        "access.log = \"{0}/access.log\"\nslowlog = \"{0}/slow.log\"\nrequest_slowlog_timeout = \"1s\"\n",
+        site.join("logs").display()
+    );
+    let text = format!(
+        "[global]\nerror_log = \"{}\"\n{}",
+        site.join("logs/daemon.log").display(),
+        pool(base, "www", &format!("{logs}{ONDEMAND}"), PHP)
+    );
+    fs::write(base.join("forkyard.toml"), text).expect("write");
+    let command = forkyard(&["run"], base);
+    let mut daemon = Daemon::launch(base, command);
+    let log = site.join("logs/daemon.log");
+    let says = |path: &Path, text: &str| fs::read_to_string(path).ok()?.contains(text).then_some(());
+    until("the log", || says(&log, "ready to handle"));
+    fs::rename(site.join("logs"), site.join("old")).expect("rename");
+    symlink(base.join("cron.d"), site.join("logs")).expect("symlink");
+    daemon.signal(Signal::SIGUSR1);
+    until("the refusal", || {
+        says(&site.join("old/daemon.log"), "it is not followed")
+    });
+    daemon.signal(Signal::SIGTERM);
+    assert!(daemon.wait().success());
+    let made = fs::read_dir(base.join("cron.d")).expect("read").count();
+    assert_eq!(made, 0, "root made a file at the end of the link");
+}
+
+/// So is it with the directory of a socket: the daemon says so and does not start.
+#[test]
+fn a_socket_is_not_bound_at_the_end_of_a_link_that_others_may_have_put_there() {
+    let dir = directory();
+    fs::create_dir(dir.path().join("elsewhere")).expect("mkdir");
+    fs::create_dir(dir.path().join("theirs")).expect("mkdir");
+    make_writable(&dir.path().join("theirs"));
+    symlink(dir.path().join("elsewhere"), dir.path().join("theirs/run")).expect("symlink");
+    let socket = dir.path().join("theirs/run/www.sock");
+    let listen = format!("listen = \"{}\"\n", socket.display());
+    let text = pool(dir.path(), "www", &format!("{listen}{ONDEMAND}"), PHP);
+    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+    let output = forkyard(&["run"], dir.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("forkyard");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("theirs/run is a symbolic link in a directory that others can write to"),
+        "{said}"
+    );
+    assert_eq!(
+        fs::read_dir(dir.path().join("elsewhere")).expect("read").count(),
+        0
+    );
 }
 
 #[test]

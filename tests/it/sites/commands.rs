@@ -2,7 +2,7 @@
 
 use super::{Load, Sites, USERS};
 use crate::support::daemon::pool;
-use crate::support::{is_root, process, until};
+use crate::support::{process, until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -207,7 +207,7 @@ fn as_user(sites: &Sites, uid: u32, arguments: &[&str]) -> Output {
 
 #[test]
 fn owners_may_ask_about_their_own_applications_and_nothing_else() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let sites = Sites::start("max = 4");

@@ -135,7 +135,7 @@ fn whatever_is_free_in_a_group_is_lent() {
         taken.end();
         seen.is_superset(&members).then_some(())
     });
-    let output = sites.forkyard(&["status"]);
+    let output = sites.forkyard(&["status", "sites"]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("/apps/a: restarts 0, group pair\n"), "{shown}");
     // One leaves its group, and what has none is no group any more.

@@ -29,7 +29,7 @@ fn compile_spy(dir: &Path, notes: &Path) -> String {
 
 #[test]
 fn what_an_application_preloads_never_runs_as_root() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let sites = Sites::start("max = 6");
@@ -119,7 +119,7 @@ fn twice(sites: &Sites, name: &str) -> [Option<String>; 2] {
 
 #[test]
 fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let keys = format!("max = 4\ndefault_user = \"{}\"", USERS[0].0);
@@ -139,7 +139,7 @@ fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
 
 #[test]
 fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let code = "<?php echo posix_geteuid();";

@@ -67,7 +67,7 @@ fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
         later["step_for_ms"].as_u64() <= later["for_ms"].as_u64(),
         "{later}"
     );
-    let shown = sites.table(&[]);
+    let shown = sites.table(&["sites"]);
     let root = held.display();
     let line = shown
         .lines()

@@ -39,7 +39,7 @@ fn instances_are_shown_with_the_version_that_they_were_started_from() {
             assert!(one[key].is_number(), "{one}");
         }
     }
-    let table = sites.table(&[]);
+    let table = sites.table(&["sites"]);
     assert_eq!(table.matches(", version v1\n").count(), 2, "{table}");
     let metrics = sites.table(&["--metrics"]);
     let pid = instances(&sites)[0]["pid"].to_string();

@@ -113,7 +113,7 @@ fn the_user_is_changed() {
 
 #[test]
 fn a_user_without_an_entry_is_a_number() {
-    if !super::super::support::is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let mut kit = Kit::new();

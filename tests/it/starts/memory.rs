@@ -36,7 +36,9 @@ impl Group {
         };
         made()
             .map_err(|error| {
-                println!("skipped: no control group with a limit on memory can be made here: {error}")
+                crate::skip::skip(&format!(
+                    "no control group with a limit on memory can be made here: {error}"
+                ))
             })
             .ok()
     }
@@ -164,7 +166,7 @@ fn a_program_that_speaks_fastcgi() {
 fn a_pool_with_a_group_of_its_own() {
     let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
     if !controllers.split_whitespace().any(|name| name == "memory") {
-        return println!("skipped: cgroup v2 has no memory controller here");
+        return crate::skip::skip("cgroup v2 has no memory controller here");
     }
     let parent = Path::new("/sys/fs/cgroup").join(format!("forkyard-test-{}-own", std::process::id()));
     fs::create_dir(&parent).expect("a group");

@@ -37,7 +37,10 @@ pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
         dir,
         "www",
         settings,
-        &format!("runtime = \"php\"\nversion = \"8.2\"\n{application}"),
+        &format!(
+            "runtime = \"php\"\nversion = {:?}\n{application}",
+            env!("FORKYARD_PHP")
+        ),
     )
 }
 

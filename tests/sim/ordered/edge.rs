@@ -202,6 +202,6 @@ impl World {
             0 => Exit::Code(0),
             signal => Exit::Signal { signal, core: false },
         };
-        self.tell(Event::WorkerExited(id, exit));
+        self.tell(Event::WorkerExited(id, exit, false));
     }
 }

@@ -17,36 +17,39 @@ PHP_INI_BEGIN()
     STD_PHP_INI_ENTRY("fpm.config", NULL, PHP_INI_SYSTEM, OnUpdateString, fpm_config, struct sapi_ini, sapi_ini)
 PHP_INI_END()
 
-static int is_constant_of(zval *constant, void *module_number)
+/* PHP's own, which no header declares. */
+extern char *php_ini_opened_path, *php_ini_scanned_path, *php_ini_scanned_files;
+
+static char *copy_of(const char *text)
 {
-    bool is_its = ZEND_CONSTANT_MODULE_NUMBER((zend_constant *)Z_PTR_P(constant)) == *(uint32_t *)module_number;
-    return is_its ? ZEND_HASH_APPLY_REMOVE : ZEND_HASH_APPLY_KEEP;
+    return text ? strdup(text) : NULL;
 }
 
-/* Debian builds libphp with pcntl, php-fpm without. A script that forks would share its worker's connections, and
- * pcntl_exec is in no list of disabled functions that was written for php-fpm. Early enough, so that its request hooks
- * are never called and no preloaded script sees it. */
-static void remove_pcntl(void)
+static void name_ini_files(void)
 {
-    zend_module_entry *pcntl = zend_hash_str_find_ptr(&module_registry, "pcntl", sizeof("pcntl") - 1);
-    if (!pcntl || !pcntl->module_started) {
-        return;
+    free(php_ini_opened_path);
+    php_ini_opened_path = copy_of(ini_names->php_ini);
+    free(php_ini_scanned_files);
+    php_ini_scanned_files = copy_of(ini_names->scanned);
+    /* It is the environment's. */
+    php_ini_scanned_path = copy_of(ini_names->directories);
+    zval *path = cfg_get_entry("cfg_file_path", sizeof("cfg_file_path") - 1);
+    if (path && ini_names->php_ini) {
+        zend_string_release(Z_STR_P(path));
+        ZVAL_NEW_STR(path, zend_string_init(ini_names->php_ini, strlen(ini_names->php_ini), 1));
     }
-    uint32_t number = (uint32_t)pcntl->module_number;
-    zend_unregister_functions(pcntl->functions, -1, CG(function_table));
-    /* OPcache counts a script's functions by the table's length, and a hole is closed when the table grows. */
-    zend_hash_rehash(CG(function_table));
-    zend_hash_apply_with_argument(EG(zend_constants), is_constant_of, &number);
-    zend_hash_str_del(&module_registry, "pcntl", sizeof("pcntl") - 1);
-    /* The end of a request drops what is behind the place where PHP's own ended when it began. A table that has gaps
-     * closes them when it grows, and a script's own first ones would then be before that place. */
-    zend_hash_rehash(CG(function_table));
-    zend_hash_rehash(EG(zend_constants));
 }
 
 static PHP_MINIT_FUNCTION(forkyard)
 {
-    remove_pcntl();
+    become_like_php_fpm();
+    if (ini_names) {
+        name_ini_files();
+    }
+    no_name = zend_string_init_interned("\0forkyard", sizeof("\0forkyard") - 1, 1);
+    if (disabled_by_pool) {
+        zend_disable_functions(disabled_by_pool);
+    }
     zend_hash_init(&user_configs, 0, NULL, free_user_config, 1);
     REGISTER_INI_ENTRIES();
     return SUCCESS;
@@ -75,6 +78,7 @@ static PHP_FUNCTION(fastcgi_finish_request)
     }
     php_output_end_all();
     php_header();
+    tell_later_status();
     api->finish(REQUEST());
     has_finished = true;
     RETURN_TRUE;
@@ -147,13 +151,19 @@ static int start_module(sapi_module_struct *module)
 }
 
 /* OPcache and applications know php-fpm by this name and would not know another. */
+static int end_request(void)
+{
+    tell_later_status();
+    return on_deactivate();
+}
+
 static sapi_module_struct sapi = {
     .name = "fpm-fcgi",
     .pretty_name = "FPM/FastCGI",
     .startup = start_module,
     .shutdown = php_module_shutdown_wrapper,
     .activate = ON_ACTIVATE,
-    .deactivate = on_deactivate,
+    .deactivate = end_request,
     .ub_write = on_write,
     .flush = on_flush,
     .getenv = on_getenv,

@@ -88,6 +88,7 @@ static int on_send_headers(sapi_headers_struct *sapi_headers)
         return SAPI_HEADER_SENT_SUCCESSFULLY;
     }
     smart_str out = {0};
+    sent_status = SG(sapi_headers).http_response_code;
     int code = SG(sapi_headers).http_response_code;
     bool has_status = false;
     if (sapi_ini.nph || code != 200) {
@@ -116,4 +117,13 @@ static int on_send_headers(sapi_headers_struct *sapi_headers)
     php_output_write_unbuffered(ZSTR_VAL(out.s), ZSTR_LEN(out.s));
     smart_str_free(&out);
     return SAPI_HEADER_SENT_SUCCESSFULLY;
+}
+
+/* A script may set another response code when the headers are gone, up to PHP 8.2 at least. */
+static void tell_later_status(void)
+{
+    int status = SG(sapi_headers).http_response_code;
+    if (REQUEST() && sent_status > 0 && status > 0 && status != sent_status) {
+        worker.later_status(REQUEST(), (uint32_t)status);
+    }
 }

@@ -79,6 +79,12 @@ static void register_environment(zval *variables)
     php_register_variable("PHP_SELF", "", variables);
 }
 
+#if PHP_VERSION_ID >= 80400
+static void print_version(void)
+{
+    php_print_version(&sapi_module);
+}
+#else
 /* libphp tells when it was built in phpinfo() only. */
 static smart_str general_information;
 
@@ -102,6 +108,7 @@ static void print_version(void)
         (int)strcspn(date, "\n"), date, get_zend_version());
     smart_str_free(&general_information);
 }
+#endif
 
 EXPORT int forkyard_shim_report(int what)
 {
@@ -120,7 +127,7 @@ EXPORT int forkyard_shim_report(int what)
             print_modules();
             break;
         default:
-            php_print_info(0xFFFFFFFF);
+            print_with_path_of_php_fpm(print_whole_info, NULL);
         }
         php_output_end_all();
         result = 0;

@@ -23,38 +23,35 @@ static bool change_ini(const char *name, const char *value, int mode, struct ini
         change->modifiable = entry->modifiable;
     }
     entry->value = text;
-    entry->modifiable = mode;
+    /* As php-fpm: a user's value leaves the entry to .user.ini files, ini_set() and what an administrator has settled. */
+    if (mode == FORKYARD_SHIM_SYSTEM) {
+        entry->modifiable = ZEND_INI_SYSTEM;
+    }
     return true;
 }
 
-static ZEND_COLD void call_of_disabled(INTERNAL_FUNCTION_PARAMETERS)
+/* For undo_param_ini(). */
+static void remember(const struct ini_change *change)
 {
-    (void)return_value;
-    zend_throw_error(NULL, "Call to undefined function %s()", ZSTR_VAL(execute_data->func->common.function_name));
+    if (change->entry) {
+        struct ini_change *kept = pemalloc(sizeof(*kept), 1);
+        *kept = *change;
+        kept->earlier = ini_changes;
+        ini_changes = kept;
+    }
 }
 
-/* For one request only. The function stays in the table, because scripts that OPcache has compiled before expect to
- * find it there. */
-static void disable_for_request(const char *list)
+/* Leaves an entry's value to administrators. false: no such entry. */
+static bool hold_ini(const char *name)
 {
-    char *names = estrdup(list), *rest = NULL;
-    for (char *name = strtok_r(names, " ,", &rest); name; name = strtok_r(NULL, " ,", &rest)) {
-        char *lower = zend_str_tolower_dup(name, strlen(name));
-        zend_function *function = zend_hash_str_find_ptr(CG(function_table), lower, strlen(lower));
-        efree(lower);
-        if (!function || function->type != ZEND_INTERNAL_FUNCTION ||
-            function->internal_function.handler == call_of_disabled) {
-            continue;
-        }
-        struct disabled_function *disabled = pemalloc(sizeof(*disabled), 1);
-        disabled->earlier = disabled_functions;
-        disabled->function = &function->internal_function;
-        disabled->handler = function->internal_function.handler;
-        function->internal_function.handler = call_of_disabled;
-        disabled_functions = disabled;
+    zend_ini_entry *entry = zend_hash_str_find_ptr(EG(ini_directives), name, strlen(name));
+    if (entry) {
+        entry->modifiable = ZEND_INI_SYSTEM;
     }
-    efree(names);
+    return entry != NULL;
 }
+
+#include "disabling.c"
 
 static void on_param_ini(zval *name, zval *value, zval *index, int type, void *mode)
 {
@@ -84,14 +81,9 @@ static void on_param_ini(zval *name, zval *value, zval *index, int type, void *m
         say_formatted("ERROR", "Passing INI directive through FastCGI: unable to set '%s'", Z_STRVAL_P(name));
         return;
     }
+    remember(&change);
     if (strcmp(Z_STRVAL_P(name), "disable_functions") == 0) {
-        disable_for_request(Z_STRVAL_P(value));
-    }
-    if (change.entry) {
-        struct ini_change *kept = pemalloc(sizeof(*kept), 1);
-        *kept = change;
-        kept->earlier = ini_changes;
-        ini_changes = kept;
+        disable_functions_for_request(Z_STRVAL_P(value));
     }
 }
 
@@ -129,12 +121,7 @@ static void undo_param_ini(void)
         }
         free(change);
     }
-    while (disabled_functions) {
-        struct disabled_function *disabled = disabled_functions;
-        disabled_functions = disabled->earlier;
-        disabled->function->handler = disabled->handler;
-        free(disabled);
-    }
+    enable_functions_again();
 }
 
 #if PHP_VERSION_ID < 80500

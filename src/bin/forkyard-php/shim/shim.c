@@ -72,6 +72,7 @@ struct disabled_function {
     struct disabled_function *earlier;
     zend_internal_function *function;
     zif_handler handler;
+    zend_string *name; /* NULL: it is still in the table */
 };
 
 /* The .user.ini values that hold in one directory. */
@@ -89,12 +90,20 @@ static void (*import_process_environment)(zval *array);
 static const struct forkyard_shim_request *serving;
 static struct ini_change *ini_changes;
 static struct disabled_function *disabled_functions;
+/* The name of a function that can't be found. PHP lists none whose name begins with a zero byte. */
+static zend_string *no_name;
+static uint32_t compiler_options;
+/* What a pool disables is disabled before opcache.preload compiles anything. */
+static const char *disabled_by_pool;
+static const struct forkyard_shim_ini_names *ini_names;
 static int body_file = -1;
 /* Where the worker is between two scripts; negative: PHP finds its way back by itself. */
 static int home_directory = -1;
 static bool has_logged;
 /* The script has ended its answer and goes on: what it still prints is for nobody. */
 static bool has_finished;
+/* The response code with which the headers were sent; 0: they were not. */
+static int sent_status;
 static bool has_served;
 
 #define REQUEST() ((forkyard_request *)SG(server_context))
@@ -114,6 +123,7 @@ static char *param(const char *name, size_t length)
 #include "output.c"
 #include "input.c"
 #include "user_ini.c"
+#include "likeness.c"
 #include "module.c"
 #include "settings.c"
 #include "report.c"
@@ -135,9 +145,11 @@ EXPORT int forkyard_shim_start(const struct forkyard_shim_start *start)
     /* sapi_startup has cleared these. */
     sapi.php_ini_path_override = start->php_ini ? strdup(start->php_ini) : NULL;
     sapi.ini_entries = start->ini_entries ? strdup(start->ini_entries) : NULL;
-    sapi.executable_location = strdup(start->executable);
+    sapi.executable_location = start->executable ? strdup(start->executable) : NULL;
     sapi.php_ini_ignore_cwd = 1;
     sapi.php_ini_ignore = start->no_php_ini;
+    disabled_by_pool = start->disabled_functions;
+    ini_names = start->ini_names;
     if (start_with_huge_pages() != SUCCESS) {
         return -1;
     }
@@ -151,12 +163,12 @@ EXPORT int forkyard_shim_set_ini(const char *name, const char *value, int mode)
 {
     volatile bool done = false;
     zend_first_try {
-        done = change_ini(name, value, mode, NULL);
-        if (done && strcmp(name, "disable_functions") == 0) {
+        done = value ? change_ini(name, value, mode, NULL) : hold_ini(name);
+        if (done && value && strcmp(name, "disable_functions") == 0) {
             zend_disable_functions(value);
         }
 #if PHP_VERSION_ID < 80500
-        if (done && strcmp(name, "disable_classes") == 0) {
+        if (done && value && strcmp(name, "disable_classes") == 0) {
             disable_classes(value);
         }
 #endif
@@ -349,6 +361,7 @@ EXPORT int forkyard_shim_serve(forkyard_request *request, const struct forkyard_
     SG(server_context) = request;
     has_logged = false;
     has_finished = false;
+    sent_status = 0;
     zend_first_try {
         result = serve();
         undo_param_ini();

@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 4
+#define FORKYARD_SHIM_VERSION 5
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -21,10 +21,19 @@ enum forkyard_shim_mode {
     FORKYARD_SHIM_SYSTEM = 4 /* scripts may not */
 };
 
+/* What scripts are told of the files of settings, where PHP has read other ones. NULL: there is none. */
+struct forkyard_shim_ini_names {
+    const char *php_ini;
+    const char *directories; /* of the files that are read after it, as PHP_INI_SCAN_DIR has them */
+    const char *scanned;     /* those files, as php_ini_scanned_files() gives them */
+};
+
 struct forkyard_shim_start {
     const char *php_ini;     /* php.ini or its directory; NULL: where libphp looks by itself */
     const char *ini_entries; /* "name=value\n" lines that win over every file; NULL: none */
-    const char *executable;  /* for the PHP_BINARY constant */
+    const char *executable;  /* for the PHP_BINARY constant; NULL: it is empty */
+    const char *disabled_functions; /* besides php.ini's; NULL: none */
+    const struct forkyard_shim_ini_names *ini_names; /* NULL: those that PHP has read */
     uint8_t no_php_ini;      /* no file is read */
     uint8_t extended_info;   /* scripts are compiled with what debuggers and profilers want */
 };
@@ -44,6 +53,8 @@ struct forkyard_shim_worker {
     size_t (*status)(const forkyard_request *request, char *buffer, size_t size);
     /* Whether a request may bring this setting along; says in the log why not. NULL: it may bring any. */
     uint8_t (*may_set)(const char *name);
+    /* A response code that the script set when the headers were gone: php-fpm's access log has that one. */
+    void (*later_status)(forkyard_request *request, uint32_t status);
     uint32_t log_limit;    /* a message to an error log is cut to fit into a line of this length, bytes */
     uint8_t stderr_caught; /* messages also go to standard error */
 };
@@ -67,7 +78,8 @@ uint32_t forkyard_shim_version(void);
 
 /* In the preloader: module start-up, once. 0, or -1. PHP may also exit by itself. */
 int forkyard_shim_start(const struct forkyard_shim_start *start);
-/* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. */
+/* In the preloader or a worker, outside a request: 0, or -1 when there is no such entry. value NULL: it stays, but only
+ * an administrator may change it from now on. */
 int forkyard_shim_set_ini(const char *name, const char *value, int mode);
 
 /* Where the engine keeps the calls that it is in. Offsets, but for the first; the bits are of words there. */

@@ -7,6 +7,7 @@ use crate::control::protocol::{Answer, Applications, StartError, Starting, Statu
 use crate::master::event::PoolId;
 use crate::master::ledger::At;
 use crate::router::orders::{Order, ToRouter};
+use crate::scoreboard::tally::Tally;
 use crate::sys::clock;
 use crate::tick::Tick;
 use serde_json::Value;
@@ -200,6 +201,10 @@ impl Edge {
         status.pools.retain(|pool| pool.applications.is_some());
         for pool in &mut status.pools {
             pool.generations.clear();
+            // What all owners' applications do together is nobody's own.
+            (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
+            pool.counts = Tally::default();
+            pool.cpu_ms = 0;
             let edge = self.routers.values().find(|edge| edge.template.name == pool.name);
             let owns = |root: &str| {
                 let application = edge.and_then(|edge| edge.applications.get(Path::new(root)));

@@ -1,21 +1,21 @@
-//! Router and scout as processes: forked from the master, and what is said to them over sockets of datagrams.
+//! Router and scout as processes: started by the master, and what is said to them over sockets of datagrams.
 
-use super::super::births::fork_apart;
+use super::super::helper::zone;
 use super::super::output::{Lines, Look};
 use super::super::sources::Source;
 use super::super::{Edge, Who};
 use super::{RouterEdge, Sockets};
 use crate::config::Pool;
-use crate::logs::{Log, parse_message};
+use crate::helper::Role;
+use crate::logs::parse_message;
 use crate::master::companions::Keeper;
 use crate::master::event::PoolId;
-use crate::router::Start;
 use crate::router::orders::{Instance, ToMaster, ToRouter};
 use crate::scout::look;
-use crate::sys::fd::{null, receive_with, replace_standard_streams, send_with, socket_pair};
+use crate::sys::Error;
+use crate::sys::fd::{receive_with, send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::process;
-use crate::sys::{Error, title};
 use crate::tick::Tick;
 use mio::Interest;
 use nix::errno::Errno;
@@ -31,8 +31,6 @@ const LOOKS: usize = 64;
 const MOST_UNSENT: usize = 100_000;
 /// Whom the router runs as if nobody is named.
 const NOBODY: &str = "nobody";
-/// Exit code of one that could not become what it is to be (sysexits.h, EX_SOFTWARE).
-const EXIT_SOFTWARE: i32 = 70;
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,9 +208,10 @@ impl Edge {
             }
         };
         theirs.push(messages_in);
-        let keep: Vec<RawFd> = theirs.iter().map(AsRawFd::as_raw_fd).collect();
-        // The child's part takes what is its own; here that is dropped with the call.
-        let pid = fork_apart(keep, move || be_companion(which, theirs, &template, identity))?;
+        let title = format!("{}: {which} {name}", template.title);
+        let role = role(which, &template, identity).ok_or_else(nothing)?;
+        let environment: Vec<_> = zone().into_iter().collect();
+        let pid = self.start_helper(title, role, theirs, &environment)?;
         let who = match which {
             Which::Router => Who::Router(id),
             Which::Scout => Who::Scout(id),
@@ -408,6 +407,22 @@ impl Edge {
     }
 }
 
+/// What the helper is told to be.
+fn role(which: Which, template: &Pool, identity: Option<Identity>) -> Option<Role> {
+    let applications = template.applications.as_ref()?;
+    Some(match which {
+        Which::Router => Role::Router {
+            // Without root all run as the daemon's user.
+            one_user: identity.is_none() || !applications.user_switching,
+            identity,
+        },
+        Which::Scout => Role::Inspector {
+            identity,
+            applications: Box::new(applications.clone()),
+        },
+    })
+}
+
 /// Whom router and scout run as; `None`: as the daemon.
 fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
     if !identity::is_root() {
@@ -425,34 +440,4 @@ fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
         },
     }
     .map(Some)
-}
-
-/// In the child: becomes a router or a scout. Says the exit code.
-fn be_companion(which: Which, mut own: Vec<OwnedFd>, template: &Pool, identity: Option<Identity>) -> i32 {
-    let title = format!("{}: {which} {}", template.title, template.name);
-    let Some(messages) = own.pop() else {
-        return EXIT_SOFTWARE;
-    };
-    let streams = null().and_then(|null| replace_standard_streams(null.as_fd(), None));
-    match (which, own.pop(), own.pop(), &template.applications) {
-        (Which::Router, Some(master), None, _) if streams.is_ok() => crate::router::run(Start {
-            title,
-            master,
-            messages,
-            // Without root there is nobody else whom they could run as.
-            one_user: identity.is_none()
-                || template
-                    .applications
-                    .as_ref()
-                    .is_some_and(|all| !all.user_switching),
-            identity,
-            descriptor_limit: None,
-        }),
-        (Which::Scout, Some(master), Some(router), Some(applications)) if streams.is_ok() => {
-            title::set(&title);
-            Log::install().send_to_master(messages);
-            crate::scout::run(router, master, applications, identity.as_ref())
-        }
-        _ => EXIT_SOFTWARE,
-    }
 }

@@ -196,7 +196,31 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
     }
     assert!(!daemon.socket("p299").exists() && !daemon.socket("twin").exists());
     let table = text(&order(&daemon, &["status"]).stdout);
-    assert!(table.contains("[pool value] is skipped"), "{table}");
+    let line = table.lines().find(|line| line.starts_with("value "));
+    let words: Vec<&str> = line.expect("a line").split_whitespace().collect();
+    assert_eq!(words[1..4], ["-", "down", "0"], "{table}");
+    let why = |name: &str| {
+        table
+            .lines()
+            .find(|line| line.starts_with(&format!("{name}: skipped: ")))
+    };
+    assert!(
+        why("value").is_some_and(|line| line.contains("pm: \"dinamic\" is not a process manager")),
+        "{table}"
+    );
+    let pools = 300 + wrong.len() + 1;
+    assert!(table.contains(&format!("\n{pools} pools ")), "{table}");
+    let own = text(&order(&daemon, &["status", "value"]).stdout);
+    assert!(own.contains("  skipped: ") && !own.contains("p000"), "{own}");
+    let numbers = text(&order(&daemon, &["status", "--metrics"]).stdout);
+    for line in [
+        "forkyard_pool_up{pool=\"value\"} 0\n".to_owned(),
+        "forkyard_pool_up{pool=\"p000\"} 1\n".to_owned(),
+        format!("forkyard_daemon_pools {pools}\n"),
+        format!("forkyard_daemon_pools_skipped {}\n", wrong.len() + 2),
+    ] {
+        assert!(numbers.contains(&line), "{line}{numbers}");
+    }
     let check = order(&daemon, &["check"]);
     assert_eq!(check.status.code(), Some(78));
     let check = text(&check.stdout);
@@ -271,6 +295,15 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
         "{said:?}"
     );
 
+    let table = text(&order(&daemon, &["status"]).stdout);
+    let line = table.lines().find(|line| line.starts_with("value "));
+    assert!(line.is_some_and(|line| line.contains(" serving ")), "{table}");
+    assert!(
+        table.contains("\nvalue: goes on with the settings that it had: ")
+            && table.contains("\nnew: skipped: "),
+        "{table}"
+    );
+
     // It goes on over more reloads, also as what makes all processes anew.
     let output = order(&daemon, &["reload"]);
     assert_eq!(output.status.code(), Some(78), "{output:?}");
@@ -282,6 +315,18 @@ fn a_pool_that_becomes_bad_goes_on_and_the_others_are_reloaded() {
     assert_eq!(output.status.code(), Some(78), "{output:?}");
     assert!(text(&output.stdout).contains("replaced value"), "{output:?}");
     assert!(before.iter().all(|before| *before != pid("value")));
+
+    // A socket whose file is gone is bound again, for a pool that goes on as well.
+    fs::remove_file(daemon.socket("value")).expect("remove");
+    let output = order(&daemon, &["reload"]);
+    assert!(
+        text(&output.stdout).contains("replaced value: its socket's file was gone\n"),
+        "{output:?}"
+    );
+    let bound_again = pid("value");
+    let output = order(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    assert_eq!(pid("value"), bound_again);
 
     // What is not written any more ends; what is right again is taken up.
     fs::remove_file(file("key")).expect("remove");

@@ -1,0 +1,3 @@
+<?php
+posix_kill(posix_getpid(), 11);
+sleep(5);

@@ -1,0 +1,198 @@
+//! The numbers of pools, whatever they run.
+
+use super::Kind::{Counter, Gauge};
+use super::{Family, Labels, Row, families, labelled, seconds, with};
+use crate::cli::status::{manager, signal_name, state};
+use crate::control::protocol::{Generation, Pool, Status};
+use crate::scoreboard::tally::{Cause, Exits};
+
+/// All families.
+pub(super) fn families_of(status: &Status) -> Vec<Family> {
+    let pools = labelled(status);
+    let daemon = [(vec![("version", status.version.clone())], status)];
+    let all = [(Labels::new(), status)];
+    let described: Vec<(Labels, &Pool)> = pools
+        .iter()
+        .map(|(labels, pool)| {
+            let labels = with(labels, "pm", manager(pool));
+            (with(&labels, "listen", &pool.listen), *pool)
+        })
+        .collect();
+    let families = [
+        families("daemon", DAEMON_INFO, &daemon),
+        families("daemon", DAEMON, &all),
+        families("pool", INFO, &described),
+        families("pool", POOL, &pools),
+        families("pool", WORKERS, &workers(&pools)),
+        families("pool", EXITS, &exits(&pools)),
+    ];
+    families.into_iter().flatten().collect()
+}
+
+const DAEMON_INFO: &[Row<Status>] = &[("info", Gauge, "The daemon's version.", |_| Some(1.0))];
+
+const DAEMON: &[Row<Status>] = &[
+    (
+        "pools",
+        Gauge,
+        "Pools that there are, skipped ones as well.",
+        |it| Some(it.pools.len() as f64),
+    ),
+    (
+        "pools_skipped",
+        Gauge,
+        "Pools that have errors and are skipped, or go on with the settings that they had.",
+        |it| Some(it.skipped.len() as f64),
+    ),
+];
+
+const INFO: &[Row<Pool>] = &[(
+    "info",
+    Gauge,
+    "How a pool's workers are managed, and where it listens.",
+    |_| Some(1.0),
+)];
+
+const POOL: &[Row<Pool>] = &[
+    ("up", Gauge, "Whether the pool serves requests.", |it| {
+        Some(f64::from(u8::from(matches!(state(it), "serving" | "reloading"))))
+    }),
+    (
+        "generation",
+        Gauge,
+        "The number of the generation that serves.",
+        |it| serving(it).map(|generation| f64::from(generation.id)),
+    ),
+    (
+        "start_time_seconds",
+        Gauge,
+        "When the generation that serves began, seconds since 1970.",
+        |it| serving(it).map(|generation| generation.started as f64),
+    ),
+    (
+        "workers_max",
+        Gauge,
+        "Most workers that the pool may have: max_children.",
+        |it| Some(f64::from(it.limits.max_children)),
+    ),
+    (
+        "spare_workers_min",
+        Gauge,
+        "Fewest idle workers: min_spare_servers.",
+        |it| it.limits.min_spare_servers.map(f64::from),
+    ),
+    (
+        "spare_workers_max",
+        Gauge,
+        "Most idle workers: max_spare_servers.",
+        |it| it.limits.max_spare_servers.map(f64::from),
+    ),
+    (
+        "queue_connections",
+        Gauge,
+        "Connections that wait to be accepted.",
+        |it| it.queue.map(f64::from),
+    ),
+    (
+        "queue_connections_peak",
+        Gauge,
+        "Most connections that were seen waiting.",
+        |it| {
+            let now = u64::from(it.queue?);
+            Some(it.counts.queue_max.max(now) as f64)
+        },
+    ),
+    (
+        "queue_connections_max",
+        Gauge,
+        "Most connections that may wait: the backlog that the kernel grants.",
+        |it| it.queue_limit.map(f64::from),
+    ),
+    ("requests", Counter, "Requests that workers took up.", |it| {
+        Some(it.counts.requests as f64)
+    }),
+    (
+        "slow_requests",
+        Counter,
+        "Requests that took longer than request_slowlog_timeout.",
+        |it| Some(it.counts.slow as f64),
+    ),
+    (
+        "terminated_requests",
+        Counter,
+        "Requests that took longer than request_terminate_timeout and were ended.",
+        |it| Some(it.counts.terminated as f64),
+    ),
+    (
+        "max_children_reached",
+        Counter,
+        "How often more workers were wanted than max_children allows.",
+        |it| Some(it.counts.max_children_reached as f64),
+    ),
+    ("worker_starts", Counter, "Workers that were made.", |it| {
+        Some(it.counts.starts as f64)
+    }),
+    (
+        "failed_starts",
+        Counter,
+        "How often the pool's application could not be started.",
+        |it| Some(it.failed_starts as f64),
+    ),
+    (
+        "memory_bytes",
+        Gauge,
+        "Memory of workers, programs and preloaders: their proportional shares (PSS).",
+        |it| it.memory.map(|bytes| bytes as f64),
+    ),
+    (
+        "cpu_seconds",
+        Counter,
+        "Processor time of workers, of those that are gone as well.",
+        |it| seconds(Some(it.cpu_ms)),
+    ),
+];
+
+const WORKERS: &[Row<u32>] = &[("workers", Gauge, "Workers by what they do.", |it| {
+    Some(f64::from(*it))
+})];
+
+const EXITS: &[Row<Exits>] = &[(
+    "worker_exits",
+    Counter,
+    "Workers that ended, by cause: retired and terminated ones were told to.",
+    |it| Some(it.count as f64),
+)];
+
+fn serving(pool: &Pool) -> Option<&Generation> {
+    pool.generations.iter().find(|it| it.state == "serving")
+}
+
+fn workers(pools: &[(Labels, &Pool)]) -> Vec<(Labels, u32)> {
+    let mut all = Vec::new();
+    for (labels, pool) in pools {
+        for (state, count) in [
+            ("busy", pool.busy),
+            ("idle", pool.idle),
+            ("starting", pool.starting),
+        ] {
+            all.push((with(labels, "state", state), count));
+        }
+    }
+    all
+}
+
+fn exits<'p>(pools: &[(Labels, &'p Pool)]) -> Vec<(Labels, &'p Exits)> {
+    let mut all = Vec::new();
+    for (labels, pool) in pools {
+        for exits in &pool.counts.exits {
+            let mut labels = with(labels, "cause", exits.cause.name());
+            match (exits.cause, exits.code) {
+                (Cause::Signal, Some(signal)) => labels.push(("signal", signal_name(signal))),
+                (_, Some(code)) => labels.push(("code", code.to_string())),
+                (_, None) => {}
+            }
+            all.push((labels, exits));
+        }
+    }
+    all
+}

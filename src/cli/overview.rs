@@ -1,0 +1,272 @@
+//! All pools at a glance: a line each, and their sum.
+
+use super::control::printable;
+use super::skipped::problem;
+use super::status::{manager, mebibytes, or_none, remarks, seconds, state, waiting};
+use crate::control::protocol::{Pool, Status};
+use clap::ValueEnum;
+use std::cmp::Reverse;
+use std::fmt::Write as _;
+
+/// The columns' heads. The first three are text.
+const HEADS: [&str; 11] = [
+    "POOL", "PM", "STATE", "BUSY", "IDLE", "MAX", "QUEUE", "REQUESTS", "SLOW", "MEMORY", "CPU",
+];
+const TEXTS: usize = 3;
+/// A pool's name is shortened for a narrow terminal, but not to less.
+const SHORTEST_NAME: usize = 8;
+/// What stands at the end of what was shortened.
+const MARK: &str = "...";
+
+/// What pools are put in order by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(super) enum Sort {
+    /// Their names
+    #[default]
+    Name,
+    /// Busy workers, the most first
+    Busy,
+    /// What waits
+    Queue,
+    /// Requests
+    Requests,
+    /// Slow requests
+    Slow,
+    /// Memory
+    Memory,
+    /// Processor time
+    Cpu,
+}
+
+/// The table. `columns`: those of the terminal, if it is one.
+pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>) -> String {
+    let mut text = format!(
+        "forkyard {}, pid {}, {}\n\n",
+        status.version, status.pid, status.config
+    );
+    let mut pools: Vec<&Pool> = status.pools.iter().collect();
+    pools.sort_by_key(|pool| Reverse(key(pool, sort)));
+    let mut rows = vec![HEADS.map(str::to_owned)];
+    rows.extend(pools.iter().map(|pool| row(pool)));
+    rows.push(sum(&pools));
+    draw(&mut rows, columns, &mut text);
+    let remarks = pools.iter().flat_map(|pool| {
+        let own = remarks(pool).into_iter();
+        own.map(|remark| format!("{}: {remark}", printable(&pool.name)))
+    });
+    // The others are among the pools.
+    let files = status.skipped.iter().filter(|one| one.pool.is_none());
+    let files = files.map(|one| printable(&format!("{}: {}", one.name(), problem(one))));
+    for (index, remark) in remarks.chain(files).enumerate() {
+        let before = if index == 0 { "\n" } else { "" };
+        let _ = writeln!(text, "{before}{remark}");
+    }
+    bounded(&text, columns)
+}
+
+/// The lines without what would be beyond the terminal's last column.
+pub(super) fn bounded(text: &str, columns: Option<usize>) -> String {
+    let Some(columns) = columns else {
+        return text.to_owned();
+    };
+    let line = |line: &str| line.chars().take(columns).chain(['\n']).collect::<String>();
+    text.lines().map(line).collect()
+}
+
+fn key(pool: &Pool, sort: Sort) -> u64 {
+    match sort {
+        // The daemon tells them in this order.
+        Sort::Name => 0,
+        Sort::Busy => pool.busy.into(),
+        Sort::Queue => waiting(pool).unwrap_or(0),
+        Sort::Requests => pool.counts.requests,
+        Sort::Slow => pool.counts.slow,
+        Sort::Memory => pool.memory.unwrap_or(0),
+        Sort::Cpu => pool.cpu_ms,
+    }
+}
+
+fn row(pool: &Pool) -> [String; HEADS.len()] {
+    [
+        printable(&pool.name),
+        printable(manager(pool)),
+        state(pool).to_owned(),
+        pool.busy.to_string(),
+        pool.idle.to_string(),
+        pool.limits.max_children.to_string(),
+        or_none(waiting(pool).map(|count| count.to_string())),
+        pool.counts.requests.to_string(),
+        pool.counts.slow.to_string(),
+        mebibytes(pool.memory),
+        seconds(Some(pool.cpu_ms)),
+    ]
+}
+
+fn sum(pools: &[&Pool]) -> [String; HEADS.len()] {
+    let all = |of: fn(&Pool) -> u64| {
+        let numbers = pools.iter().map(|pool| of(pool));
+        numbers.fold(0, u64::saturating_add)
+    };
+    let known = pools.iter().filter_map(|pool| pool.memory);
+    let memory = known.reduce(u64::saturating_add);
+    [
+        match pools.len() {
+            1 => "1 pool".to_owned(),
+            count => format!("{count} pools"),
+        },
+        String::new(),
+        String::new(),
+        all(|pool| pool.busy.into()).to_string(),
+        all(|pool| pool.idle.into()).to_string(),
+        all(|pool| pool.limits.max_children.into()).to_string(),
+        all(|pool| waiting(pool).unwrap_or(0)).to_string(),
+        all(|pool| pool.counts.requests).to_string(),
+        all(|pool| pool.counts.slow).to_string(),
+        mebibytes(memory),
+        seconds(Some(all(|pool| pool.cpu_ms))),
+    ]
+}
+
+/// Adds the rows, aligned. In a narrow terminal the columns come closer, and then the names become shorter.
+fn draw(rows: &mut [[String; HEADS.len()]], columns: Option<usize>, text: &mut String) {
+    let mut widths = [0; HEADS.len()];
+    for (column, width) in widths.iter_mut().enumerate() {
+        let lengths = rows.iter().map(|row| row[column].chars().count());
+        *width = lengths.max().unwrap_or(0);
+    }
+    let all: usize = widths.iter().sum();
+    let gaps = widths.len() - 1;
+    let gap = match columns {
+        Some(columns) if all + 2 * gaps > columns => 1,
+        _ => 2,
+    };
+    if let Some(columns) = columns {
+        let others = all - widths[0] + gap * gaps;
+        let room = columns.saturating_sub(others).max(SHORTEST_NAME);
+        widths[0] = widths[0].min(room);
+        for row in rows.iter_mut() {
+            row[0] = shortened(&row[0], room);
+        }
+    }
+    for row in rows {
+        let mut line = String::new();
+        for (column, (word, width)) in row.iter().zip(widths).enumerate() {
+            let _ = match column {
+                0 => write!(line, "{word:<width$}"),
+                _ if column < TEXTS => write!(line, "{:gap$}{word:<width$}", ""),
+                _ => write!(line, "{:gap$}{word:>width$}", ""),
+            };
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}
+
+fn shortened(name: &str, room: usize) -> String {
+    if name.chars().count() <= room {
+        return name.to_owned();
+    }
+    let kept = name.chars().take(room - MARK.len());
+    kept.collect::<String>() + MARK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Skipped;
+    use crate::control::protocol::{Generation, LastError, WorkerLimits};
+    use crate::scoreboard::tally::Tally;
+
+    fn status() -> Status {
+        let pool = |name: &str, busy, requests| Pool {
+            name: name.to_owned(),
+            queue: Some(2),
+            limits: WorkerLimits {
+                max_children: 4,
+                ..WorkerLimits::default()
+            },
+            busy,
+            idle: 1,
+            counts: Tally {
+                requests,
+                ..Tally::default()
+            },
+            memory: Some(5 << 20),
+            cpu_ms: 1500,
+            generations: vec![Generation {
+                state: "serving".to_owned(),
+                pm: "static".to_owned(),
+                ..Generation::default()
+            }],
+            ..Pool::default()
+        };
+        let mut pools = vec![
+            pool("a", 1, 5),
+            pool("b-with-a-name-that-is-long", 3, 1234),
+            Pool {
+                name: "c".to_owned(),
+                problem: Some("line 3 is wrong".to_owned()),
+                ..Pool::default()
+            },
+        ];
+        pools[0].last_error = Some(LastError {
+            id: "abc".to_owned(),
+            time: 0,
+            summary: "it\nfails".to_owned(),
+            refusing: true,
+        });
+        Status {
+            pid: 1,
+            version: "1".to_owned(),
+            config: "f".to_owned(),
+            pools,
+            skipped: vec![Skipped {
+                pool: None,
+                file: "/x.toml".into(),
+                reasons: vec!["no TOML".to_owned()],
+                goes_on: false,
+            }],
+        }
+    }
+
+    #[test]
+    fn pools_have_a_line_each_and_a_sum() {
+        assert_eq!(
+            table(&status(), Sort::Busy, None),
+            "forkyard 1, pid 1, f\n\n\
+             POOL                        PM      STATE     BUSY  IDLE  MAX  QUEUE  REQUESTS  SLOW  MEMORY    CPU\n\
+             b-with-a-name-that-is-long  static  serving      3     1    4      2      1234     0   5 MiB  1.5 s\n\
+             a                           static  refusing     1     1    4      2         5     0   5 MiB  1.5 s\n\
+             c                           -       down         0     0    0      -         0     0       -  0.0 s\n\
+             3 pools                                          4     2    8      4      1239     0  10 MiB  3.0 s\n\n\
+             a: last error abc, requests are refused: it?fails\n\
+             c: line 3 is wrong\n\
+             /x.toml: skipped: no TOML\n"
+        );
+    }
+
+    #[test]
+    fn pools_are_put_in_order() {
+        let first = |sort| {
+            let text = table(&status(), sort, None);
+            text.lines().nth(3).map(|line| line[..1].to_owned())
+        };
+        assert_eq!(first(Sort::Name).as_deref(), Some("a"));
+        for sort in [Sort::Busy, Sort::Requests] {
+            assert_eq!(first(sort).as_deref(), Some("b"));
+        }
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for columns in 10..120 {
+            let text = table(&status(), Sort::Name, Some(columns));
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(columns), "{columns}: {text}");
+        }
+        let text = table(&status(), Sort::Name, Some(80));
+        assert!(
+            text.contains("b-with-a-name-... static serving ") && text.contains("1.5 s\n"),
+            "{text}"
+        );
+    }
+}

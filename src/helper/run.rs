@@ -1,0 +1,123 @@
+//! Becomes what the document says.
+
+use super::start::{DOCUMENT, FIRST, Role, Start, WorkerStart};
+use crate::logs::Log;
+use crate::runtime::{self, http::Share};
+use crate::sys::{Error, clock, fd, memfile, signal, title};
+use crate::worker::{self, Kit, Seat};
+use crate::{reporter, router, scout};
+use nix::errno::Errno;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+
+/// Exit code of a helper that could not become what it is to be (sysexits.h, EX_SOFTWARE).
+const EXIT_SOFTWARE: i32 = 70;
+/// Bytes of a document; a pool with all of its settings is far shorter.
+const MOST_BYTES: usize = 16 << 20;
+
+/// Becomes a helper; says the exit code. To be called with one thread, before anything else opens a file.
+pub fn run() -> i32 {
+    signal::ignore_pipe();
+    match begin() {
+        Ok((start, descriptors)) => {
+            title::set(&start.title);
+            // The local zone is read now: the environment that names it may be a pool's from here on.
+            clock::utc_offset_seconds();
+            become_role(start, descriptors)
+        }
+        Err(error) => {
+            log::error!("a helper can't begin: {error}");
+            EXIT_SOFTWARE
+        }
+    }
+}
+
+fn begin() -> Result<(Start, Vec<OwnedFd>), Error> {
+    let document = fd::adopt_passed(DOCUMENT)?;
+    let bytes = memfile::read(document.as_fd(), MOST_BYTES)?;
+    let start: Start = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::new("start", format!("the daemon's document: {error}"), Errno::EBADMSG))?;
+    let descriptors = (0..start.descriptors)
+        .map(|index| fd::adopt_passed(FIRST + RawFd::try_from(index).unwrap_or(RawFd::MAX - FIRST)))
+        .collect::<Result<_, _>>()?;
+    Ok((start, descriptors))
+}
+
+fn become_role(start: Start, descriptors: Vec<OwnedFd>) -> i32 {
+    match start.role {
+        Role::Reporter => match exactly(descriptors).and_then(|[channel]| reporter::run(channel)) {
+            Ok(()) => 0,
+            Err(error) => failed("reporter", &error),
+        },
+        Role::Router { identity, one_user } => match exactly(descriptors) {
+            Ok([master, messages]) => router::run(router::Start {
+                title: start.title,
+                master,
+                messages,
+                identity,
+                descriptor_limit: None,
+                one_user,
+            }),
+            Err(error) => failed("router", &error),
+        },
+        Role::Inspector {
+            identity,
+            applications,
+        } => match exactly(descriptors) {
+            Ok([router, master, messages]) => {
+                Log::install().send_to_master(messages);
+                scout::run(router, master, &applications, identity.as_ref())
+            }
+            Err(error) => failed("inspector", &error),
+        },
+        Role::Worker(start) => match assemble(&start, descriptors) {
+            Ok((kit, seat, share, reports)) => {
+                let slot = seat.slot;
+                match runtime::within_worker(&start.settings.pool, share.as_ref(), reports, slot) {
+                    Some(mut runtime) => worker::begin(kit, seat, runtime.as_mut(), start.has_elder),
+                    None => failed("worker", &wrong("the application has a preloader")),
+                }
+            }
+            Err(error) => failed("worker", &error),
+        },
+    }
+}
+
+fn failed(what: &str, error: &Error) -> i32 {
+    log::error!("the {what} can't go on: {error}");
+    EXIT_SOFTWARE
+}
+
+fn wrong(what: &str) -> Error {
+    Error::new("start", what, Errno::EBADMSG)
+}
+
+fn exactly<const N: usize>(descriptors: Vec<OwnedFd>) -> Result<[OwnedFd; N], Error> {
+    descriptors
+        .try_into()
+        .map_err(|_| wrong("the wrong number of descriptors"))
+}
+
+type Parts = (Kit, Seat, Option<Share>, Option<OwnedFd>);
+
+/// Gives each part of a worker its descriptors.
+fn assemble(start: &WorkerStart, mut descriptors: Vec<OwnedFd>) -> Result<Parts, Error> {
+    let few = || wrong("too few descriptors");
+    let fixed = start.kit + start.seat;
+    if descriptors.len() != fixed + usize::from(start.processes.is_some()) + usize::from(start.has_reports) {
+        return Err(wrong("the wrong number of descriptors"));
+    }
+    let mut others = descriptors.split_off(fixed).into_iter();
+    let seat = descriptors.split_off(start.kit);
+    let unfit = |error: worker::KitError| wrong(&error.to_string());
+    let kit = Kit::assemble(start.settings.clone(), descriptors).map_err(unfit)?;
+    let seat = Seat::assemble(start.slot, start.is_routed, seat).map_err(unfit)?;
+    let share = match start.processes {
+        Some(processes) => {
+            let memory = others.next().ok_or_else(few)?;
+            Some(Share::adopt(memory, processes, start.settings.slots as usize)?)
+        }
+        None => None,
+    };
+    let reports = others.next();
+    Ok((kit, seat, share, reports))
+}

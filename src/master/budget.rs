@@ -1,0 +1,109 @@
+//! How many workers that crash at work are replaced at once.
+//!
+//! A request that crashes its worker says nothing about the next worker, so that is made without delay; php-fpm does the
+//! same. What has to be bounded is the cost of a request that always crashes and is sent all the time: a new worker takes
+//! about a millisecond of a processor.
+
+use crate::tick::Tick;
+use std::time::Duration;
+
+/// Workers of a generation that may crash in a second and are replaced at once, in any case. That many births cost a few
+/// percent of a processor.
+pub(super) const AT_LEAST: u32 = 32;
+
+/// A token bucket: it holds one second's tokens and is filled with as many in a second.
+#[derive(Debug)]
+pub(super) struct Budget {
+    per_second: u32,
+    /// When it will be full.
+    full: Tick,
+    /// The log already says that it was empty.
+    said: bool,
+}
+
+impl Budget {
+    /// `max_children` a second: so many may be at work at once, and one request each may crash all of them. At least
+    /// [`AT_LEAST`].
+    pub(super) fn new(max_children: u32) -> Budget {
+        Budget {
+            per_second: max_children.max(AT_LEAST),
+            full: Tick::ZERO,
+            said: false,
+        }
+    }
+
+    /// A worker crashed at work. A wait if that is to be said: once, until the bucket was full again.
+    pub(super) fn spend(&mut self, now: Tick) -> Option<Duration> {
+        if self.full <= now {
+            (self.full, self.said) = (now, false);
+        }
+        self.full = self.full + Duration::from_secs(1) / self.per_second;
+        let wait = self.wait(now).filter(|_| !self.said);
+        self.said |= wait.is_some();
+        wait
+    }
+
+    /// How long no worker may be made. Not longer than workers can crash meanwhile: with all of `max_children`, a second.
+    pub(super) fn wait(&self, now: Tick) -> Option<Duration> {
+        let ahead = self.full.since(now);
+        ahead
+            .checked_sub(Duration::from_secs(1))
+            .filter(|wait| !wait.is_zero())
+    }
+
+    /// How many may crash in a second.
+    pub(super) fn per_second(&self) -> u32 {
+        self.per_second
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_second_s_worth_is_replaced_at_once_and_then_so_many_a_second() {
+        let mut budget = Budget::new(2);
+        for crash in 0..AT_LEAST {
+            assert_eq!((budget.spend(at(5)), budget.wait(at(5))), (None, None), "{crash}");
+        }
+        let token = Duration::from_secs(1) / AT_LEAST;
+        assert_eq!(budget.spend(at(5)), Some(token));
+        assert_eq!(budget.spend(at(5)), None, "said once");
+        assert_eq!(budget.wait(at(5)), Some(token * 2));
+        assert_eq!(budget.wait(at(5) + token * 2), None);
+        assert_eq!(budget.spend(at(5_000)), None, "full again");
+    }
+
+    #[test]
+    fn no_crew_that_crashes_as_a_whole_waits_longer_than_a_second() {
+        for max_children in [1, 32, 500] {
+            let mut budget = Budget::new(max_children);
+            for _ in 0..budget.per_second() + max_children {
+                budget.spend(at(1));
+            }
+            assert!(budget.wait(at(1)) <= Some(Duration::from_secs(1)));
+        }
+    }
+
+    #[test]
+    fn over_any_time_no_more_are_made_than_the_budget_has() {
+        let mut budget = Budget::new(4);
+        let (mut crashes, mut now) = (0, at(0));
+        while now < at(10_000) {
+            match budget.wait(now) {
+                // One worker that crashes as soon as it is there.
+                None => {
+                    budget.spend(now);
+                    crashes += 1;
+                }
+                Some(wait) => now = now + wait,
+            }
+        }
+        assert!(crashes <= 11 * AT_LEAST + 1, "{crashes} in 10 s");
+    }
+}

@@ -1,0 +1,53 @@
+//! What a worker sees of its pool: its siblings, and what waits in the listening socket.
+
+use super::order::Line;
+use crate::scoreboard::layout::{header as word, slot};
+use crate::scoreboard::{Reader, Stage, census, header};
+use crate::sys::{diag, socket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// How many workers of the generation are idle and how many busy, by their stages.
+pub(super) fn count(board: &Reader) -> (u64, u64) {
+    let words = board.header();
+    let (mut idle, mut busy) = (0, 0);
+    for index in 0..board.slots() {
+        if !header::used(words, index) {
+            continue;
+        }
+        match board.slot(index).map(census::stage) {
+            Some(Stage::Accepting) => idle += 1,
+            Some(Stage::Creating) | None => {}
+            Some(_) => busy += 1,
+        }
+    }
+    (idle, busy)
+}
+
+/// How many connections the pool has accepted, as its workers say.
+pub(super) fn accepted(board: &Reader) -> u64 {
+    let words = board.header();
+    let mut accepted = census::word(words, word::PAST_ACCEPTS);
+    for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
+        let page = board.slot(index);
+        accepted = accepted.saturating_add(page.map_or(0, |page| census::word(page, slot::ACCEPTS)));
+    }
+    accepted
+}
+
+/// The listening socket, in which a connection waits. Where the kernel doesn't say how many, one is assumed, as the master
+/// does.
+pub(super) fn line(board: &Reader, listener: &OwnedFd) -> Line {
+    let accepted = accepted(board);
+    let waiting = diag::listen_queue(listener.as_fd()).map_or(1, |queue| u64::from(queue.current).max(1));
+    Line { accepted, waiting }
+}
+
+/// The turn of a request that is noticed now; 0: no connection waits.
+pub(super) fn turn(board: &Reader, listener: &OwnedFd) -> u64 {
+    let waits = socket::wait(listener.as_fd(), socket::Readiness::Readable, Duration::ZERO);
+    match waits {
+        Ok(true) => line(board, listener).end(),
+        Ok(false) | Err(_) => 0,
+    }
+}

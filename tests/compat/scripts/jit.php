@@ -1,0 +1,2 @@
+<?php
+echo var_export(opcache_get_status(false)['jit']['on'], true), "\n";

@@ -1,0 +1,133 @@
+"""A server of FastCGI requests with the tests at a path that is the same for all servers, and a /tmp of its own."""
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# Longer than a server takes to start.
+PATIENCE_S = 30
+# A request that takes longer is ended.
+LIMIT_S = 20
+# As run-tests.php sets them, so that the tests do what they are for; errors are logged as well, to be compared.
+PHP_INI = """
+display_errors = 1
+display_startup_errors = 1
+error_reporting = 32767
+html_errors = 0
+log_errors = 1
+output_handler =
+precision = 14
+serialize_precision = -1
+memory_limit = 128M
+zend.assertions = 1
+zend.exception_ignore_args = 0
+zend.exception_string_param_max_len = 15
+short_open_tag = 1
+auto_prepend_file =
+auto_append_file =
+ignore_repeated_errors = 0
+session.auto_start = 0
+opcache.enable = 1
+opcache.file_update_protection = 0
+opcache.revalidate_freq = 0
+opcache.memory_consumption = 256
+opcache.max_accelerated_files = 65000
+"""
+
+
+class Home:
+    """Where a server has its files: the tests, /tmp, a socket. All servers see their tests at `site`, and themselves and
+    what belongs to them in `programs`, by the same names."""
+
+    def __init__(self, path, source):
+        self.path, self.site, self.socket = path, path.parent / "site", path / "socket"
+        self.programs = path.parent / "programs"
+        for directory in (self.site, self.programs):
+            directory.mkdir(exist_ok=True)
+        for name in ("", "tmp"):
+            (path / name).mkdir()
+        (path / "tmp").chmod(0o1777)
+        subprocess.run(["cp", "-a", str(source), str(path / "tree")], check=True)
+        shutil.copy(HERE / "probe.php", path / "tree/probe.php")
+        subprocess.run(["chown", "-R", "www-data:", str(path / "tree")], check=True)
+        (path / "tree/php.ini").write_text(PHP_INI)
+
+
+class Server:
+    """A running daemon."""
+
+    def __init__(self, program, home, is_sequence, version):
+        self.home = home
+        home.socket.unlink(missing_ok=True)
+        (home.path / "fpm.conf").write_text(self.configuration(is_sequence))
+        # Scripts run what PHP_BINARY names, so it has the same name everywhere.
+        name = f"php-fpm{version}"
+        mounts = [(home.path / "tree", home.site), (program, home.programs / name)]
+        for companion in ("forkyard-php", "forkyard-reporter"):
+            if program.with_name(companion).exists():
+                mounts.append((program.with_name(companion), home.programs / companion))
+        # The last, because the program may lie below /tmp.
+        mounts.append((home.path / "tmp", Path("/tmp")))
+        for _, target in mounts:
+            if not target.exists():
+                target.touch()
+        script = ["set -e", "mount --make-rprivate /"]
+        script += [shlex.join(["mount", "--bind", str(source), str(target)]) for source, target in mounts]
+        script += ["cd /", 'exec "$@"']
+        apart = ["unshare", "--mount", "--net", "--pid", "--ipc", "--fork", "--mount-proc", "--kill-child"]
+        daemon = [home.programs / name, "-F", "-c", home.site / "php.ini", "-y", home.path / "fpm.conf"]
+        command = [*apart, "sh", "-c", "; ".join(script), "sh", sys.executable, HERE / "inside.py", "root", *daemon]
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
+        self.output = open(home.path / "output", "wb")
+        self.process = subprocess.Popen(
+            [str(part) for part in command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=self.output,
+        )
+        self.wait(program.name)
+
+    def configuration(self, is_sequence):
+        workers, requests = (1, 0) if is_sequence else (3, 1)
+        return f"""[global]
+error_log = {self.home.path}/log
+daemonize = no
+[www]
+user = www-data
+group = www-data
+listen = {self.home.socket}
+listen.mode = 0666
+pm = static
+pm.max_children = {workers}
+pm.max_requests = {requests}
+request_terminate_timeout = {LIMIT_S}
+catch_workers_output = yes
+security.limit_extensions =
+env[PATH] = /usr/bin:/bin
+"""
+
+    def wait(self, name):
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.connect(str(self.home.socket))
+                    return
+            except OSError as error:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    said = (self.home.path / "output").read_text(errors="replace")
+                    raise RuntimeError(f"{name} does not start: {said[-1000:] or error}") from error
+            time.sleep(0.05)
+
+    def stop(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.output.close()

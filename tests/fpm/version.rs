@@ -1,0 +1,71 @@
+//! Which PHP the pools get: what the configuration's path says, or else the name that the program was called by.
+
+use crate::both::OURS;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const FORKYARD: &str = env!("CARGO_BIN_EXE_forkyard");
+/// A version that forkyard-php has no shim for.
+const OTHER: &str = "7.9";
+
+/// A configuration of version 7.9 below `directory`, as Debian has it.
+fn configuration(directory: &Path) -> PathBuf {
+    let fpm = directory.join(format!("etc/php/{OTHER}/fpm"));
+    std::fs::create_dir_all(&fpm).expect("there is room");
+    let path = fpm.join("php-fpm.conf");
+    let text = format!(
+        "[global]\nerror_log = {0}/log\n[www]\nuser = www-data\nlisten = {0}/www.sock\npm = static\npm.max_children = 1\n",
+        directory.display()
+    );
+    std::fs::write(&path, text).expect("there is room");
+    path
+}
+
+fn output(command: &mut Command) -> (Output, String) {
+    let output = command.output().expect("it can be run");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output, said)
+}
+
+#[test]
+fn an_import_takes_the_version_of_the_path() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let path = configuration(directory.path());
+    let (output, said) = output(Command::new(FORKYARD).arg("import").arg(path));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(&format!("version = \"{OTHER}\"\n")), "{text}{said}");
+}
+
+#[test]
+fn the_name_says_where_the_configuration_is_and_which_php_answers() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let link = directory.path().join(format!("php-fpm{OTHER}"));
+    std::os::unix::fs::symlink(OURS, &link).expect("there is room");
+    let (tested, said) = output(Command::new(&link).arg("-t"));
+    assert_eq!(tested.status.code(), Some(78), "{said}");
+    let path = format!("/etc/php/{OTHER}/fpm/php-fpm.conf");
+    assert!(
+        said.contains(&format!("failed to open configuration file '{path}'")),
+        "{said}"
+    );
+    let (asked, said) = output(Command::new(&link).arg("-v"));
+    assert_eq!(asked.status.code(), Some(70), "{said}");
+    assert!(said.contains(&format!("built without PHP {OTHER}")), "{said}");
+}
+
+#[test]
+fn a_path_of_a_version_that_is_not_there_starts_no_other() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let path = configuration(directory.path());
+    let (asked, said) = output(Command::new(OURS).args(["-v", "-y"]).arg(&path));
+    assert!(
+        asked.status.success(),
+        "as in php-fpm, -v ends the options: {said}"
+    );
+    let (asked, said) = output(Command::new(OURS).arg("-y").arg(&path).arg("-v"));
+    assert_eq!(asked.status.code(), Some(70), "{said}");
+    let mut daemon = Command::new(OURS);
+    let (ran, said) = output(daemon.args(["-F", "-O", "-R", "-y"]).arg(&path));
+    assert!(!ran.status.success(), "{said}");
+    assert!(said.contains(&format!("PHP {OTHER}")), "{said}");
+}

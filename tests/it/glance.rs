@@ -1,0 +1,164 @@
+//! `forkyard status`: all pools at a glance, one of them in full.
+
+use crate::support::daemon::{Daemon, forkyard, pool};
+use crate::support::fcgi::Params;
+use crate::support::until;
+use std::fs;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+
+fn status(daemon: &Daemon, arguments: &[&str]) -> Output {
+    let arguments = [&["status"], arguments].concat();
+    forkyard(&arguments, &daemon.dir).output().expect("forkyard")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The words of a pool's line.
+fn line(table: &str, name: &str) -> Vec<String> {
+    let mut lines = table.lines().map(|line| line.split_whitespace());
+    let line = lines.find(|line| line.clone().next() == Some(name));
+    let line = line.unwrap_or_else(|| panic!("{name}: {table}"));
+    line.map(str::to_owned).collect()
+}
+
+fn two_pools() -> Daemon {
+    let daemon = Daemon::start(|dir| {
+        let one = pool(dir, "one", "pm = \"static\"\nmax_children = 2\n", PHP);
+        let two = pool(dir, "two", "pm = \"ondemand\"\nmax_children = 3\n", PHP);
+        format!(
+            "[global]\ncontrol = \"{}/control.sock\"\n{one}{two}",
+            dir.display()
+        )
+    });
+    daemon.write("a.php", "<?php echo 'a';");
+    daemon.write("wait.php", "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
+    nix::unistd::mkfifo(
+        &daemon.dir.join("gate"),
+        nix::sys::stat::Mode::from_bits_truncate(0o666),
+    )
+    .expect("FIFO");
+    daemon
+}
+
+#[test]
+fn three_hundred_pools_have_a_line_each_and_a_sum() {
+    let daemon = Daemon::start(|dir| {
+        let name = |number: u32| format!("site{number:03}");
+        let cgi = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        let settings = "pm = \"ondemand\"\nmax_children = 2\n";
+        let pools: String = (0..300)
+            .map(|number| pool(dir, &name(number), settings, &cgi))
+            .collect();
+        format!("[global]\ncontrol = \"{}/control.sock\"\n{pools}", dir.display())
+    });
+    let begun = Instant::now();
+    let output = status(&daemon, &[]);
+    let took = begun.elapsed();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    assert_eq!(table.lines().count(), 304, "{table}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(
+        line(&table, "site299"),
+        [
+            "site299", "ondemand", "serving", "0", "0", "2", "0", "0", "0", "-", "0.0", "s"
+        ]
+    );
+    assert!(
+        table
+            .lines()
+            .last()
+            .is_some_and(|line| line.starts_with("300 pools ")),
+        "{table}"
+    );
+    assert_eq!(line(&table, "300")[2..6], ["0", "0", "600", "0"]);
+}
+
+#[test]
+fn one_pool_is_shown_with_its_requests() {
+    let daemon = two_pools();
+    assert_eq!(daemon.get("two", "a.php").body(), "a");
+    until("idle workers", || {
+        let table = text(&status(&daemon, &[]).stdout);
+        (line(&table, "one")[3..5] == ["0", "2"] && line(&table, "two")[4] == "1").then_some(())
+    });
+    let mut busy = daemon.client("one");
+    busy.send(&Params::get(&daemon.dir, "wait.php", "who=me"), b"")
+        .expect("send");
+    let shown = until("a request that runs", || {
+        let shown = text(&status(&daemon, &["one"]).stdout);
+        shown.contains("Running").then_some(shown)
+    });
+    let running = shown
+        .lines()
+        .find(|line| line.contains("Running"))
+        .expect("a line");
+    assert!(running.contains(" GET /wait.php?who=me  /"), "{running}");
+    assert!(
+        running.contains(" MiB ") && running.contains("1 requests"),
+        "{running}"
+    );
+    assert!(
+        shown.contains("\n  static, serving: 1 busy, 1 idle, 0 starting of 2; 0 connections wait of "),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("\n  workers made 2\n") && !shown.contains("pool two"),
+        "{shown}"
+    );
+    let table = text(&status(&daemon, &["--sort", "busy"]).stdout);
+    assert_eq!(
+        line(&table, "one")[..6],
+        ["one", "static", "serving", "1", "1", "2"]
+    );
+    assert_eq!(line(&table, "two")[5..8], ["3", "0", "1"]);
+    assert_eq!(line(&table, "2")[..5], ["2", "pools", "1", "2", "5"]);
+    let first = |sort: &str| {
+        let table = text(&status(&daemon, &["--sort", sort]).stdout);
+        table.lines().nth(3).map(|line| line[..3].to_owned())
+    };
+    for (sort, name) in [("name", "one"), ("busy", "one"), ("memory", "one")] {
+        assert_eq!(first(sort).as_deref(), Some(name), "{sort}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_slice(&status(&daemon, &["two", "--json"]).stdout).expect("JSON");
+    assert_eq!(json["pools"].as_array().map(Vec::len), Some(1));
+    assert_eq!(json["pools"][0]["counts"]["requests"], 1);
+    assert_eq!(json["pools"][0]["limits"]["max_children"], 3);
+    drop(fs::OpenOptions::new().write(true).open(daemon.dir.join("gate")));
+    assert_eq!(busy.answer().expect("an answer").body(), "through");
+    let output = status(&daemon, &["three"]);
+    assert_eq!(output.status.code(), Some(70));
+    assert_eq!(
+        text(&output.stderr),
+        "forkyard: there is no pool three; there are one, two\n"
+    );
+}
+
+/// In a terminal, which script(1) makes.
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    let daemon = two_pools();
+    let command = format!(
+        "stty cols 64; {} status -c {}/forkyard.toml",
+        env!("CARGO_BIN_EXE_forkyard"),
+        daemon.dir.display()
+    );
+    let output = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .output()
+        .expect("script (Debian package bsdutils)");
+    let shown = text(&output.stdout);
+    assert!(shown.contains("2 pools") && shown.contains("\none "), "{shown}");
+    for line in shown.lines() {
+        assert!(line.trim_end().chars().count() <= 64, "{line}");
+    }
+    // Elsewhere nothing is cut off.
+    let whole = text(&status(&daemon, &[]).stdout);
+    assert!(whole.lines().any(|line| line.ends_with("CPU")), "{whole}");
+}

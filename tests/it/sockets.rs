@@ -1,0 +1,216 @@
+//! Sockets whose files are deleted, or replaced by something else, while the daemon runs.
+
+use crate::support::daemon::{Daemon, directory, pool};
+use crate::support::fcgi::{Client, Params};
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
+const HOLD: &str =
+    "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';";
+
+fn start(pools: &[(&str, &str)]) -> Daemon {
+    let daemon = Daemon::start(|dir| {
+        let pools = pools.iter().map(|(name, settings)| {
+            let settings = settings.replace("DIR", &dir.display().to_string());
+            pool(dir, name, &settings, PHP)
+        });
+        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        control + &pools.collect::<String>()
+    });
+    daemon.write("ok.php", "<?php echo 'fine';");
+    daemon.write("hold.php", HOLD);
+    daemon
+}
+
+/// What a command says, and its exit code.
+fn forkyard(daemon: &Daemon, arguments: &[&str]) -> (String, Option<i32>) {
+    let output = crate::support::daemon::forkyard(arguments, &daemon.dir)
+        .output()
+        .expect("forkyard");
+    let text = [output.stdout, output.stderr].concat();
+    (String::from_utf8_lossy(&text).into_owned(), output.status.code())
+}
+
+fn hold(daemon: &Daemon, name: &str) -> Client {
+    let query = format!("until={}", daemon.dir.join("go").display());
+    let mut client = daemon.client(name);
+    client
+        .send(&Params::get(&daemon.dir, "hold.php", &query), b"")
+        .expect("send");
+    client
+}
+
+/// Waits until every worker of a pool is busy.
+fn wait_until_busy(daemon: &Daemon, count: usize) {
+    until("busy workers", || {
+        let (text, _) = forkyard(daemon, &["status"]);
+        (text.matches("  Running ").count() >= count).then_some(())
+    });
+}
+
+#[test]
+fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served() {
+    for (kind, settings) in [
+        ("static", ONE),
+        ("ondemand", "pm = \"ondemand\"\nmax_children = 1\n"),
+    ] {
+        let daemon = start(&[("www", settings)]);
+        assert_eq!(daemon.get("www", "ok.php").body(), "fine", "{kind}");
+        let mut held = hold(&daemon, "www");
+        wait_until_busy(&daemon, 1);
+        // More than the queue's one message would hold, were it one for each.
+        let mut waiting: Vec<Client> = (0..20)
+            .map(|_| {
+                let mut client = daemon.client("www");
+                client
+                    .send(&Params::get(&daemon.dir, "ok.php", ""), b"")
+                    .expect("send");
+                client
+            })
+            .collect();
+        fs::remove_file(daemon.socket("www")).expect("remove");
+        let (text, _) = forkyard(&daemon, &["status"]);
+        assert!(
+            text.contains("nobody can connect: its file is gone"),
+            "{kind}: {text}"
+        );
+
+        let said = forkyard(&daemon, &["reload"]);
+        assert_eq!(
+            said,
+            ("replaced www: its socket's file was gone\n".to_owned(), Some(0)),
+            "{kind}"
+        );
+        for client in &mut waiting {
+            assert_eq!(client.answer().expect("an answer").body(), "fine", "{kind}");
+        }
+        assert_eq!(daemon.get("www", "ok.php").body(), "fine", "{kind}");
+        fs::write(daemon.dir.join("go"), "").expect("go");
+        assert_eq!(held.answer().expect("an answer").body(), "held", "{kind}");
+        daemon.wait_for("its socket's file was gone: it is bound again; 20 connections that waited go over");
+        let (text, _) = forkyard(&daemon, &["status"]);
+        assert!(!text.contains("nobody can connect"), "{kind}: {text}");
+
+        // The signal does the same; with nothing that waits.
+        fs::remove_file(daemon.socket("www")).expect("remove");
+        daemon.signal(Signal::SIGUSR2);
+        daemon.wait_for_count("its socket's file was gone: it is bound again", 2);
+        assert_eq!(daemon.get("www", "ok.php").body(), "fine", "{kind}");
+        assert_eq!(forkyard(&daemon, &["reload"]).0, "kept www\n", "{kind}");
+    }
+}
+
+#[test]
+fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
+    let daemon = start(&[("www", ONE), ("other", ONE)]);
+    let path = daemon.socket("www");
+    let mut kept = daemon.client("www").kept();
+    let params = Params::get(&daemon.dir, "ok.php", "");
+    assert_eq!(kept.request(&params, b"").expect("an answer").body(), "fine");
+
+    // A file.
+    fs::remove_file(&path).expect("remove");
+    fs::write(&path, "mine").expect("write");
+    let (text, code) = forkyard(&daemon, &["reload"]);
+    assert!(
+        text.contains(
+            "failed www: the path of a socket of its own leads to something else, and can't be bound again: "
+        ) && text.contains("exists and is no socket")
+            && text.contains("kept other\n"),
+        "{text}"
+    );
+    assert_ne!(code, Some(0));
+    assert_eq!(fs::read_to_string(&path).expect("the file"), "mine");
+    assert_eq!(
+        kept.request(&params, b"").expect("an answer").body(),
+        "fine",
+        "it goes on"
+    );
+    let (text, _) = forkyard(&daemon, &["status"]);
+    assert!(
+        text.contains("nobody can connect: the path leads to something else"),
+        "{text}"
+    );
+
+    // The socket of a daemon that lives: this process.
+    fs::remove_file(&path).expect("remove");
+    let alien = UnixListener::bind(&path).expect("bind");
+    let (text, code) = forkyard(&daemon, &["reload", "--all"]);
+    let expected = format!("another process (pid {}) already listens on ", std::process::id());
+    assert!(
+        text.contains(&expected) && text.contains("replaced other"),
+        "{text}"
+    );
+    assert_ne!(code, Some(0));
+    let connected = UnixStream::connect(&path).expect("connect");
+    drop((alien, connected));
+
+    // One that nobody listens on any more makes way.
+    let (text, code) = forkyard(&daemon, &["reload"]);
+    assert!(
+        text.contains("replaced www: its socket's file was gone\n"),
+        "{text}"
+    );
+    assert_eq!(code, Some(0));
+    assert_eq!(daemon.get("www", "ok.php").body(), "fine");
+    assert_eq!(daemon.get("other", "ok.php").body(), "fine");
+}
+
+#[test]
+fn the_sockets_of_status_and_control_come_back_too() {
+    let settings = format!("{ONE}status_listen = \"DIR/status.sock\"\nping.path = \"/ping\"\n");
+    let daemon = start(&[("www", &settings)]);
+    let ping = || {
+        let mut client = Client::connect(&daemon.dir.join("status.sock")).expect("connect");
+        let answer = client.request(&Params::get(&daemon.dir, "ping", ""), b"");
+        answer.expect("an answer").body()
+    };
+    assert_eq!(ping(), "pong");
+    let worker = daemon.wait_for_workers("www", 1);
+    for name in ["status.sock", "control.sock"] {
+        fs::remove_file(daemon.dir.join(name)).expect("remove");
+    }
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for("reload done");
+    assert_eq!(ping(), "pong");
+    let (text, code) = forkyard(&daemon, &["status"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(
+        daemon.workers("www"),
+        worker,
+        "its own socket was there all the time"
+    );
+    // All three at once.
+    for name in ["status.sock", "control.sock", "www.sock"] {
+        fs::remove_file(daemon.dir.join(name)).expect("remove");
+    }
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for_count("reload done", 2);
+    assert_eq!(daemon.get("www", "ok.php").body(), "fine");
+    assert_eq!(ping(), "pong");
+    assert_eq!(forkyard(&daemon, &["status"]).1, Some(0));
+}
+
+#[test]
+fn the_next_master_binds_a_deleted_socket_again() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    fs::write(path.join("forkyard.toml"), pool(&path, "www", ONE, PHP)).expect("configuration");
+    let command = crate::support::daemon::forkyard(&["run", "--keeper"], &path);
+    let mut daemon = Daemon::launch(&path, command);
+    daemon.keep(dir);
+    daemon.wait_for("ready to handle connections");
+    daemon.write("ok.php", "<?php echo 'fine';");
+    assert_eq!(daemon.get("www", "ok.php").body(), "fine");
+    fs::remove_file(daemon.socket("www")).expect("remove");
+    let master = process::children(daemon.pid())
+        .into_iter()
+        .find(|pid| process::title(*pid).starts_with("forkyard: master process"));
+    process::signal(master.expect("a master"), Signal::SIGKILL);
+    daemon.wait_for_count("ready to handle connections", 2);
+    assert_eq!(daemon.get("www", "ok.php").body(), "fine");
+}

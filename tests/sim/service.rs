@@ -1,0 +1,74 @@
+//! The order in which workers serve what waits: `worker::order` in a simulated pool.
+//!
+//! Clients with kept and with new connections, greedy ones and ones that pause, send requests of different lengths to a few
+//! workers. The kernel wakes workers as epoll(7) does with EPOLLEXCLUSIVE: it tells one worker after the other, in the order
+//! in which they registered, until one was asleep. What is checked, for each seed:
+//!
+//! * no request is overtaken by more than `max_children` requests that came later than a millisecond after it;
+//! * no worker sleeps for longer than a millisecond while something waits where others can take it;
+//! * each request is served once.
+//!
+//! Not noticed: a worker that keeps all that it holds between short requests. The minder makes up for it, at a higher price.
+
+mod pool;
+
+use crate::random::{Random, all_are_noticed, outcome, seeds};
+use pool::{Mutant, Pool, Served};
+
+const SEEDS: u64 = 300;
+const SEEDS_FOR_MUTANTS: u64 = 300;
+/// Microseconds.
+const TOLERANCE: u64 = 1_000;
+
+/// Most requests by which one was overtaken that came later than [`TOLERANCE`] after it.
+fn most_overtaken(served: &mut [Served]) -> usize {
+    served.sort_by_key(|request| request.came);
+    let overtakes = |(index, request): (usize, &Served)| {
+        let later = served[index + 1..].iter();
+        let others = later.take_while(|other| other.came < request.begun);
+        let is_unfair =
+            |other: &&Served| other.came > request.came + TOLERANCE && other.begun < request.begun;
+        others.filter(is_unfair).count()
+    };
+    served.iter().enumerate().map(overtakes).max().unwrap_or(0)
+}
+
+fn simulate(seed: u64, mutant: Option<Mutant>) -> Result<(usize, usize), String> {
+    let mut result = (0, 0);
+    outcome(|| {
+        let mut pool = Pool::new(Random::new(seed), mutant);
+        pool.run();
+        let most = most_overtaken(&mut pool.served);
+        let (count, workers) = (pool.served.len(), pool.workers());
+        assert!(
+            most <= workers,
+            "{most} overtook one of {count}: {}",
+            pool.scenario()
+        );
+        result = (count, most);
+        Ok(())
+    })?;
+    Ok(result)
+}
+
+#[test]
+fn requests_are_served_in_the_order_in_which_they_came() {
+    let (mut count, mut most) = (0, 0);
+    for seed in seeds(SEEDS) {
+        match simulate(seed, None) {
+            Ok((served, overtaken)) => {
+                count += served;
+                most = most.max(overtaken);
+            }
+            Err(problem) => panic!("FORKYARD_SEED={seed}: {problem}"),
+        }
+    }
+    eprintln!("{count} requests; at most {most} overtook one");
+}
+
+#[test]
+fn a_worker_that_serves_otherwise_is_noticed() {
+    all_are_noticed(Mutant::ALL.into_iter(), SEEDS_FOR_MUTANTS, |mutant, seed| {
+        simulate(seed, Some(mutant)).map(drop)
+    });
+}

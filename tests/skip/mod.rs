@@ -1,0 +1,27 @@
+//! Tests that can't be run here say so. `scripts/test` collects what they say: a test that passes because it did nothing
+//! shall be seen.
+
+use std::io::Write as _;
+
+/// The variable that names the file in which skipped tests are written down.
+const FILE: &str = "FORKYARD_SKIPPED";
+
+/// Says that the test which runs in this thread is skipped, and why.
+pub(crate) fn skip(why: &str) {
+    let thread = std::thread::current();
+    let line = format!("{}: {why}\n", thread.name().unwrap_or("a test"));
+    eprint!("skipped: {line}");
+    if let Some(file) = std::env::var_os(FILE) {
+        let file = std::fs::File::options().append(true).create(true).open(file);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
+
+/// Skips the test unless it is run by root: it takes two users, and only root can become another.
+pub(crate) fn needs_root() -> bool {
+    let is_root = nix::unistd::geteuid().is_root();
+    if !is_root {
+        skip("only root can take on another user");
+    }
+    !is_root
+}
