@@ -1,17 +1,14 @@
 """The smallest script over FastCGI: what a request costs beside its script."""
 
-from harness.servers import Pool
 from harness.table import at_least, latencies, processor_time
 
-# As many as there are clients at most are busy at once; fewer than those with kept connections.
-WORKERS = 4
 # What a request may cost in processor time, of php-fpm's: on a new connection, on a kept one.
 MOST_CPU = {False: 0.70, True: 0.80}
 
 
 def run(bench):
     rounds, seconds = (5, 0.5) if bench.quick else (9, 2)
-    with bench.both(Pool(max_children=WORKERS)) as servers:
+    with bench.both() as servers:
         for clients in (1, 8):
             for keep in (False, True):
                 options = {"clients": clients} | ({"keep": True} if keep else {})

@@ -1,4 +1,4 @@
-"""Slow scripts and more clients than workers: kept connections are served in the order in which requests come, as new ones are."""
+"""Slow scripts and more clients than workers: requests on kept connections wait no longer than those on new ones."""
 
 import statistics
 

@@ -113,7 +113,7 @@ impl Held {
             .collect()
     }
 
-    /// Whether a place still has the connection with this descriptor, and nobody serves it.
+    /// Whether a place still has the connection with this descriptor, and it is not being served.
     pub(super) fn is_same(&self, place: usize, fd: RawFd) -> bool {
         matches!(self.places.get(place), Some(Place::Idle(c)) if c.socket().as_raw_fd() == fd)
     }

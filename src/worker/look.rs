@@ -221,7 +221,7 @@ impl Lobby {
         }
         let rest = held.waiting_behind(order::stays(service.likely_time(), held.second(), now));
         drop(held);
-        // A pool of one worker has nobody to pass them to.
+        // A pool of one worker has no other to pass them to.
         if !rest.is_empty() && service.board.slots() > 1 {
             service.minder.send_away(&rest);
             service.publish_kept();

@@ -107,7 +107,7 @@ impl Minder {
         self.attend();
     }
 
-    /// Connections are held while a request runs: somebody has to look after them.
+    /// Connections are held while a request runs: the minder has to look after them.
     fn attend(&mut self) {
         if self.held().idle() == 0 {
             return;

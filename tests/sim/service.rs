@@ -68,7 +68,7 @@ fn requests_are_served_in_the_order_in_which_they_came() {
 
 #[test]
 fn a_worker_that_serves_otherwise_is_noticed() {
-    all_are_noticed(Mutant::ALL.into_iter(), SEEDS_FOR_MUTANTS, |mutant, seed| {
+    all_are_noticed(Mutant::ALL, SEEDS_FOR_MUTANTS, |mutant, seed| {
         simulate(seed, Some(mutant)).map(drop)
     });
 }

@@ -16,7 +16,7 @@ pub(crate) enum Mutant {
     NewFirst,
     /// Kept connections come before new ones.
     KeptFirst,
-    /// Nobody looks after what it holds while a request runs.
+    /// It has no minder: what it holds waits while a request runs.
     NoMinder,
     /// It leaves what it was woken for.
     LeavesWork,
@@ -296,62 +296,60 @@ impl Pool {
         let worker = &mut self.workers[index];
         let places = [listener, queue, !worker.own.is_empty()];
         worker.contended = places.into_iter().filter(|is| *is).count() > 1;
-        loop {
-            let own = self.workers[index]
-                .own
-                .front()
-                .and_then(|client| self.clients[*client].noted);
-            listener &= !self.listener.is_empty();
-            queue &= !self.queue.is_empty();
-            let first = self
-                .queue
-                .front()
-                .filter(|_| queue)
-                .and_then(|message| message.waiting);
-            let next = match listener && (own.is_some() || first.is_some()) {
-                _ if queue && first.is_none() => Next::Queue,
-                true => order::next(Some(self.line(index)), first, own),
-                false => order::next(listener.then(Line::default), first, own),
-            };
-            let next = match self.mutant {
-                Some(Mutant::OwnFirst) if own.is_some() => Next::Own,
-                Some(Mutant::NewFirst) if listener => Next::Accept,
-                Some(Mutant::KeptFirst) if own.is_some() || first.is_some() => order::next(None, first, own),
-                Some(Mutant::LeavesWork) if own.is_some() => Next::Own,
-                _ => next,
-            };
-            let leaves = (listener && next != Next::Accept) || (queue && next != Next::Queue);
-            let is_silent = next == Next::Queue && first.is_none();
-            if leaves && may_have_slept && !is_silent && !self.is(Mutant::LeavesWork) {
-                self.pass(Vec::new(), None);
-            }
-            match next {
-                Next::Accept => {
-                    let client = self.listener.pop_front().expect("one waits");
-                    self.accepted += 1;
-                    self.serve(index, client);
-                }
-                Next::Queue => {
-                    let message = self.queue.pop_front().expect("one waits");
-                    if message.waiting.is_none() {
-                        for client in &message.clients {
-                            self.clients[*client].holder = Some(index);
-                        }
-                        // A nudge, or connections that have to be looked at.
-                        return false;
-                    }
-                    self.serve(index, message.clients[0]);
-                }
-                Next::Own => {
-                    let client = self.workers[index].own.pop_front().expect("one waits");
-                    self.serve(index, client);
-                }
-                // A look that may not wait is followed by one that may.
-                Next::Nothing if !may_have_slept => return false,
-                Next::Nothing => self.workers[index].doing = Doing::Asleep(self.now),
-            }
-            return true;
+        let own = self.workers[index]
+            .own
+            .front()
+            .and_then(|client| self.clients[*client].noted);
+        listener &= !self.listener.is_empty();
+        queue &= !self.queue.is_empty();
+        let first = self
+            .queue
+            .front()
+            .filter(|_| queue)
+            .and_then(|message| message.waiting);
+        let next = match listener && (own.is_some() || first.is_some()) {
+            _ if queue && first.is_none() => Next::Queue,
+            true => order::next(Some(self.line(index)), first, own),
+            false => order::next(listener.then(Line::default), first, own),
+        };
+        let next = match self.mutant {
+            Some(Mutant::OwnFirst) if own.is_some() => Next::Own,
+            Some(Mutant::NewFirst) if listener => Next::Accept,
+            Some(Mutant::KeptFirst) if own.is_some() || first.is_some() => order::next(None, first, own),
+            Some(Mutant::LeavesWork) if own.is_some() => Next::Own,
+            _ => next,
+        };
+        let leaves = (listener && next != Next::Accept) || (queue && next != Next::Queue);
+        let is_silent = next == Next::Queue && first.is_none();
+        if leaves && may_have_slept && !is_silent && !self.is(Mutant::LeavesWork) {
+            self.pass(Vec::new(), None);
         }
+        match next {
+            Next::Accept => {
+                let client = self.listener.pop_front().expect("one waits");
+                self.accepted += 1;
+                self.serve(index, client);
+            }
+            Next::Queue => {
+                let message = self.queue.pop_front().expect("one waits");
+                if message.waiting.is_none() {
+                    for client in &message.clients {
+                        self.clients[*client].holder = Some(index);
+                    }
+                    // A nudge, or connections that have to be looked at.
+                    return false;
+                }
+                self.serve(index, message.clients[0]);
+            }
+            Next::Own => {
+                let client = self.workers[index].own.pop_front().expect("one waits");
+                self.serve(index, client);
+            }
+            // A look that may not wait is followed by one that may.
+            Next::Nothing if !may_have_slept => return false,
+            Next::Nothing => self.workers[index].doing = Doing::Asleep(self.now),
+        }
+        true
     }
 
     fn notice(&mut self, index: usize, client: usize) {
