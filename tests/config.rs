@@ -74,7 +74,8 @@ fn a_wrong_file_is_told_line_by_line() {
 #[test]
 fn a_missing_file_is_an_error() {
     let path = Path::new("/nowhere/forkyard.toml");
-    let expected = "/nowhere/forkyard.toml: error: can't be read: No such file or directory (os error 2)\n";
+    let expected = "/nowhere/forkyard.toml: error: can't be read: No such file or directory (os error 2); \
+                    name the configuration with -c FILE, and let this user read it\n";
     assert_eq!(checked(path), (EXIT_INVALID, expected.to_owned()));
 }
 
@@ -85,7 +86,8 @@ fn an_endless_file_is_not_read_to_its_end() {
         (code, text.as_str()),
         (
             EXIT_INVALID,
-            "/dev/zero: error: can't be read: it is longer than 16777216 bytes\n"
+            "/dev/zero: error: can't be read: it is longer than 16777216 bytes; \
+             name the configuration with -c FILE, and let this user read it\n"
         )
     );
 }

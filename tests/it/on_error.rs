@@ -216,8 +216,8 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
     for line in [
         "forkyard_pool_up{pool=\"value\"} 0\n".to_owned(),
         "forkyard_pool_up{pool=\"p000\"} 1\n".to_owned(),
-        format!("forkyard_daemon_pools {pools}\n"),
-        format!("forkyard_daemon_pools_skipped {}\n", wrong.len() + 2),
+        format!("forkyard_daemon_pools{{}} {pools}\n"),
+        format!("forkyard_daemon_pools_skipped{{}} {}\n", wrong.len() + 2),
     ] {
         assert!(numbers.contains(&line), "{line}{numbers}");
     }
