@@ -4,6 +4,7 @@
 
 mod apart;
 mod confine;
+mod headers;
 mod hostile;
 mod names;
 mod requests;
