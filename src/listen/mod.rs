@@ -6,8 +6,10 @@
 mod effects;
 mod fpm_sockets;
 mod inherited;
+mod pause;
 mod peers;
 
 pub use effects::{ListenError, Listener, bind};
 pub use inherited::{Inherited, fpm_variables};
+pub use pause::{ACCEPT_PAUSE, AcceptPause};
 pub use peers::may_connect;

@@ -9,7 +9,7 @@ use super::tally::{Apps, Errors};
 use crate::applications::event::{Event, Ticket};
 use crate::applications::{Book, action::Action};
 use crate::config::{Applications, Pool};
-use crate::listen::may_connect;
+use crate::listen::{AcceptPause, may_connect};
 use crate::logs::Log;
 use crate::sys::fd::receive_with;
 use crate::sys::identity::{self, Identity};
@@ -161,6 +161,8 @@ pub(super) struct Router {
     /// Connections were accepted in the last turn; the listening socket is watched; there was no room for another.
     was_accepting: bool,
     is_open: bool,
+    /// Accepting has failed: when it is tried again.
+    pause: AcceptPause,
     most_clients: usize,
     /// Told to finish, or the master is gone: at the latest then, if at all.
     pub(super) finishing: Option<Option<Tick>>,
@@ -230,6 +232,7 @@ impl Router {
             asked: Vec::new(),
             was_accepting: false,
             is_open: false,
+            pause: AcceptPause::default(),
             most_clients,
             finishing: None,
             is_orphan: false,
@@ -326,6 +329,7 @@ impl Router {
             self.ended.first().map(|(due, _)| *due),
             self.apps.next_deadline(),
             self.finishing.flatten(),
+            self.pause.deadline(),
         ];
         match first.into_iter().flatten().min() {
             None => EpollTimeout::NONE,
@@ -359,6 +363,9 @@ impl Router {
             self.tell(Event::Deadline);
         }
         self.forget_applications();
+        if self.pause.end(now) {
+            self.open();
+        }
     }
 
     /// Looks at a connection again at the latest then.
@@ -451,15 +458,23 @@ impl Router {
 
     /// Begins to accept, or to accept again.
     pub(super) fn open(&mut self) {
-        if self.is_open || self.finishing.is_some() {
+        if self.is_open || self.finishing.is_some() || self.pause.deadline().is_some() {
             return;
         }
         if let Some(listener) = &self.listener {
             let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
             match self.epoll.add(listener, EpollEvent::new(flags, LISTENER)) {
                 Ok(()) => self.is_open = true,
-                Err(errno) => log::error!("can't watch the listening socket: epoll_ctl: {errno}"),
+                Err(errno) => self.rest(&format!("can't watch the listening socket: epoll_ctl: {errno}")),
             }
+        }
+    }
+
+    /// Leaves the listening socket alone for a moment.
+    fn rest(&mut self, why: &str) {
+        self.shut();
+        if self.pause.begin(self.now) {
+            log::error!("{why}; trying again");
         }
     }
 
@@ -484,10 +499,7 @@ impl Router {
             match socket::accept(listener.as_fd()) {
                 Ok(Some(socket)) => self.admit(socket),
                 Ok(None) => return,
-                Err(error) => {
-                    log::error!("can't accept a connection: {error}");
-                    return self.shut();
-                }
+                Err(error) => return self.rest(&format!("can't accept a connection: {error}")),
             }
         }
     }

@@ -5,7 +5,7 @@ use super::held;
 use super::promotion::{self, Promotion};
 use super::routed;
 use super::service::Service;
-use crate::listen::may_connect;
+use crate::listen::{AcceptPause, may_connect};
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
@@ -38,6 +38,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
 const COUNT_ALWAYS: usize = 16;
 
+/// How the sources are watched that siblings watch, too.
+const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
+/// Why accept(2) fails while the process or the machine has none left of something.
+const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 /// Held connections that are sent away before a request.
 const FEW: usize = 4;
 
@@ -79,6 +83,8 @@ pub(super) struct Lobby {
     counted: Tick,
     /// Serve a held connection before a new one next time, so that neither starves the other.
     held_first: bool,
+    /// Accepting has failed: when it is tried again.
+    pause: AcceptPause,
 }
 
 impl Lobby {
@@ -90,13 +96,12 @@ impl Lobby {
         queue_out: OwnedFd,
         child_accept: OwnedFd,
     ) -> nix::Result<Lobby> {
-        let exclusive = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
         let epoll = service.minder.epoll();
         match routed::watched(service) {
             Some(channel) => epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?,
             None => {
-                epoll.add(&service.listener, EpollEvent::new(exclusive, LISTENER))?;
-                epoll.add(&queue_out, EpollEvent::new(exclusive, QUEUE))?;
+                epoll.add(&service.listener, EpollEvent::new(EXCLUSIVE, LISTENER))?;
+                epoll.add(&queue_out, EpollEvent::new(EXCLUSIVE, QUEUE))?;
             }
         }
         epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
@@ -112,6 +117,7 @@ impl Lobby {
             max_active: 0,
             counted: Tick::ZERO,
             held_first: false,
+            pause: AcceptPause::default(),
         })
     }
 
@@ -176,7 +182,7 @@ impl Lobby {
 
     fn wait(&mut self, service: &mut Service, idle_since: Tick, companion: Option<Tick>) -> Option<Work> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        let timeout = timeout(service, companion);
+        let timeout = timeout(service, companion.into_iter().chain(self.pause.deadline()).min());
         let count = match service.minder.epoll().wait(&mut events, timeout) {
             Ok(count) => count,
             Err(Errno::EINTR) => return None,
@@ -184,6 +190,15 @@ impl Lobby {
         };
         let now = clock::now();
         self.looked = now;
+        if self.pause.end(now) {
+            if let Err(errno) = service
+                .minder
+                .epoll()
+                .add(&service.listener, EpollEvent::new(EXCLUSIVE, LISTENER))
+            {
+                return Some(Work::Failed(format!("epoll_ctl: {errno}")));
+            }
+        }
         let mut ready = Ready::default();
         for event in &events[..count] {
             ready.note(event.data());
@@ -259,6 +274,14 @@ impl Lobby {
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
+            // What is short may be there again in a moment; the connection waits.
+            Err(error) if SHORT.contains(&error.errno) => {
+                let _ = service.minder.epoll().delete(&service.listener);
+                if self.pause.begin(clock::now()) {
+                    log::error!("can't accept a connection: {error}; trying again");
+                }
+                return Ok(None);
+            }
             Err(error) => return Err(error.to_string()),
         };
         let Some(socket) = socket else {
