@@ -43,6 +43,7 @@ pub mod keeper;
 pub mod listen;
 pub mod logs;
 pub mod master;
+pub mod origin;
 pub mod reporter;
 pub mod router;
 pub mod runtime;

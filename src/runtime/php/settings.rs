@@ -91,6 +91,7 @@ mod tests {
             extended_info: false,
             defines: vec![],
             limit_extensions: vec![],
+            script_root: None,
             request_settings: RequestSettings::All,
             php_value: own(php_value),
             php_admin_value: own(php_admin_value),

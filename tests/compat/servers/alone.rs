@@ -193,6 +193,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         scan_dir: None,
         extended_info: false,
         defines: vec![],
+        script_root: None,
         limit_extensions: setup
             .limit_extensions
             .clone()
@@ -239,6 +240,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         clear_env: true,
         env: setup.env.clone(),
         own_env: Vec::new(),
+        origin: None,
         rlimit_files: None,
         rlimit_core: None,
         process_priority: None,

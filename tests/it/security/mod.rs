@@ -7,8 +7,10 @@ mod confine;
 mod headers;
 mod hostile;
 mod names;
+mod parameters;
 mod requests;
 mod sockets;
+mod within;
 
 use crate::support::is_root;
 use std::process::{Command, Output};

@@ -59,6 +59,41 @@ impl Failing {
         Failing { strace, report }
     }
 
+    /// From now on each of these calls of a process, of those that it starts, and of theirs is held for so long before it is made.
+    pub fn hold(pid: u32, directory: &Path, call: &str, millis: u32) -> Failing {
+        let report = directory.join(format!("strace-{pid}-{call}"));
+        let strace = Command::new("strace")
+            .args(["-f", "-e", &format!("trace={call}"), "-e"])
+            .arg(format!("inject={call}:delay_enter={}", millis * 1000))
+            .arg("-o")
+            .arg(&report)
+            .args(["-p", &pid.to_string()])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("strace (Debian package strace)");
+        until("strace to attach", || {
+            let tracer = process::status_line(pid, "TracerPid");
+            tracer.filter(|tracer| tracer != "0").map(|_| ())
+        });
+        Failing { strace, report }
+    }
+
+    /// Waits until one is held that has this number.
+    pub fn wait_until_held(&self, call: i64) {
+        let tracer = self.strace.id().to_string();
+        let is_held = |pid: u32| {
+            let words = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+            process::state(pid) == Some('t')
+                && words.split(' ').next() == Some(&call.to_string())
+                && process::status_line(pid, "TracerPid").as_ref() == Some(&tracer)
+        };
+        until("a call that is held", || {
+            let all = std::fs::read_dir("/proc").expect("/proc").map_while(Result::ok);
+            let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            pids.into_iter().any(is_held).then_some(())
+        });
+    }
+
     /// How many calls have failed.
     pub fn count(&self) -> usize {
         let text = std::fs::read_to_string(&self.report).unwrap_or_default();
