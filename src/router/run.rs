@@ -2,6 +2,7 @@
 
 use super::client::{Client, Clients, Watch};
 use super::groups::Groups;
+use super::memory::Memory;
 use super::orders::ToRouter;
 use super::roots::Roots;
 use super::state::{Cause, Limit, State};
@@ -151,7 +152,8 @@ pub(super) struct Router {
     /// The master has no room for what is said.
     pub(super) is_stuck: bool,
     pub(super) buffer: Vec<u8>,
-    timers: BTreeSet<(Tick, u64)>,
+    pub(super) timers: BTreeSet<(Tick, u64)>,
+    pub(super) memory: Memory,
     /// Instances whose channel has ended, and when they are taken to be gone whatever the master says.
     pub(super) ended: BTreeSet<(Tick, u64)>,
     /// Connections that are to be looked at again without having been called.
@@ -197,8 +199,7 @@ impl Router {
                 .map_err(|errno| Error::new("epoll_ctl", "", errno))?;
         }
         let now = clock::now();
-        let (soft, _) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)
-            .map_err(|errno| Error::new("getrlimit", "RLIMIT_NOFILE", errno))?;
+        let soft = identity::most_descriptors()?;
         let taken = SPARE_DESCRIPTORS + 2 * u64::from(settings.max.get());
         let most_clients = usize::try_from(soft.saturating_sub(taken).max(16)).unwrap_or(usize::MAX);
         Ok(Router {
@@ -227,6 +228,7 @@ impl Router {
             is_stuck: false,
             buffer,
             timers: BTreeSet::new(),
+            memory: Memory::default(),
             ended: BTreeSet::new(),
             ready: Vec::new(),
             asked: Vec::new(),
@@ -366,6 +368,7 @@ impl Router {
         if self.pause.end(now) {
             self.open();
         }
+        self.tend_memory();
     }
 
     /// Looks at a connection again at the latest then.
@@ -533,6 +536,7 @@ impl Router {
         let Some(mut client) = self.clients.remove(id) else {
             return;
         };
+        self.forget_memory(&client);
         let waits = client.state() == State::Waiting;
         client.change(Cause::Over);
         if client.watch != Watch::None {

@@ -60,7 +60,10 @@ impl Router {
         };
         match client.state() {
             State::Answering => self.answer_on(id),
-            State::Silent | State::Idle | State::Partial if client.reading.is_some() => self.read_on(id),
+            State::Silent | State::Idle | State::Partial if client.reading.is_some() => {
+                self.read_on(id);
+                self.count_memory(id);
+            }
             State::Silent | State::Idle | State::Partial => self.examine(id),
             State::Looking | State::Waiting | State::Lent | State::Gone => {}
         }
@@ -361,10 +364,11 @@ impl Router {
             crate::sys::socket::shutdown(client.socket().as_fd());
             return self.close(id);
         }
-        client.bytes.clear();
+        client.bytes = Vec::new();
         client.ticket = None;
         let stirred = std::mem::take(&mut client.stirred);
         let watch = client.watch;
+        self.count_memory(id);
         self.change(id, Cause::Kept);
         if !read.is_empty() {
             self.watch(id, Watch::Input);

@@ -353,7 +353,7 @@ impl Lobby {
         let has_any = !sockets.is_empty();
         for socket in sockets {
             let mut connection = service.connection(socket);
-            connection.spoken = spoken;
+            (connection.spoken, connection.asked) = (spoken, spoken);
             service.hold(connection, now);
         }
         has_any
