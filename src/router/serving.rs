@@ -154,7 +154,11 @@ impl Router {
                 }
                 Step::Broken(violation) => {
                     log::warn!("a connection was closed: {violation}");
-                    return self.hang_up_with(id, to_violation(&violation));
+                    let answer = to_violation(&violation);
+                    if answer.is_empty() {
+                        return self.close(id);
+                    }
+                    return self.hang_up_with(id, answer);
                 }
                 Step::More => {
                     let received = receive(client.socket(), &mut buffer);

@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Setting] = &[
         .fpm("security.limit_extensions", Text, "").note("with blanks between them; unset: `.php .phar`"),
     key(Php, "script_root", "path", "",
         "scripts that a request names are below this directory, links resolved; others are answered with 403")
-        .sample(Off(r#""/var/www""#))
+        .sample(Off(r#""/srv/app""#))
         .unlike("not there"),
     key(Php, "request_settings", r#"`"harmless"`, `"all"`, `"none"`, or a list"#, r#"`"harmless"`"#,
         "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](security.md#settings-that-come-with-a-request)")
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#"["GIT_*"]"#)),
     key(FastCgi, "script_root", "path", "",
         "scripts that a request names are below this directory, links resolved; others are answered with 403")
-        .sample(Off(r#""/var/www""#)),
+        .sample(Off(r#""/srv/app""#)),
     key(Http, "address", "string", "",
         "where a program listens that somebody else starts: an address and port, a port of this machine, or the path of a unix socket; all other keys are for one that forkyard starts")
         .sample(Nowhere),

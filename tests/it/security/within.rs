@@ -102,12 +102,12 @@ fn an_application_s_scripts_are_below_its_root() {
     // A next version that the web server's link leads to is served before a look has seen the link change.
     let current = apps.join("current");
     assert_eq!(
-        ask(&daemon, "sites", Some(&current), &current.join("index.php")),
+        ask(&daemon, "sites", Some(&current), &apps.join("php/index.php")),
         "inside"
     );
     fs::remove_file(&current).expect("rm");
     symlink("two", &current).expect("a link");
-    // PHP remembers for a while where a path has led.
+    // By a path that no worker's PHP remembers.
     put(&apps.join("two/next.php"), "<?php echo 'next';");
     assert_eq!(
         ask(&daemon, "sites", Some(&current), &current.join("next.php")),
