@@ -47,7 +47,7 @@ fn hold(daemon: &Daemon, name: &str) -> Client {
 /// Waits until every worker of a pool is busy.
 fn wait_until_busy(daemon: &Daemon, count: usize) {
     until("busy workers", || {
-        let (text, _) = forkyard(daemon, &["status"]);
+        let (text, _) = forkyard(daemon, &["status", "www"]);
         (text.matches("  Running ").count() >= count).then_some(())
     });
 }
