@@ -254,7 +254,7 @@ const LINES: &[(&str, &[&str])] = &[
 ];
 
 const GLOBALS: &[(&str, &[&str])] = &[
-    ("pid", &["rel.pid", "/run/x.pid", ""]),
+    ("pid", &["rel.pid", "/run/x.pid"]),
     ("log_level", &["debug", "NOTICE", "warning", "Error", "alert"]),
     ("process_control_timeout", &["0", "5", "3m"]),
     ("process.max", &["0", "128"]),

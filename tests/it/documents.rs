@@ -6,7 +6,7 @@
 pub(crate) mod blocks;
 pub(crate) mod served;
 
-use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::daemon::{directory, php_pool};
 use blocks::{Block, documents, root};
 use std::collections::BTreeSet;
 use std::fs;
@@ -251,13 +251,4 @@ fn the_tour_of_the_source_is_complete() {
         .filter(|name| name != "lib.rs")
         .collect();
     assert_eq!(named, there);
-}
-
-/// A value that was chosen for the operator is worth a notice, not a warning.
-#[test]
-fn a_notice_about_the_configuration_is_logged_as_one() {
-    let settings = "pm = \"dynamic\"\nmax_children = 2\nmin_spare_servers = 1\nmax_spare_servers = 2\n";
-    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
-    let line = daemon.wait_for("start_servers: not set");
-    assert!(line.contains("] NOTICE: "), "{line}");
 }
