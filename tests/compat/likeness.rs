@@ -67,7 +67,11 @@ fn scripts_find_out_nothing_but_what_is_listed() {
     // forkyard-fpm names itself, as php-fpm does. forkyard names what can run a script.
     for (socket, directory, binary) in [
         (&forkyard_fpm.socket, forkyard_fpm.directory(), FORKYARD_FPM),
-        (&forkyard.socket, forkyard.directory(), "/usr/bin/php8.2"),
+        (
+            &forkyard.socket,
+            forkyard.directory(),
+            concat!("/usr/bin/php", env!("FORKYARD_PHP")),
+        ),
     ] {
         let found = all(socket, directory);
         assert_eq!(found[BINARY], format!("'{binary}'"));
@@ -109,7 +113,7 @@ fn php_on_the_command_line_is_named_only_if_it_runs() {
     // What scripts do with it.
     let server = Forkyard::start(&Setup::new());
     let reply = Request::get(&scripts(), "/binary.php").send(&server.socket);
-    assert_eq!(reply.body(), "8.2 cli\n", "{reply:?}");
+    assert_eq!(reply.body(), concat!(env!("FORKYARD_PHP"), " cli\n"), "{reply:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// Debian's.
-pub(crate) const PHP_FPM: &str = "/usr/sbin/php-fpm8.2";
+pub(crate) const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 /// Ours.
 pub(crate) const FORKYARD_FPM: &str = env!("CARGO_BIN_EXE_forkyard-fpm");
 

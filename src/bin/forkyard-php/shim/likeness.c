@@ -76,7 +76,8 @@ static void correct_path_constant(const char *name, size_t length)
     zend_string *path = constant ? php_fpms_directory(Z_STRVAL(constant->value)) : NULL;
     if (path) {
         zend_string_release(Z_STR(constant->value));
-        ZVAL_NEW_STR(&constant->value, zend_string_init_interned(ZSTR_VAL(path), ZSTR_LEN(path), 1));
+        /* Without a count: the end of PHP frees a counted string, and then the table of interned ones frees it again. */
+        ZVAL_INTERNED_STR(&constant->value, zend_string_init_interned(ZSTR_VAL(path), ZSTR_LEN(path), 1));
         zend_string_release(path);
     }
 }
