@@ -253,11 +253,12 @@ fn the_tour_of_the_source_is_complete() {
     assert_eq!(named, there);
 }
 
-/// A value that was chosen for the operator is worth a notice, not a warning.
+/// A default is nothing to be told of at every start.
 #[test]
-fn a_notice_about_the_configuration_is_logged_as_one() {
+fn a_value_that_is_left_out_is_not_told() {
     let settings = "pm = \"dynamic\"\nmax_children = 2\nmin_spare_servers = 1\nmax_spare_servers = 2\n";
     let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
-    let line = daemon.wait_for("start_servers: not set");
-    assert!(line.contains("] NOTICE: "), "{line}");
+    let line = daemon.wait_for("] ");
+    assert!(line.contains("forkyard is running"), "{line}");
+    assert!(!daemon.log().contains("start_servers"), "{}", daemon.log());
 }
