@@ -219,6 +219,7 @@ impl Stand {
                         generation,
                         pid,
                         revision: None,
+                        origin: None,
                     },
                     up: false,
                 };
@@ -281,6 +282,7 @@ impl Stand {
         let seen = Seen {
             number: look.number,
             found: found(&look.root, &self.directory),
+            is_unknown: false,
         };
         let message = serde_json::to_vec(&seen).expect("plain values");
         let _ = send_with(self.scout.as_fd(), &message, &[]);
@@ -436,6 +438,7 @@ fn found(root: &Path, directory: &Path) -> Result<Found, String> {
         restart: restart.map(stamp),
         always_restart: real.join("tmp/always_restart.txt").exists(),
         revision: None,
+        origin: None,
         root: real,
     })
 }
@@ -463,6 +466,7 @@ fn applications(directory: &Path, arguments: &[String]) -> (Applications, bool) 
     };
     let settings = Applications {
         user_switching: true,
+        user_mounts: false,
         directories: vec![directory.to_owned()],
         root_parameter: "APP_ROOT".to_owned(),
         max: count("max").unwrap_or(std::num::NonZeroU32::MIN),

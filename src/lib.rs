@@ -45,6 +45,7 @@ pub mod keeper;
 pub mod listen;
 pub mod logs;
 pub mod master;
+pub mod origin;
 pub mod remedy;
 pub mod reporter;
 pub mod router;

@@ -88,7 +88,8 @@ impl PhpFpm {
     fn ask_until_all_rows_show(&self, query: &str, mark: &str) -> (Vec<String>, String) {
         for _ in 0..MAX_ATTEMPTS {
             let (head, body) = self.ask("GET", "/status", query);
-            if body.matches(mark).count() == 2 {
+            // The one that does not answer has ended its request.
+            if body.matches(mark).count() == 2 && body.contains("Idle") {
                 return (head, body);
             }
         }

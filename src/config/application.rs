@@ -34,6 +34,9 @@ pub struct Cgi {
     pub root: Option<PathBuf>,
     /// Give a query without `=` to the program as arguments (RFC 3875 section 4.4).
     pub search_arguments: bool,
+    /// Parameters that programs get beside CGI's own.
+    #[serde(default)]
+    pub parameters: Vec<String>,
 }
 
 /// Settings of an HTTP application.
@@ -90,6 +93,21 @@ pub struct FastCgi {
     pub start_timeout: Duration,
     /// How long it may go on with a request whose client has left.
     pub abort_timeout: Duration,
+    /// Parameters that it gets beside CGI's own.
+    #[serde(default)]
+    pub parameters: Vec<String>,
+    /// Scripts that it may be given are below this directory, links resolved; `None`: anywhere.
+    #[serde(default)]
+    pub script_root: Option<ScriptRoot>,
+}
+
+/// Where scripts may be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScriptRoot {
+    /// The directory.
+    pub path: PathBuf,
+    /// Parameters by which requests name it.
+    pub names: Vec<String>,
 }
 
 /// How a program is executed.
@@ -179,6 +197,9 @@ pub struct Php {
     pub defines: Vec<(String, String)>,
     /// Script path endings that may be run; empty: any.
     pub limit_extensions: Vec<String>,
+    /// Scripts that may be run are below this directory, links resolved; `None`: anywhere.
+    #[serde(default)]
+    pub script_root: Option<ScriptRoot>,
     /// Which php.ini settings a request may bring along (`PHP_VALUE`, `PHP_ADMIN_VALUE`).
     pub request_settings: RequestSettings,
     /// php.ini settings that scripts may change; applied in order.

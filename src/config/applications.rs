@@ -34,6 +34,9 @@ pub struct Applications {
     /// Applications run as their owners; otherwise all as `default_user`. Without root always
     /// false: all run as the daemon.
     pub user_switching: bool,
+    /// Applications may be on file systems where a user decides whose a file is.
+    #[serde(default)]
+    pub user_mounts: bool,
     /// Whom the applications of an owner run as who may have none; `None`: they are refused.
     pub default_user: Option<String>,
     /// Names of groups, and the roots of the applications of which any may be taken by that name.

@@ -144,6 +144,7 @@ draft! {
             library: Text = "application.library",
             php_ini: Text = "application.php_ini",
             limit_extensions: Texts = "application.limit_extensions",
+            script_root: Text = "application.script_root",
             request_settings: RequestRule = "application.request_settings",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             start_timeout: Time = "application.start_timeout",
@@ -167,6 +168,7 @@ draft! {
             script: Text = "application.script",
             root: Text = "application.root",
             search_arguments: Flag = "application.search_arguments",
+            parameters: Texts = "application.parameters",
         }
         tables {}
     }
@@ -203,6 +205,8 @@ draft! {
             root: Text = "application.root",
             start_timeout: Time = "application.start_timeout",
             abort_timeout: Time = "application.abort_timeout",
+            parameters: Texts = "application.parameters",
+            script_root: Text = "application.script_root",
         }
         tables {}
     }
@@ -250,6 +254,7 @@ draft! {
             forget_after: Time = "applications.forget_after",
             min_uid: Whole = "applications.min_uid",
             user_switching: Flag = "applications.user_switching",
+            user_mounts: Flag = "applications.user_mounts",
             default_user: Text = "applications.default_user",
             router_user: Text = "applications.router_user",
         }

@@ -3,6 +3,7 @@
 use super::access::AccessLog;
 use super::application::Application;
 use super::skip::Skipped;
+use crate::origin::Origin;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -180,6 +181,10 @@ pub struct Pool {
     /// the application's user: before, a variable such as `LD_PRELOAD` would be followed with the master's rights.
     #[serde(default)]
     pub own_env: Vec<(String, String)>,
+    /// What an application of an application pool is made of; its processes run nothing that has taken its place. `None`: the
+    /// pool is no such application's, or whoever owns its files does not matter.
+    #[serde(default)]
+    pub origin: Option<Origin>,
     /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the workers.

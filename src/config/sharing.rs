@@ -103,6 +103,7 @@ pub fn common(pool: &Pool) -> Pool {
             .filter_map(|name| Some((name.to_owned(), variable(pool, name)?.to_owned())))
             .collect(),
         own_env: Vec::new(),
+        origin: None,
         rlimit_files,
         rlimit_core,
         process_priority,
@@ -129,6 +130,7 @@ pub fn common(pool: &Pool) -> Pool {
 fn common_php(php: &Php) -> Php {
     Php {
         limit_extensions: Vec::new(),
+        script_root: None,
         request_settings: RequestSettings::None,
         php_value: Vec::new(),
         php_admin_value: common_settings(php),

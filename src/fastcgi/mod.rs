@@ -20,6 +20,7 @@ pub use client::{Answer, Part, Request, get_values};
 pub use output::Output;
 pub use pairs::append_pair;
 pub use params::{Limits, Params};
+pub(crate) use record::VERSION;
 pub use record::{
     HEADER_LENGTH, Header, MAX_CONTENT, ProtocolStatus, RecordType, Role, UnknownNumber, header,
 };

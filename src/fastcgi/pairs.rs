@@ -95,6 +95,11 @@ pub(super) struct Pairs {
 const KEPT_CARRY: usize = 64 * 1024;
 
 impl Pairs {
+    /// Bytes that a pair takes whose rest has not come.
+    pub(super) fn memory(&self) -> usize {
+        self.carry.capacity()
+    }
+
     pub(super) fn new(limits: Limits) -> Pairs {
         Pairs {
             limits,
@@ -116,11 +121,6 @@ impl Pairs {
     /// No pair is open.
     pub(super) fn is_whole(&self) -> bool {
         self.carry.is_empty()
-    }
-
-    #[cfg(test)]
-    pub(super) fn memory(&self) -> usize {
-        self.carry.capacity()
     }
 
     /// Takes in all of `piece`.

@@ -63,6 +63,11 @@ const KEPT_BYTES: usize = 64 * 1024;
 const KEPT_ENTRIES: usize = 1024;
 
 impl Params {
+    /// Bytes that they take.
+    pub fn memory(&self) -> usize {
+        self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// No parameters and no memory yet.
     pub fn new() -> Params {
         Params {
@@ -153,11 +158,6 @@ impl Params {
             *bucket = index as u32;
         }
         true
-    }
-
-    #[cfg(test)]
-    pub(super) fn memory(&self) -> usize {
-        self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
     /// As [`Params::set`] with name and value as they stand one after the other at the start of `wire`, which should go

@@ -159,6 +159,11 @@ impl Responder {
         &self.params
     }
 
+    /// Bytes that what has come of a request takes.
+    pub fn memory(&self) -> usize {
+        self.params.memory() + self.pairs.memory() + self.question.capacity()
+    }
+
     /// The parameters, to be changed.
     pub fn params_mut(&mut self) -> &mut Params {
         &mut self.params
@@ -257,7 +262,7 @@ impl Responder {
     /// Decides on a record by its header.
     fn route<'i>(&mut self, header: Header) -> Route<'i> {
         let kind = RecordType::try_from(header.kind);
-        if header.version == 0 || (header.version > VERSION && kind.is_err()) {
+        if header.version != VERSION {
             let Header { version, kind, .. } = header;
             return Route::Say(Input::Broken(Violation::NotFastcgi { version, kind }));
         }

@@ -7,8 +7,7 @@ use std::fmt;
 /// Why nothing more can come of a connection. It is to be closed, after [`Violation::reply`] if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {
-    /// A record's version is 0, or neither its version nor its type is known: another protocol, most likely. Known types
-    /// of later versions than 1 are taken for those of 1.
+    /// A record's version is not 1, the only one there is: another protocol, most likely.
     NotFastcgi {
         /// The version, or the byte in its place.
         version: u8,

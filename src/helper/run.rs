@@ -19,6 +19,7 @@ pub fn run() -> i32 {
     signal::ignore_pipe();
     match begin() {
         Ok((start, descriptors)) => {
+            Log::install().say_from(start.log_level);
             title::set(&start.title);
             // The local zone is read now: the environment that names it may be a pool's from here on.
             clock::utc_offset_seconds();

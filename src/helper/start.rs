@@ -1,6 +1,6 @@
 //! What the daemon tells a helper.
 
-use crate::config::Applications;
+use crate::config::{Applications, LogLevel};
 use crate::sys::identity::Identity;
 use crate::worker::Settings;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,8 @@ pub struct Start {
     pub title: String,
     /// Descriptors from [`FIRST`] on.
     pub descriptors: usize,
+    /// What is less severe is not said.
+    pub log_level: LogLevel,
     /// What it does.
     pub role: Role,
 }

@@ -6,8 +6,10 @@
 mod effects;
 mod fpm_sockets;
 mod inherited;
+mod pause;
 mod peers;
 
 pub use effects::{ListenError, Listener, Place, bind};
 pub use inherited::{Inherited, fpm_variables};
+pub use pause::{ACCEPT_PAUSE, AcceptPause};
 pub use peers::{disallowed, may_connect};

@@ -139,6 +139,11 @@ impl Log {
         Ok(())
     }
 
+    /// Says what is at least as severe as this.
+    pub fn say_from(&self, level: LogLevel) {
+        self.lock().level = level;
+    }
+
     /// Writes lines in this form from now on.
     pub fn write_as(&self, format: LogFormat) {
         self.lock().format = format;

@@ -2,6 +2,7 @@
 //! has come, and whether there may be another.
 
 use super::event::{OrderId, WorkerId};
+use crate::origin::Origin;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +24,8 @@ pub(super) struct Instance {
     pub(super) generation: u32,
     /// The version of its code, once that is known.
     pub(super) revision: Option<String>,
+    /// What it is made of, once that is known.
+    pub(super) origin: Option<Origin>,
     pub(super) at: At,
     /// Since when.
     pub(super) since: Tick,
@@ -94,6 +97,7 @@ impl Ledger {
             application,
             generation,
             revision: None,
+            origin: None,
             at: At::Looking,
             since: now,
             asked: now,

@@ -389,6 +389,7 @@ impl Master {
             self.edge
                 .tend_reporters(clock::now(), |pool| manager.serving(pool));
             self.edge.tend_routers(clock::now());
+            self.edge.tend_control(clock::now());
             self.edge.tend_spawner(clock::now());
             self.edge.tend_programs(clock::now());
             self.settle();
@@ -467,6 +468,7 @@ impl Master {
             bulletin,
             self.edge.reporters_deadline(),
             self.edge.routers_deadline(),
+            self.edge.control_deadline(),
             self.expulsions.deadline(),
             self.edge.spawner_deadline(),
             self.edge.programs_deadline(),

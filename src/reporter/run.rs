@@ -4,7 +4,7 @@ use super::brief::{Brief, DESCRIPTORS, Refusal};
 use super::connection::{Connection, Wait};
 use super::pages::{Pages, Witness};
 use crate::fastcgi::{Limits, Params};
-use crate::listen::may_connect;
+use crate::listen::{AcceptPause, may_connect};
 use crate::logs::Log;
 use crate::scoreboard::Reader;
 use crate::status::Snapshot;
@@ -113,6 +113,8 @@ struct Reporter<'b> {
     idle_since: Tick,
     /// When the last answers have to be out, after the master has closed the channel.
     leaving: Option<Tick>,
+    /// Accepting has failed: when it is tried again.
+    pause: AcceptPause,
     /// It stands in for workers.
     refusal: Option<Refusal>,
     /// Writes down what it answers.
@@ -167,6 +169,7 @@ impl<'b> Reporter<'b> {
             next: FIRST_CLIENT,
             idle_since: clock::now(),
             leaving: None,
+            pause: AcceptPause::default(),
             refusal: brief.refusal.clone(),
             recorder,
         })
@@ -201,11 +204,14 @@ impl<'b> Reporter<'b> {
                     Token(other) => ready.push(other),
                 }
             }
+            if self.pause.end(clock::now()) {
+                ready.push(LISTENER.0);
+            }
             ready.sort_unstable();
             ready.dedup();
             for token in ready {
                 if token == LISTENER.0 {
-                    self.accept(&mut again)?;
+                    self.accept(&mut again);
                 } else if self.attend(token) {
                     again.push(token);
                 }
@@ -241,15 +247,18 @@ impl<'b> Reporter<'b> {
             Some(end) => self.clients.is_empty() || end <= now,
             // Whoever stands in is there until he is relieved.
             None if self.refusal.is_some() => false,
+            // Somebody waits for a connection.
+            None if self.pause.deadline().is_some() => false,
             None => self.clients.is_empty() && now.since(self.idle_since) >= IDLE,
         }
     }
 
     fn deadline(&self) -> Option<Tick> {
         let clients = self.clients.values().map(|client| self.deadline_of(client));
-        let may_idle = self.clients.is_empty() && self.refusal.is_none();
+        let pause = self.pause.deadline();
+        let may_idle = self.clients.is_empty() && self.refusal.is_none() && pause.is_none();
         let idle = may_idle.then(|| self.idle_since + IDLE);
-        clients.chain(idle).chain(self.leaving).min()
+        clients.chain(idle).chain(self.leaving).chain(pause).min()
     }
 
     fn deadline_of(&self, client: &Client) -> Tick {
@@ -274,13 +283,15 @@ impl<'b> Reporter<'b> {
         }
     }
 
-    fn accept(&mut self, again: &mut Vec<usize>) -> Result<(), Error> {
-        if self.leaving.is_some() {
-            return Ok(());
+    fn accept(&mut self, again: &mut Vec<usize>) {
+        if self.leaving.is_some() || self.pause.deadline().is_some() {
+            return;
         }
         for _ in 0..ACCEPTS {
-            let Some(socket) = socket::accept(self.status.as_fd())? else {
-                return Ok(());
+            let socket = match socket::accept(self.status.as_fd()) {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return,
+                Err(error) => return self.rest(&error),
             };
             if !may_connect(&self.brief.allowed_clients, socket.as_fd()) {
                 continue;
@@ -296,7 +307,10 @@ impl<'b> Reporter<'b> {
                 .poll
                 .registry()
                 .register(&mut SourceFd(&raw), Token(id), both);
-            registered.map_err(|error| Error::from_io("epoll_ctl", "", &error))?;
+            if let Err(error) = registered {
+                // There may be more connections: nothing tells of them again.
+                return self.rest(&Error::from_io("epoll_ctl", "", &error));
+            }
             let limits = Limits {
                 params_bytes: self.brief.limits.params_bytes,
                 params_count: self.brief.limits.params_count,
@@ -315,7 +329,13 @@ impl<'b> Reporter<'b> {
             }
         }
         again.push(LISTENER.0);
-        Ok(())
+    }
+
+    /// Leaves the listening socket alone for a moment.
+    fn rest(&mut self, error: &Error) {
+        if self.pause.begin(clock::now()) {
+            log::error!("can't accept a connection: {error}; trying again");
+        }
     }
 
     /// Closes the connection that has waited the longest, one that is not being answered if there is any.

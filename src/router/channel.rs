@@ -37,6 +37,8 @@ pub enum ToRouter {
     Done,
     /// The connection was not looked at: the worker leaves.
     NotBegun,
+    /// As [`ToRouter::NotBegun`]: what has the application's path now is another one, which the worker does not run.
+    Moved,
     /// The answer to [`ToWorker::Where`].
     Here,
     /// The application asks for out-of-band work.
@@ -57,12 +59,13 @@ impl ToWorker {
 }
 
 impl ToRouter {
-    const ALL: [(u8, ToRouter); 9] = [
+    const ALL: [(u8, ToRouter); 10] = [
         (b'K', ToRouter::Kept),
         (b'C', ToRouter::Closed),
         (b'R', ToRouter::Released),
         (b'D', ToRouter::Done),
         (b'N', ToRouter::NotBegun),
+        (b'X', ToRouter::Moved),
         (b'!', ToRouter::Here),
         (b'o', ToRouter::WorkWanted),
         (b'd', ToRouter::Worked),

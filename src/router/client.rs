@@ -26,6 +26,8 @@ pub(super) struct Client {
     pub(super) reading: Option<Box<Reading>>,
     /// What was read of it, to be passed on with it.
     pub(super) bytes: Vec<u8>,
+    /// What that takes, as it was counted last.
+    pub(super) memory: usize,
     /// Bytes of the request that lay in it when it was passed on.
     pub(super) seen: usize,
     /// The request's number.
@@ -74,6 +76,7 @@ impl Client {
             stirred: false,
             reading: None,
             bytes: Vec::new(),
+            memory: 0,
             seen: 0,
             id: 0,
             keep: false,

@@ -6,8 +6,10 @@ use super::orders::{Instance, ToMaster};
 use super::run::{INSTANCE, Router};
 use super::state::{Cause, State};
 use super::tally::Outcome;
+use crate::applications::RestartMethod;
 use crate::applications::action::{Action, Force, Refusal, Trouble};
 use crate::applications::event::{ErrorId, Event, InstanceId, Return, Ticket};
+use crate::origin::Origin;
 use crate::sys::fd::send_gathered_with;
 use crate::sys::socket::{Progress, receive};
 use crate::tick::Tick;
@@ -38,6 +40,10 @@ pub(super) struct Process {
     /// Its channel has ended; it is taken to be gone then.
     ended: Option<Tick>,
     pub memory: Option<u64>,
+    /// What it is made of.
+    origin: Option<Origin>,
+    /// Its application is another one now, and the book knows that.
+    is_outdated: bool,
 }
 
 /// Who waits for an instance or has one.
@@ -263,6 +269,8 @@ impl Router {
             adopted,
             ended: None,
             memory: None,
+            origin: instance.origin,
+            is_outdated: false,
         };
         self.instances.insert(number, process);
         if adopted.is_some() {
@@ -271,6 +279,38 @@ impl Router {
             self.apps.came_up(name);
             self.tell(Event::Spawned(InstanceId(number)));
         }
+    }
+
+    /// What has an application's path now is made of this, as far as it is known: instances of another one retire at once.
+    pub(super) fn found_origin(&mut self, name: &Arc<str>, origin: &Origin) {
+        self.outdate(name, |known| known != origin);
+    }
+
+    fn outdate(&mut self, name: &Arc<str>, is_other: impl Fn(&Origin) -> bool) {
+        let mut any = false;
+        for process in self.instances.values_mut() {
+            let is_other = process.origin.as_ref().is_some_and(&is_other);
+            if process.application == *name && is_other && !process.is_outdated {
+                process.is_outdated = true;
+                any = true;
+            }
+        }
+        if any {
+            log::warn!(
+                "[pool {}] {name} is another directory now, or has another owner; its instances retire",
+                self.pool.name
+            );
+            self.tell(Event::Restart(Arc::clone(name), RestartMethod::Blocking));
+        }
+    }
+
+    /// An instance has seen that its application is another one now.
+    fn instance_moved(&mut self, number: u64) {
+        let Some(process) = self.instances.get(&number) else {
+            return;
+        };
+        let (name, origin) = (Arc::clone(&process.application), process.origin.clone());
+        self.outdate(&name, |known| Some(known) == origin.as_ref());
     }
 
     /// It could not be started.
@@ -377,26 +417,37 @@ impl Router {
                 }
                 self.is_kept(client, bytes);
             }
-            (ToRouter::Kept | ToRouter::Closed | ToRouter::NotBegun | ToRouter::Done, Some(holder)) => {
+            (
+                ToRouter::Kept | ToRouter::Closed | ToRouter::NotBegun | ToRouter::Moved | ToRouter::Done,
+                Some(holder),
+            ) => {
                 if matches!(holder.who, Who::Order(_)) {
                     return;
                 }
                 self.holders.remove(&ticket);
                 let back = match word {
-                    ToRouter::NotBegun => Return::Failed,
+                    ToRouter::NotBegun | ToRouter::Moved => Return::Failed,
                     _ => Return::Ok,
                 };
                 self.tell(Event::Close(ticket, back));
+                if word == ToRouter::Moved {
+                    self.instance_moved(number);
+                }
                 let Who::Client(client) = holder.who else { return };
                 match word {
                     ToRouter::Kept => self.is_kept(client, bytes),
-                    ToRouter::NotBegun => self.retry(client),
+                    ToRouter::NotBegun | ToRouter::Moved => self.retry(client),
                     _ => self.close(client),
                 }
             }
             // A session of an earlier router's, or none.
             (
-                ToRouter::Kept | ToRouter::Closed | ToRouter::NotBegun | ToRouter::Done | ToRouter::Released,
+                ToRouter::Kept
+                | ToRouter::Closed
+                | ToRouter::NotBegun
+                | ToRouter::Moved
+                | ToRouter::Done
+                | ToRouter::Released,
                 _,
             ) => {}
         }

@@ -1,5 +1,6 @@
 //! What passes between the router and the master, and the scout.
 
+use super::answer::Problem;
 use super::groups::MEMBER;
 use super::instances::{Holder, Who};
 use super::orders::{Order, ToMaster, ToRouter};
@@ -235,11 +236,15 @@ impl Router {
             return;
         };
         if let Some(text) = news.say {
-            log::warn!("[pool {}] no application: {text}", self.pool.name);
+            let what = if news.looked { "no application" } else { "no look" };
+            log::warn!("[pool {}] {what}: {text}", self.pool.name);
+        }
+        if let (Some(known), Some(origin)) = (&news.known, &news.origin) {
+            self.found_origin(&known.name, origin);
         }
         let mut waiting = news.waiting;
         waiting.retain(|who| *who != MEMBER);
-        if let (Some(known), true) = (&news.known, waiting.is_empty()) {
+        if let (Some(known), true) = (&news.known, waiting.is_empty() && news.looked) {
             self.tell(Event::Seen(Arc::clone(&known.name), news.sight));
         }
         for (index, id) in waiting.into_iter().enumerate() {
@@ -249,10 +254,11 @@ impl Router {
             match &news.known {
                 Some(known) => {
                     // The book is told once what was seen.
-                    client.sight = (index == 0).then_some(news.sight);
+                    client.sight = (index == 0 && news.looked).then_some(news.sight);
                     self.found(id, Arc::clone(known));
                 }
-                None => self.refuse(id, super::answer::Problem::NotFound),
+                None if news.looked => self.refuse(id, Problem::NotFound),
+                None => self.refuse(id, Problem::Unavailable),
             }
         }
         self.member_seen(&news.root, news.known.as_ref());

@@ -24,6 +24,7 @@ mod client;
 mod groups;
 mod instances;
 mod master;
+mod memory;
 pub mod orders;
 mod reading;
 mod request;

@@ -3,6 +3,7 @@
 //! The master takes what a router says for what it is worth: numbers that it does not know, or too many of anything, are
 //! answered or logged and have no effect.
 
+use crate::origin::Origin;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -97,6 +98,9 @@ pub struct Instance {
     /// The version of its code, as [`crate::scout::look::Found`] has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// What it was made of, as [`crate::scout::look::Found`] has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
 }
 
 /// What an operator can want of a router.

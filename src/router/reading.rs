@@ -57,6 +57,11 @@ impl Reading {
         self.input.extend_from_slice(bytes);
     }
 
+    /// What it takes.
+    pub(super) fn memory(&self) -> usize {
+        self.input.capacity() + self.responder.memory()
+    }
+
     /// Nothing of a request is there.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.input.len() && self.responder.is_between_requests()

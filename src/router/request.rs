@@ -1,6 +1,6 @@
 //! Which application a request is for: its parameters, looked at where they lie in a connection's input.
 
-use crate::fastcgi::{HEADER_LENGTH, Header, RecordType, Role};
+use crate::fastcgi::{HEADER_LENGTH, Header, RecordType, Role, VERSION};
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -123,7 +123,7 @@ impl Begin {
 }
 
 fn is_begin(header: Header) -> bool {
-    header.version > 0
+    header.version == VERSION
         && header.request_id > 0
         && header.kind == RecordType::BeginRequest as u8
         && usize::from(header.content_length) == BEGIN_BYTES
@@ -156,7 +156,7 @@ fn gather(wire: &[u8], id: u16) -> (Cow<'_, [u8]>, End) {
         };
         let header = Header::decode(*header);
         let is_ours = header.kind == RecordType::Params as u8 && header.request_id == id;
-        if header.version == 0 || !is_ours {
+        if header.version != VERSION || !is_ours {
             return (content, End::Strange);
         }
         if header.content_length == 0 {

@@ -6,6 +6,7 @@
 
 use super::settings;
 use crate::applications::{Options, Sight, Stamp};
+use crate::origin::Origin;
 use crate::scout::look::{Found, Look, Seen};
 use crate::tick::Tick;
 use std::collections::HashMap;
@@ -57,6 +58,10 @@ pub(super) struct News {
     pub known: Option<Arc<Known>>,
     /// Its restart files.
     pub sight: Sight,
+    /// What it is made of.
+    pub origin: Option<Origin>,
+    /// It was looked at. If not, the application is what was known before, and nothing is known of its files.
+    pub looked: bool,
     /// What is to be said of it in the log.
     pub say: Option<String>,
     /// Who waits for it.
@@ -142,8 +147,11 @@ impl Roots {
         let root = self.looks.remove(&seen.number)?;
         let entry = self.entries.get_mut(&root)?;
         entry.asked = None;
-        entry.looked = now;
         let waiting = std::mem::take(&mut entry.waiting);
+        if !seen.is_unknown {
+            entry.looked = now;
+        }
+        let origin = seen.found.as_ref().ok().and_then(|found| found.origin.clone());
         let (known, sight, mut say) = match seen.found {
             Ok(found) => match known(&found, pool) {
                 Some(known) => (Some(known), sight(&found), None),
@@ -158,6 +166,19 @@ impl Roots {
                 false => say = None,
             }
         }
+        if seen.is_unknown {
+            // What was known is as good as it was.
+            let known = entry.known.clone().flatten();
+            return Some(News {
+                root: PathBuf::from(OsStr::from_bytes(&root)),
+                looked: false,
+                known,
+                sight,
+                origin: None,
+                say: say.map(|why| format!("{}: {why}", String::from_utf8_lossy(&root).escape_debug())),
+                waiting,
+            });
+        }
         // The same as before, so that whoever compares need compare no more than an address.
         let same = entry
             .known
@@ -169,7 +190,9 @@ impl Roots {
         Some(News {
             root: PathBuf::from(OsStr::from_bytes(&root)),
             known,
+            looked: true,
             sight,
+            origin,
             say: say.map(|why| format!("{}: {why}", String::from_utf8_lossy(&root).escape_debug())),
             waiting,
         })

@@ -14,6 +14,7 @@ fn found(root: &str) -> Found {
         restart: Some((5, 6)),
         always_restart: false,
         revision: None,
+        origin: None,
     }
 }
 
@@ -36,6 +37,7 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
     let seen = |number, root| Seen {
         number,
         found: Ok(found(root)),
+        is_unknown: false,
     };
     let options = Options::default();
     let news = roots
@@ -76,6 +78,7 @@ fn a_refusal_is_said_once_a_minute_and_remembered() {
     let refused = |number| Seen {
         number,
         found: Err("there is nothing".to_owned()),
+        is_unknown: false,
     };
     let options = Options::default();
     let mut said = 0;
@@ -99,6 +102,36 @@ fn a_refusal_is_said_once_a_minute_and_remembered() {
 }
 
 #[test]
+fn a_look_that_failed_says_nothing_of_what_is_there() {
+    let mut roots = Roots::default();
+    let options = Options::default();
+    let failed = |number| Seen {
+        number,
+        found: Err("no process could be made".to_owned()),
+        is_unknown: true,
+    };
+    let news = |roots: &mut Roots, number| roots.seen(failed(number), &options, at(1)).expect("it was asked");
+    let look = number(roots.ask(b"/srv/shop", 1, RATE, at(0)));
+    let first = news(&mut roots, look);
+    assert_eq!(
+        (first.looked, first.known, first.say.is_some()),
+        (false, None, true)
+    );
+    // The next request has it looked at again, and what was seen then is good for as long as ever.
+    let look = number(roots.ask(b"/srv/shop", 2, RATE, at(1)));
+    let seen = Seen {
+        number: look,
+        found: Ok(found("/srv/shop")),
+        is_unknown: false,
+    };
+    let known = roots.seen(seen, &options, at(2)).and_then(|news| news.known);
+    let look = number(roots.ask(b"/srv/shop", 3, RATE, at(12)));
+    let second = news(&mut roots, look);
+    assert!(!second.looked && second.known.is_some() && second.known == known);
+    number(roots.ask(b"/srv/shop", 4, RATE, at(12)));
+}
+
+#[test]
 fn any_number_of_roots_costs_bounded_memory() {
     let mut roots = Roots::default();
     for number in 0..(MOST as u64 + MOST_LOOKS as u64) {
@@ -108,6 +141,7 @@ fn any_number_of_roots_costs_bounded_memory() {
             let seen = Seen {
                 number: look.number,
                 found: Err(String::new()),
+                is_unknown: false,
             };
             roots.seen(seen, &Options::default(), now);
         }

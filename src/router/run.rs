@@ -2,6 +2,7 @@
 
 use super::client::{Client, Clients, Watch};
 use super::groups::Groups;
+use super::memory::Memory;
 use super::orders::ToRouter;
 use super::roots::Roots;
 use super::state::{Cause, Limit, State};
@@ -9,7 +10,7 @@ use super::tally::{Apps, Errors};
 use crate::applications::event::{Event, Ticket};
 use crate::applications::{Book, action::Action};
 use crate::config::{Applications, Pool};
-use crate::listen::may_connect;
+use crate::listen::{AcceptPause, may_connect};
 use crate::logs::Log;
 use crate::sys::fd::receive_with;
 use crate::sys::identity::{self, Identity};
@@ -151,7 +152,8 @@ pub(super) struct Router {
     /// The master has no room for what is said.
     pub(super) is_stuck: bool,
     pub(super) buffer: Vec<u8>,
-    timers: BTreeSet<(Tick, u64)>,
+    pub(super) timers: BTreeSet<(Tick, u64)>,
+    pub(super) memory: Memory,
     /// Instances whose channel has ended, and when they are taken to be gone whatever the master says.
     pub(super) ended: BTreeSet<(Tick, u64)>,
     /// Connections that are to be looked at again without having been called.
@@ -161,6 +163,8 @@ pub(super) struct Router {
     /// Connections were accepted in the last turn; the listening socket is watched; there was no room for another.
     was_accepting: bool,
     is_open: bool,
+    /// Accepting has failed: when it is tried again.
+    pause: AcceptPause,
     most_clients: usize,
     /// Told to finish, or the master is gone: at the latest then, if at all.
     pub(super) finishing: Option<Option<Tick>>,
@@ -195,8 +199,7 @@ impl Router {
                 .map_err(|errno| Error::new("epoll_ctl", "", errno))?;
         }
         let now = clock::now();
-        let (soft, _) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE)
-            .map_err(|errno| Error::new("getrlimit", "RLIMIT_NOFILE", errno))?;
+        let soft = identity::most_descriptors()?;
         let taken = SPARE_DESCRIPTORS + 2 * u64::from(settings.max.get());
         let most_clients = usize::try_from(soft.saturating_sub(taken).max(16)).unwrap_or(usize::MAX);
         Ok(Router {
@@ -225,11 +228,13 @@ impl Router {
             is_stuck: false,
             buffer,
             timers: BTreeSet::new(),
+            memory: Memory::default(),
             ended: BTreeSet::new(),
             ready: Vec::new(),
             asked: Vec::new(),
             was_accepting: false,
             is_open: false,
+            pause: AcceptPause::default(),
             most_clients,
             finishing: None,
             is_orphan: false,
@@ -326,6 +331,7 @@ impl Router {
             self.ended.first().map(|(due, _)| *due),
             self.apps.next_deadline(),
             self.finishing.flatten(),
+            self.pause.deadline(),
         ];
         match first.into_iter().flatten().min() {
             None => EpollTimeout::NONE,
@@ -359,6 +365,10 @@ impl Router {
             self.tell(Event::Deadline);
         }
         self.forget_applications();
+        if self.pause.end(now) {
+            self.open();
+        }
+        self.tend_memory();
     }
 
     /// Looks at a connection again at the latest then.
@@ -451,15 +461,23 @@ impl Router {
 
     /// Begins to accept, or to accept again.
     pub(super) fn open(&mut self) {
-        if self.is_open || self.finishing.is_some() {
+        if self.is_open || self.finishing.is_some() || self.pause.deadline().is_some() {
             return;
         }
         if let Some(listener) = &self.listener {
             let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
             match self.epoll.add(listener, EpollEvent::new(flags, LISTENER)) {
                 Ok(()) => self.is_open = true,
-                Err(errno) => log::error!("can't watch the listening socket: epoll_ctl: {errno}"),
+                Err(errno) => self.rest(&format!("can't watch the listening socket: epoll_ctl: {errno}")),
             }
+        }
+    }
+
+    /// Leaves the listening socket alone for a moment.
+    fn rest(&mut self, why: &str) {
+        self.shut();
+        if self.pause.begin(self.now) {
+            log::error!("{why}; trying again");
         }
     }
 
@@ -484,10 +502,7 @@ impl Router {
             match socket::accept(listener.as_fd()) {
                 Ok(Some(socket)) => self.admit(socket),
                 Ok(None) => return,
-                Err(error) => {
-                    log::error!("can't accept a connection: {error}");
-                    return self.shut();
-                }
+                Err(error) => return self.rest(&format!("can't accept a connection: {error}")),
             }
         }
     }
@@ -535,6 +550,7 @@ impl Router {
         let Some(mut client) = self.clients.remove(id) else {
             return;
         };
+        self.forget_memory(&client);
         let waits = client.state() == State::Waiting;
         client.change(Cause::Over);
         if client.watch != Watch::None {

@@ -60,7 +60,10 @@ impl Router {
         };
         match client.state() {
             State::Answering => self.answer_on(id),
-            State::Silent | State::Idle | State::Partial if client.reading.is_some() => self.read_on(id),
+            State::Silent | State::Idle | State::Partial if client.reading.is_some() => {
+                self.read_on(id);
+                self.count_memory(id);
+            }
             State::Silent | State::Idle | State::Partial => self.examine(id),
             State::Looking | State::Waiting | State::Lent | State::Gone => {}
         }
@@ -151,7 +154,11 @@ impl Router {
                 }
                 Step::Broken(violation) => {
                     log::warn!("a connection was closed: {violation}");
-                    return self.hang_up_with(id, to_violation(&violation));
+                    let answer = to_violation(&violation);
+                    if answer.is_empty() {
+                        return self.close(id);
+                    }
+                    return self.hang_up_with(id, answer);
                 }
                 Step::More => {
                     let received = receive(client.socket(), &mut buffer);
@@ -361,10 +368,11 @@ impl Router {
             crate::sys::socket::shutdown(client.socket().as_fd());
             return self.close(id);
         }
-        client.bytes.clear();
+        client.bytes = Vec::new();
         client.ticket = None;
         let stirred = std::mem::take(&mut client.stirred);
         let watch = client.watch;
+        self.count_memory(id);
         self.change(id, Cause::Kept);
         if !read.is_empty() {
             self.watch(id, Watch::Input);

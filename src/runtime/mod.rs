@@ -4,8 +4,10 @@ pub mod cgi;
 mod complaints;
 pub mod fastcgi;
 pub mod http;
+mod passed;
 pub mod php;
 pub mod preloader;
+pub mod within;
 pub mod wrapped;
 
 use crate::config::{Application, Pool};

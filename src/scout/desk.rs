@@ -277,6 +277,7 @@ fn fail(task: Task, why: &str) -> Action {
     let seen = Seen {
         number: task.look.number,
         found: Err(format!("{}: {why}", task.look.root.display())),
+        is_unknown: true,
     };
     Action::Answer(task.asker, seen)
 }

@@ -19,6 +19,7 @@ fn seen(number: u64) -> Seen {
     Seen {
         number,
         found: Err(String::new()),
+        is_unknown: false,
     }
 }
 

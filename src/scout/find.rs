@@ -8,8 +8,10 @@
 use super::look::{Found, Kind, Settings};
 use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS, SIGNS};
 use crate::config::site;
+use crate::origin::{Mark, Origin};
 use crate::sys::Error;
 use crate::sys::beneath::{self, Content, Entry, Form};
+use crate::sys::mounts;
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -43,6 +45,8 @@ pub struct Terms {
     pub restart_dir: Option<PathBuf>,
     /// Applications run as their owners.
     pub switching: bool,
+    /// They may be on file systems whose owners a user decides.
+    pub user_mounts: bool,
 }
 
 /// Looks at an application's directory.
@@ -57,24 +61,41 @@ pub fn look(root: &Path, terms: &Terms) -> Result<Found, String> {
         directory,
     };
     place.check_sharing(terms)?;
+    place.check_mount(place.directory.as_fd(), terms)?;
     let settings = place.settings()?;
     let (kind, startup_file, settings) = place.kind(settings)?;
     let startup = match &startup_file {
         Some(name) => place.entry_below(name).ok_or_else(|| place.changed())?,
         None => place.entry,
     };
+    if let Some(name) = startup_file
+        .as_deref()
+        .filter(|_| startup.device != place.entry.device)
+    {
+        let parent = name
+            .parent()
+            .and_then(|parent| descend(place.directory.as_fd(), parent));
+        let parent = parent.ok_or_else(|| place.changed())?;
+        place.check_mount(parent.as_fd(), terms)?;
+    }
     place.check_owner(&startup, startup_file.as_deref(), terms)?;
     if let Some((_, from, entry)) = &settings {
         place.check_author(from, entry, startup.uid)?;
     }
     let (restart, always_restart) = place.restart_files(terms);
     let root = place.root.clone();
+    let origin = Origin {
+        path: root.clone(),
+        root: Mark::from(&place.entry),
+        startup: startup_file.clone().map(|name| (name, startup.uid)),
+    };
     Ok(Found {
         kind,
         startup_file: startup_file.map(|name| root.join(name)),
         owner: (startup.uid, startup.gid),
+        origin: terms.switching.then_some(origin),
         settings: settings.map(|(settings, ..)| settings),
-        python: place.python(),
+        python: place.python(startup.uid, terms)?,
         restart,
         always_restart,
         revision: place.revision(),
@@ -146,6 +167,22 @@ impl Place {
         Ok(())
     }
 
+    /// The owner of a file says something only where no user can say it in his place.
+    fn check_mount(&self, directory: BorrowedFd<'_>, terms: &Terms) -> Result<(), String> {
+        if !terms.switching || terms.user_mounts {
+            return Ok(());
+        }
+        let shown = self.root.display();
+        match mounts::is_users_own(directory) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(format!(
+                "{shown} is on a file system that a user may have mounted (FUSE, or nosuid at a user's wish), and whose owners he \
+                 decides; move it, or set applications.user_mounts = true"
+            )),
+            Err(error) => Err(format!("{shown}: its file system can't be looked at: {error}")),
+        }
+    }
+
     /// The application runs as the owner of its start-up file. So nobody may get one there whose owner he isn't: by a
     /// second name for another one's file, or by what another one has left in his directory.
     fn check_owner(&self, startup: &Entry, name: Option<&Path>, terms: &Terms) -> Result<(), String> {
@@ -188,7 +225,10 @@ impl Place {
     fn read_own(&self, name: &str) -> Result<Option<Content>, String> {
         let shown = self.root.join(name);
         let shown = shown.display();
-        let content = match beneath::read_in(self.directory.as_fd(), OsStr::new(name), MOST_FILE_BYTES) {
+        let read = || beneath::read_in(self.directory.as_fd(), OsStr::new(name), MOST_FILE_BYTES);
+        // One without a name has just been replaced.
+        let whole = (0..TRIES).find_map(|_| read().ok().filter(|content| content.entry.names > 0));
+        let content = match whole.map_or_else(read, Ok) {
             Ok(content) => content,
             Err(Error {
                 errno: Errno::ENOENT, ..
@@ -336,13 +376,38 @@ impl Place {
     }
 
     /// The interpreter of a virtual environment. It is a link, or the environment is one.
-    fn python(&self) -> Option<PathBuf> {
+    fn python(&self, owner: u32, terms: &Terms) -> Result<Option<PathBuf>, String> {
         let is_there = |place: &&&str| {
             let environment = place.split('/').next().unwrap_or_default();
             let entry = beneath::entry_in(self.directory.as_fd(), OsStr::new(environment));
             entry.is_some_and(|entry| entry.form == Form::Link) || self.is_there(Path::new(place)).is_some()
         };
-        PYTHONS.iter().find(is_there).map(|place| self.root.join(place))
+        let Some(place) = PYTHONS.iter().find(is_there) else {
+            return Ok(None);
+        };
+        // It runs as the owner, and others may be able to make files here, such as members of the root's group.
+        let mut name = PathBuf::new();
+        for part in Path::new(place).components().filter(|_| terms.switching) {
+            name.push(part);
+            let Some(entry) = self.entry_below(&name) else {
+                break;
+            };
+            if entry.uid != owner && entry.uid != 0 {
+                return Err(format!(
+                    "{} belongs to user {}, the application to user {owner}; give it to user {owner}, or to root",
+                    self.root.join(&name).display(),
+                    entry.uid
+                ));
+            }
+            if entry.mode & WRITABLE_BY_ALL != 0 && entry.form == Form::Directory {
+                let shown = self.root.join(&name);
+                return Err(format!(
+                    "{}: everybody may write to it; chmod o-w it",
+                    shown.display()
+                ));
+            }
+        }
+        Ok(Some(self.root.join(place)))
     }
 
     /// `restart.txt` and `always_restart.txt`.

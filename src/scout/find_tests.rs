@@ -58,6 +58,7 @@ impl Site {
             directories: vec![self.base.clone()],
             restart_dir: None,
             switching: true,
+            user_mounts: false,
         }
     }
 
@@ -417,6 +418,7 @@ fn nobody_s_application_is_made_somebody_else_s() {
     // Without a change of user it makes no difference.
     let same = Terms {
         switching: false,
+        user_mounts: false,
         ..site.terms()
     };
     assert_eq!(look(&site.root, &same).unwrap().owner, (BOB, BOB));

@@ -1,5 +1,6 @@
 //! What a scout is asked and what it answers.
 
+use crate::origin::Origin;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ pub struct Seen {
     pub number: u64,
     /// What is there, or why it is no application of the pool: names the path and what would be right.
     pub found: Result<Found, String>,
+    /// Nothing could be looked at: whether there is an application is not known.
+    #[serde(default)]
+    pub is_unknown: bool,
 }
 
 /// An application.
@@ -47,6 +51,9 @@ pub struct Found {
     pub startup_file: Option<PathBuf>,
     /// Owner of that file, or of the root: user and group. Of a symbolic link, its own.
     pub owner: (u32, u32),
+    /// What tells root and start-up file from others of their names; absent: whose they are does not matter.
+    #[serde(default)]
+    pub origin: Option<Origin>,
     /// What its `forkyard.toml` says, checked, or else its `Passengerfile.json`, or the start script of its `package.json`;
     /// absent: there is none of these.
     pub settings: Option<Settings>,

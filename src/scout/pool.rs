@@ -3,8 +3,8 @@
 use super::look::{Found, Kind, Settings};
 use super::signs::OWN_FILE;
 use crate::config::{
-    Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, Program, StartCommand,
-    Wrapped, site,
+    Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, Program, ScriptRoot,
+    StartCommand, Wrapped, site,
 };
 use crate::spawn::user::{self, Database, UserEntry, Wishes};
 use std::path::{Component, Path, PathBuf};
@@ -16,6 +16,8 @@ const MOST_NAME_BYTES: usize = 200;
 const PYTHON: &str = "/usr/bin/python3";
 const RUBY: &str = "/usr/bin/ruby";
 const APP_ENV: &str = "production";
+/// Names an application's root where the pool's own parameter does not.
+const APP_ROOT: &str = "PASSENGER_APP_ROOT";
 /// With one of these a line is more than one command for the shell.
 const SPECIAL: &[char] = &['|', '&', ';', '<', '>', '(', ')', '`', '=', '\n'];
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -115,6 +117,7 @@ pub fn pool_of(
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
+        origin: found.origin.clone(),
         status_listen: None,
         ..template.clone()
     };
@@ -225,6 +228,7 @@ fn application(
             Application::Php(php) => Ok(Application::Php(Php {
                 // One process that loads code for several owners is no wall between them.
                 preloading: Preloading::Own,
+                script_root: Some(script_root(applications, found)),
                 ..php.clone()
             })),
             _ => Err(not_run(
@@ -300,14 +304,15 @@ fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Re
         Some(entry) => Some(found.root.join(entry)),
         None => None,
     };
-    let search_arguments = match &template.application {
-        Application::Cgi(cgi) => cgi.search_arguments,
-        _ => false,
+    let (search_arguments, parameters) = match &template.application {
+        Application::Cgi(cgi) => (cgi.search_arguments, cgi.parameters.clone()),
+        _ => (false, Vec::new()),
     };
     Ok(Application::Cgi(Cgi {
         script,
         root: Some(found.root.clone()),
         search_arguments,
+        parameters,
     }))
 }
 
@@ -318,16 +323,26 @@ fn fastcgi(
     found: &Found,
     own: &Settings,
 ) -> Result<Application, Refused> {
-    let abort_timeout = match &template.application {
-        Application::FastCgi(fastcgi) => fastcgi.abort_timeout,
-        _ => ABORT_TIMEOUT,
+    let (abort_timeout, parameters) = match &template.application {
+        Application::FastCgi(fastcgi) => (fastcgi.abort_timeout, fastcgi.parameters.clone()),
+        _ => (ABORT_TIMEOUT, Vec::new()),
     };
     Ok(Application::FastCgi(FastCgi {
         command: StartCommand::Shell(start_command(found, own)?),
         root: Some(found.root.clone()),
         start_timeout: applications.options.start_timeout,
         abort_timeout,
+        parameters,
+        script_root: Some(script_root(applications, found)),
     }))
+}
+
+/// Scripts are the application's own. A link that requests name it by may have been switched to its next version.
+fn script_root(applications: &Applications, found: &Found) -> ScriptRoot {
+    ScriptRoot {
+        path: found.root.clone(),
+        names: vec![applications.root_parameter.clone(), APP_ROOT.to_owned()],
+    }
 }
 
 /// A program that speaks HTTP.

@@ -60,6 +60,7 @@ fn template() -> Pool {
         forget_after: Duration::from_secs(600),
         min_uid: 1000,
         user_switching: true,
+        user_mounts: false,
         default_user: None,
         router_user: None,
     });
@@ -77,6 +78,7 @@ fn found(kind: Kind, file: Option<&str>) -> Found {
         restart: None,
         always_restart: false,
         revision: None,
+        origin: None,
     }
 }
 
@@ -237,6 +239,7 @@ fn cgi_programs_are_below_the_root() {
             script: script.map(PathBuf::from),
             root: Some("/srv/shop".into()),
             search_arguments: false,
+            parameters: Vec::new(),
         }))
     };
     assert_eq!(cgi(Own::default()), expected(None));

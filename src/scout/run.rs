@@ -35,6 +35,7 @@ pub fn run(
         directories: applications.directories.clone(),
         restart_dir: applications.restart_dir.clone(),
         switching,
+        user_mounts: applications.user_mounts,
     };
     let done = settle(identity).and_then(|()| {
         let mut scout = Scout {
@@ -306,8 +307,14 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
                 "{}: what it says of itself is longer than {MOST_BYTES} bytes; shorten it",
                 look.root.display()
             )),
+            is_unknown: false,
         };
-        let answer = look::encode(&Seen { number, found }).or_else(|| look::encode(&too_long()));
+        let seen = Seen {
+            number,
+            found,
+            is_unknown: false,
+        };
+        let answer = look::encode(&seen).or_else(|| look::encode(&too_long()));
         let sent = nix::sys::socket::send(
             socket.as_raw_fd(),
             &answer.unwrap_or_default(),

@@ -38,6 +38,7 @@ fn applications(directory: &Path) -> Applications {
         forget_after: LONG,
         min_uid: 0,
         user_switching: true,
+        user_mounts: false,
         default_user: None,
         router_user: None,
     }

@@ -1,6 +1,7 @@
 //! What is to be spawned, and how: everything is decided before anything is forked.
 
 use super::step::Route;
+use crate::origin::Origin;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -145,6 +146,8 @@ pub struct Plan {
     pub umask: Option<u32>,
     /// Give up every way to gain privileges by exec.
     pub no_new_privileges: bool,
+    /// What its directory has to be when it is entered; `None`: anything.
+    pub origin: Option<Origin>,
     /// The application's log, for wrappers that want to know.
     pub log_file: Option<PathBuf>,
     /// What requests to the application carry to prove whence they come; may be empty.
@@ -193,6 +196,7 @@ impl Plan {
             limits: Vec::new(),
             umask: None,
             no_new_privileges: false,
+            origin: None,
             log_file: None,
             connect_password: String::new(),
             socket_dir: None,

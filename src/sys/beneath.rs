@@ -40,6 +40,8 @@ pub struct Entry {
     pub modified: i128,
     /// Inode.
     pub inode: u64,
+    /// The file system's number.
+    pub device: u64,
 }
 
 /// A regular file's first bytes.
@@ -52,6 +54,9 @@ pub struct Content {
     /// There are more.
     pub more: bool,
 }
+
+/// How often a name is looked at whose file is replaced meanwhile.
+const TRIES: usize = 4;
 
 /// For a directory: only to look things up in it.
 fn place() -> OFlag {
@@ -89,10 +94,22 @@ pub fn entry_of(file: BorrowedFd<'_>) -> Result<Entry> {
     fstat(file).map(|stat| entry(&stat)).named("fstat", "")
 }
 
+/// Opens the directory that this process works in.
+pub fn open_current() -> Result<OwnedFd> {
+    open(".", place(), Mode::empty()).named("open", ".")
+}
+
+/// What is at a path; of a link, itself. `None`: nothing, or what can't be looked at.
+pub fn entry_at(path: &Path) -> Option<Entry> {
+    nix::sys::stat::lstat(path).ok().map(|stat| entry(&stat))
+}
+
 /// What is under a name; `None`: nothing, or what can't be looked at.
 pub fn entry_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<Entry> {
-    let stat = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
-    Some(entry(&stat))
+    let look = || fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok();
+    // One that has no name any more has been replaced between the look at the name and that at the file.
+    let stat = (0..TRIES).find_map(|_| look().filter(|stat| stat.st_nlink > 0));
+    Some(entry(&stat.or_else(look)?))
 }
 
 /// Reads at most `most` bytes of what is under a name. Nothing but a regular file is opened, so nothing happens to a device
@@ -137,6 +154,7 @@ fn entry(stat: &FileStat) -> Entry {
         names: stat.st_nlink.into(),
         modified: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
         inode: stat.st_ino,
+        device: stat.st_dev,
     }
 }
 

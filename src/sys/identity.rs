@@ -117,6 +117,16 @@ pub fn is_root() -> bool {
     Uid::effective().is_root()
 }
 
+/// Soft limit on descriptors.
+///
+/// # Errors
+/// What getrlimit(2) says.
+pub fn most_descriptors() -> Result<u64> {
+    use nix::sys::resource::{Resource, getrlimit};
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
+    Ok(soft)
+}
+
 /// Sets soft and hard limit on open descriptors.
 pub fn limit_descriptors(soft: u64, hard: u64) -> Result<()> {
     setrlimit(Resource::RLIMIT_NOFILE, soft as rlim_t, hard as rlim_t).named("setrlimit", "RLIMIT_NOFILE")

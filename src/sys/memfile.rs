@@ -48,6 +48,15 @@ fn with<R>(fd: BorrowedFd<'_>, act: impl FnOnce(&File) -> std::io::Result<R>) ->
     act(&file)
 }
 
+/// Gives memory that was freed back to the kernel. free(3) keeps most of it for the next time.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a call without arguments that matter.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,12 +22,26 @@ pub enum Progress {
 ///
 /// # Errors
 /// What accept(2) calls fatal for the listening socket or the process (EMFILE, EINVAL …). A connection that was given
-/// up before it was accepted is not an error: `None`.
+/// up before it was accepted, or that a firewall forbids, is not an error: `None`. The call passes on what the network has
+/// said of such a connection.
 pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>> {
     match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
         // SAFETY: the kernel has just made this descriptor for us.
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNABORTED | Errno::EPROTO) => Ok(None),
+        Err(
+            Errno::EAGAIN
+            | Errno::EINTR
+            | Errno::ECONNABORTED
+            | Errno::EPROTO
+            | Errno::EPERM
+            | Errno::ENETDOWN
+            | Errno::ENOPROTOOPT
+            | Errno::EHOSTDOWN
+            | Errno::ENONET
+            | Errno::EHOSTUNREACH
+            | Errno::EOPNOTSUPP
+            | Errno::ENETUNREACH,
+        ) => Ok(None),
         Err(errno) => Err(Error::new("accept4", "", errno)),
     }
 }

@@ -122,7 +122,10 @@ pub(super) fn stand_by(
             is_told = true;
             // It is no idle worker now, and what it holds is better off with one that is.
             service.stage(Stage::Creating);
-            lobby.hand_over_all(service);
+            // A router has given it nothing yet, or waits: to give it back ends the channel.
+            if service.channel.is_none() {
+                lobby.hand_over_all(service);
+            }
         }
         let left = companion.deadline().map(|deadline| deadline.since(clock::now()));
         if lobby.is_told_to_finish(companion.watch(), left) {

@@ -23,6 +23,8 @@ pub(super) struct Connection {
     pub(super) expires: Tick,
     /// Something was read from it.
     pub(super) spoken: bool,
+    /// A request has come since it was held last. Other records give it no more time.
+    pub(super) asked: bool,
     /// A router has a copy of the socket.
     pub(super) shared: bool,
     /// The request is its last, whatever the client asked for.
@@ -45,6 +47,7 @@ impl Connection {
             waiting: None,
             expires: Tick::ZERO,
             spoken: false,
+            asked: false,
             shared: false,
             last: false,
             peer: None,
@@ -72,8 +75,10 @@ impl Connection {
         self.socket = Some(socket);
         self.responder.reset();
         self.place = None;
+        self.expires = Tick::ZERO;
         self.waiting = None;
         self.spoken = false;
+        self.asked = false;
         self.shared = false;
         self.last = false;
         self.peer = None;

@@ -193,6 +193,15 @@ impl Held {
         due.into_iter().filter_map(|place| self.take(place)).collect()
     }
 
+    /// Takes out the idle connection whose time ends first.
+    pub(super) fn take_oldest(&mut self) -> Option<Box<Connection>> {
+        let (place, _) = self
+            .idle_connections()
+            .filter(|(_, connection)| connection.waiting.is_none())
+            .min_by_key(|(_, connection)| connection.expires)?;
+        self.take(place)
+    }
+
     /// The places of all connections.
     pub(super) fn idle_places(&self) -> Vec<usize> {
         self.idle_connections().map(|(place, _)| place).collect()

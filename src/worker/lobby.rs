@@ -8,7 +8,7 @@ use super::promotion::Promotion;
 use super::routed;
 use super::said;
 use super::service::Service;
-use crate::listen::disallowed;
+use crate::listen::{AcceptPause, disallowed};
 use crate::scoreboard::header;
 use crate::sys::{clock, socket};
 use crate::tick::Tick;
@@ -37,6 +37,11 @@ pub(super) const PROMPT: Duration = Duration::from_micros(10);
 /// at a page of every worker.
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
 const COUNT_ALWAYS: usize = 16;
+
+/// How the sources are watched that siblings watch, too.
+pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
+/// Why accept(2) fails while the process or the machine has none left of something.
+const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 
 /// What to do next.
 #[derive(Debug)]
@@ -88,6 +93,8 @@ pub(super) struct Lobby {
     /// Connections that it has accepted.
     pub(super) accepted: u64,
     gauge: Gauge,
+    /// Accepting has failed: when it is tried again.
+    pub(super) pause: AcceptPause,
 }
 
 impl Lobby {
@@ -99,13 +106,12 @@ impl Lobby {
         queue_out: OwnedFd,
         child_accept: OwnedFd,
     ) -> nix::Result<Lobby> {
-        let exclusive = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
         let epoll = service.minder.epoll();
         match routed::watched(service) {
             Some(channel) => epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?,
             None => {
-                epoll.add(&service.listener, EpollEvent::new(exclusive, LISTENER))?;
-                epoll.add(&queue_out, EpollEvent::new(exclusive, QUEUE))?;
+                epoll.add(&service.listener, EpollEvent::new(EXCLUSIVE, LISTENER))?;
+                epoll.add(&queue_out, EpollEvent::new(EXCLUSIVE, QUEUE))?;
             }
         }
         epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
@@ -128,6 +134,7 @@ impl Lobby {
             line: (Line::default(), Tick::ZERO),
             accepted: 0,
             gauge: Gauge::default(),
+            pause: AcceptPause::default(),
         })
     }
 
@@ -225,6 +232,14 @@ impl Lobby {
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
+            // What is short may be there again in a moment; the connection waits.
+            Err(error) if SHORT.contains(&error.errno) => {
+                let _ = service.minder.epoll().delete(&service.listener);
+                if self.pause.begin(clock::now()) {
+                    log::error!("can't accept a connection: {error}; trying again");
+                }
+                return Ok(None);
+            }
             Err(error) => return Err(error.to_string()),
         };
         let Some(socket) = socket else {

@@ -7,7 +7,9 @@
 
 use super::connection::Connection;
 use super::held;
-use super::lobby::{COMPANION, EVENTS, FIRST_HELD, LISTENER, Lobby, PROMPT, QUEUE, RETIRE, Work, millis};
+use super::lobby::{
+    COMPANION, EVENTS, EXCLUSIVE, FIRST_HELD, LISTENER, Lobby, PROMPT, QUEUE, RETIRE, Work, millis,
+};
 use super::order::{self, Line, Next, Waiting};
 use super::outlook::{self, count};
 use super::promotion;
@@ -71,7 +73,7 @@ impl Lobby {
     ) -> Option<Work> {
         let may_sleep = !self.contended && service.minder.held().waiting() == 0;
         let timeout = match may_sleep {
-            true => timeout(service, companion),
+            true => timeout(service, companion.into_iter().chain(self.pause.deadline()).min()),
             false => EpollTimeout::ZERO,
         };
         let mut events = [EpollEvent::empty(); EVENTS];
@@ -82,6 +84,12 @@ impl Lobby {
         };
         let now = clock::now();
         self.looked = now;
+        if self.pause.end(now) {
+            let watched = EpollEvent::new(EXCLUSIVE, LISTENER);
+            if let Err(errno) = service.minder.epoll().add(&service.listener, watched) {
+                return Some(Work::Failed(format!("epoll_ctl: {errno}")));
+            }
+        }
         let mut ready = Ready::default();
         for event in &events[..count] {
             ready.note(event.data());
@@ -262,7 +270,7 @@ impl Lobby {
         let (mut came, mut waiting) = (Message::Nudge, note.waiting);
         for socket in sockets {
             let mut connection = service.connection(socket);
-            connection.spoken = note.is_spoken;
+            (connection.spoken, connection.asked) = (note.is_spoken, note.is_spoken);
             // A request comes alone.
             match waiting.take() {
                 Some(_) => came = Message::Request(connection),

@@ -17,6 +17,7 @@ use super::out_of_band::Want;
 use super::service::Service;
 use crate::router::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker, head, parse};
 use crate::sys::fd::{receive_with, send_gathered_with};
+use crate::sys::origin::is_there;
 use crate::sys::process::proportional_memory_bytes;
 use crate::sys::socket::{Readiness, shutdown_read, wait};
 use crate::sys::{Error, clock};
@@ -177,6 +178,12 @@ impl Service {
         }
     }
 
+    /// Whether something else has the application's path: no code is read from there any more.
+    fn has_moved(&self) -> bool {
+        let origin = self.settings.pool.origin.as_ref();
+        origin.is_some_and(|origin| !is_there(origin))
+    }
+
     /// Ends the session: gives the connection back if it is still there and may have another request.
     pub(super) fn give_back(&mut self, may_go_on: bool) {
         if self.current().is_some() {
@@ -309,6 +316,11 @@ impl Lobby {
             }
             match service.hear_router() {
                 Came::Connection(socket) => {
+                    if service.has_moved() {
+                        drop(socket);
+                        service.tell_router(ToRouter::Moved, &[]);
+                        return Work::Retire;
+                    }
                     let connection = service.connection(socket);
                     service.attach_routed(connection);
                     self.take_up(service);

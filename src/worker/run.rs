@@ -323,6 +323,9 @@ impl Worker {
             service.minder.end();
             return Err(none);
         }
+        if let Some(connection) = service.current_mut() {
+            connection.asked = true;
+        }
         service.stage(Stage::Info);
         Ok(())
     }
@@ -413,12 +416,12 @@ impl Service {
     /// Holds an idle connection.
     pub(super) fn hold(&mut self, mut connection: Box<super::connection::Connection>, now: Tick) {
         let pool = &self.settings.pool;
-        let limit = if connection.spoken {
-            pool.keepalive_timeout
-        } else {
-            pool.client_timeout
-        };
-        connection.expires = now + limit;
+        if std::mem::take(&mut connection.asked) {
+            connection.expires = now + pool.keepalive_timeout;
+        } else if connection.expires == Tick::ZERO {
+            connection.expires = now + pool.client_timeout;
+        }
+        self.make_room_to_hold();
         let result = self
             .minder
             .held()
@@ -427,6 +430,19 @@ impl Service {
             log::error!("can't keep a connection: epoll_ctl: {errno}");
         }
         self.publish_kept();
+    }
+
+    /// Closes what has been idle for the longest, so that the worker has descriptors left for everything else.
+    fn make_room_to_hold(&mut self) {
+        while self.minder.held().idle() >= self.most_idle {
+            let oldest = self.minder.held().take_oldest();
+            let Some(oldest) = oldest else { return };
+            log::debug!(
+                "closed the connection that was idle for the longest: {} are held",
+                self.most_idle
+            );
+            self.close(oldest);
+        }
     }
 
     /// Tells the scoreboard how many connections are held.

@@ -4,10 +4,12 @@ use super::kit::{Seat, Settings};
 use crate::config::CoreLimit;
 use crate::confine::{self, ConfineError};
 use crate::sys::identity as id;
+use crate::sys::origin::is_here;
 use crate::sys::{Error, fd, process};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
 /// Why a process could not become what its pool says.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub enum SettleError {
     System(Error),
     /// It could not be confined.
     Confine(ConfineError),
+    /// Something else is at the application's path than was looked at.
+    Moved(PathBuf),
 }
 
 impl fmt::Display for SettleError {
@@ -23,6 +27,11 @@ impl fmt::Display for SettleError {
         match self {
             SettleError::System(error) => error.fmt(f),
             SettleError::Confine(error) => error.fmt(f),
+            SettleError::Moved(path) => write!(
+                f,
+                "{} has been replaced, or has another owner, since it was looked at; the next request looks again",
+                path.display()
+            ),
         }
     }
 }
@@ -32,6 +41,7 @@ impl std::error::Error for SettleError {
         match self {
             SettleError::System(error) => Some(error),
             SettleError::Confine(error) => Some(error),
+            SettleError::Moved(_) => None,
         }
     }
 }
@@ -79,6 +89,10 @@ pub fn settle(settings: &Settings) -> Result<(), SettleError> {
     }
     if let (Some(identity), true) = (&settings.identity, id::is_root()) {
         id::become_user(identity)?;
+    }
+    // The directory was entered with the master's rights; from here on this process can read what its user can.
+    if let Some(origin) = pool.origin.as_ref().filter(|origin| !is_here(origin)) {
+        return Err(SettleError::Moved(origin.path.clone()));
     }
     if pool.process_dumpable {
         id::allow_dumps()?;

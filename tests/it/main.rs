@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 
+mod accepts;
 mod access;
 mod applications;
 mod births;

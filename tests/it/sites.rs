@@ -5,8 +5,10 @@ mod commands;
 mod deaths;
 mod endings;
 mod groups;
+mod hands;
 mod held;
 mod many;
+mod mounts;
 mod restarts;
 mod serving;
 mod sockets;
@@ -44,11 +46,15 @@ struct Sites {
 /// The daemon's configuration. `applications` and `more` are lines of the tables.
 fn configuration(dir: &Path, applications: &str, more: &str) -> String {
     let path = dir.display();
+    let rate = match applications.contains("stat_throttle_rate") {
+        true => "",
+        false => "stat_throttle_rate = 0\n",
+    };
     format!(
         "[global]\ncontrol = \"{path}/control.sock\"\nprocess_control_timeout = \"20s\"\nlog_level = \"debug\"\n\
          [pool.sites]\nlisten = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\nrouting = \"application\"\n\
          catch_workers_output = true\n{more}\n[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\nmin_uid = 1\n\
-         stat_throttle_rate = 0\n{applications}\n"
+         {rate}{applications}\n"
     )
 }
 

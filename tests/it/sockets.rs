@@ -47,8 +47,8 @@ fn hold(daemon: &Daemon, name: &str) -> Client {
 /// Waits until every worker of a pool is busy.
 fn wait_until_busy(daemon: &Daemon, count: usize) {
     until("busy workers", || {
-        let (text, _) = forkyard(daemon, &["status", "--json"]);
-        (text.matches("\"Running\"").count() >= count).then_some(())
+        let (text, _) = forkyard(daemon, &["status", "www"]);
+        (text.matches("  Running ").count() >= count).then_some(())
     });
 }
 

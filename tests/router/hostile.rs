@@ -1,7 +1,7 @@
 //! Clients that mean no good, or nothing.
 
 use crate::stand::{Stand, said};
-use crate::support::process;
+use crate::support::{process, until};
 use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -115,4 +115,78 @@ fn bodies_that_nobody_reads_and_never_end_hold_up_nobody_else() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
+}
+
+/// Begins of requests, each of 100 KiB.
+#[test]
+fn incomplete_requests_have_a_budget_together() {
+    const CLIENTS: usize = 800;
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    stand.said("shop", "x");
+    let resident = || {
+        let line = process::status_line(stand.router(), "VmRSS").expect("the router runs");
+        let number = line
+            .split(' ')
+            .next()
+            .and_then(|number| number.parse::<usize>().ok());
+        number.expect("a number") / 1024
+    };
+    let before = resident();
+    let mut wire = header(RecordType::BeginRequest, 1, 8, 0).to_vec();
+    wire.extend([0, 1, 1, 0, 0, 0, 0, 0]);
+    let mut pairs = Vec::new();
+    append_pair(&mut pairs, b"NAME", &vec![b'x'; 110_000]);
+    for piece in pairs[..100 << 10].chunks(MAX_CONTENT) {
+        wire.extend(header(RecordType::Params, 1, piece.len() as u16, 0));
+        wire.extend_from_slice(piece);
+    }
+    let mut clients: Vec<_> = (0..CLIENTS)
+        .filter_map(|_| {
+            let mut client = stand.client();
+            // One that is closed while it sends is none of those that are left.
+            client.send_raw(&wire).ok().map(|()| client)
+        })
+        .collect();
+    until("the budget", || {
+        let left = stand.view()["connections"].as_u64()?;
+        (left < CLIENTS as u64 / 2).then_some(())
+    });
+    let most = resident();
+    assert!(most < before + 64, "{before} MiB, then {most} MiB");
+    // Others are served meanwhile, and the last that came is not what was closed.
+    stand.said("shop", "x");
+    clients.clear();
+    until("the memory", || (resident() < before + 8).then_some(()));
+}
+
+#[test]
+fn a_record_of_another_version_is_closed_at_once() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    for wire in [
+        &[2, 1, 0, 1, 0, 8, 0, 0][..],
+        &[2, 9, 0, 0, 0, 0, 0, 0],
+        &[3, 4, 0, 1, 0, 0, 0, 0],
+    ] {
+        let mut client = stand.client();
+        client.send_raw(wire).expect("it listens");
+        assert_eq!(client.read_raw().expect("the end"), b"", "{wire:?}");
+    }
+    stand.said("shop", "x");
+}
+
+#[test]
+fn stray_records_give_a_connection_no_more_time() {
+    let stand = Stand::start_with(&["shop"], &["max=1"], "client_timeout = \"1s\"\n");
+    for is_kept in [false, true] {
+        let mut client = stand.client().kept();
+        if is_kept {
+            client
+                .request(&stand.params("shop", "x"), b"")
+                .expect("an answer");
+        }
+        until("the connection's end", || {
+            client.send_raw(&[1, 8, 0, 7, 0, 0, 0, 0]).err().map(|_| ())
+        });
+    }
+    stand.said("shop", "x");
 }

@@ -88,6 +88,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
         binary: None,
         defines: Vec::new(),
         limit_extensions: Vec::new(),
+        script_root: None,
         request_settings: RequestSettings::All,
         php_value: Vec::new(),
         php_admin_value: Vec::new(),

@@ -7,6 +7,7 @@ use forkyard::fastcgi::Params;
 use forkyard::runtime::php::request_settings::{Rule, Verdict};
 use forkyard::runtime::php::script::{self, FileSystem, Rules, Script};
 use forkyard::runtime::php::status;
+use forkyard::runtime::within::Within;
 use forkyard::scoreboard::stamp;
 use forkyard::sys::process::exit_now;
 use forkyard::worker::{Request, Runtime, Settings};
@@ -18,12 +19,18 @@ use std::sync::{Mutex, PoisonError};
 const EXIT_SOFTWARE: i32 = 70;
 /// What php-fpm adds to the parameters where a web server has not.
 const ROLE: &[u8] = b"RESPONDER\0";
+/// What a script is denied for, as the shim takes it.
+const RUNS: u8 = 0;
+const WRONG_ENDING: u8 = 1;
+const ELSEWHERE: u8 = 2;
 
 /// PHP in a worker.
 pub(crate) struct PhpRuntime<'p> {
     php: &'p Php,
     rules: Rules,
     limit_extensions: Vec<String>,
+    /// Where scripts may be; `None`: anywhere.
+    within: Option<Within>,
     /// Paths that are answered without PHP.
     builtin_paths: Vec<Vec<u8>>,
     /// What PHP says of itself, as a header line; empty unless `expose_php`.
@@ -46,11 +53,16 @@ impl<'p> PhpRuntime<'p> {
             Application::Php(php) => php.limit_extensions.clone(),
             _ => Vec::new(),
         };
+        let script_root = match &pool.application {
+            Application::Php(php) => php.script_root.as_ref(),
+            _ => None,
+        };
         let paths = [&pool.status_path, &pool.ping_path];
         PhpRuntime {
             php,
             rules: rules(&facts, &php.version),
             limit_extensions,
+            within: script_root.map(|root| Within::new(&root.path, &root.names)),
             builtin_paths: paths
                 .into_iter()
                 .flatten()
@@ -60,6 +72,22 @@ impl<'p> PhpRuntime<'p> {
                 0 => String::new(),
                 _ => format!("X-Powered-By: PHP/{}\r\n", php.version),
             },
+        }
+    }
+
+    /// Why a script is not run.
+    fn denial(&self, params: &Params, script: Script) -> u8 {
+        let Some(path) = script.path.and_then(|name| script::text(params, name)) else {
+            return RUNS;
+        };
+        if !script::is_allowed(path, &self.limit_extensions) {
+            return WRONG_ENDING;
+        }
+        let is_elsewhere =
+            |within: &Within| within.excludes(path, |name| script::text(params, name.as_bytes()));
+        match self.within.as_ref().is_some_and(is_elsewhere) {
+            true => ELSEWHERE,
+            false => RUNS,
         }
     }
 
@@ -94,7 +122,7 @@ impl Runtime for PhpRuntime<'_> {
                 }
             }
         }
-        let description = describe(request.params(), script, &self.limit_extensions);
+        let description = describe(request.params(), script, self.denial(request.params(), script));
         // SAFETY: the handle is what the table's functions take, and `request` is not touched until PHP is done. The
         // description points into the parameters, which nothing changes meanwhile.
         let is_well = unsafe { self.php.serve(abi::handle(request), &description) };
@@ -105,7 +133,7 @@ impl Runtime for PhpRuntime<'_> {
     }
 }
 
-fn describe(params: &Params, script: Script, limit_extensions: &[String]) -> Description {
+fn describe(params: &Params, script: Script, denied: u8) -> Description {
     let pointer = |name: &[u8]| -> *const c_char {
         params
             .get_with_nul(name)
@@ -143,7 +171,7 @@ fn describe(params: &Params, script: Script, limit_extensions: &[String]) -> Des
         } else {
             200
         },
-        denied: u8::from(path.is_some_and(|path| !script::is_allowed(path, limit_extensions))),
+        denied,
     }
 }
 

@@ -139,6 +139,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         clear_env: values.flag("clear_env"),
         env,
         own_env: Vec::new(),
+        origin: None,
         rlimit_files: positive(values, "rlimit_files").map(u64::from),
         rlimit_core: core(values),
         process_priority: priority(values, context),
@@ -203,6 +204,7 @@ fn php(text: &PoolText, context: &mut Context<'_>) -> Result<Php, Failed> {
             .filter(|define| is_for_php(define))
             .cloned()
             .collect(),
+        script_root: None,
         limit_extensions: endings
             .split([' ', '\t'])
             .filter(|e| !e.is_empty())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::pool::positive;
 use super::{programs, started};
 use crate::config::World;
-use crate::config::application::{Application, Interface, Php, Preloading, RequestSettings};
+use crate::config::application::{Application, Interface, Php, Preloading, RequestSettings, ScriptRoot};
 use crate::config::draft::{
     ApplicationDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
 };
@@ -149,6 +149,7 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         defines: Vec::new(),
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
+        script_root: script_root(&draft.script_root, world, report),
         request_settings: request_settings(draft),
         php_value: settings(&draft.php_value, &draft.php_flag, report),
         php_admin_value: settings(&draft.php_admin_value, &draft.php_admin_flag, report),
@@ -167,6 +168,17 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
 }
 
 /// An absolute path of something that is there.
+/// Where scripts may be.
+pub(super) fn script_root(
+    field: &Field<Text>,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<ScriptRoot> {
+    let path = file(field, world, report)?;
+    let names = Vec::new();
+    Some(ScriptRoot { path, names })
+}
+
 pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     let written = field.written()?;
     let text = &written.value.0;

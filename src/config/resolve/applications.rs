@@ -116,6 +116,7 @@ fn applications(
         forget_after: duration(&draft.forget_after, DEFAULT_FORGET_AFTER),
         min_uid: number(&draft.min_uid, MOST, report).unwrap_or(DEFAULT_MIN_UID),
         user_switching: user_switching(draft, world, report),
+        user_mounts: draft.user_mounts.written().is_some_and(|written| written.value.0),
         default_user: user(&draft.default_user, world, report),
         router_user: user(&draft.router_user, world, report),
         groups: groups(draft, report),

@@ -107,6 +107,7 @@ pub(super) fn resolve(
         clear_env: flag(&draft.clear_env, true),
         env: environment(draft, world, report),
         own_env: Vec::new(),
+        origin: None,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
         process_priority: priority(&draft.process_priority, world, report),

@@ -1,11 +1,13 @@
 //! Applications that are not PHP.
 
-use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
+use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file, script_root};
 use super::pool::positive;
 use crate::config::World;
 use crate::config::application::{Cgi, FastCgi, Interface, StartCommand, Wrapped};
 use crate::config::draft::{CgiDraft, FastCgiDraft, PoolText, WrappedDraft};
+use crate::config::leaves::Field;
 use crate::config::report::Report;
+use crate::config::units::Texts;
 use crate::config::value::quoted;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,6 +38,7 @@ pub(super) fn cgi(
             .search_arguments
             .written()
             .is_some_and(|written| written.value.0),
+        parameters: parameters(&draft.parameters, report),
     })
 }
 
@@ -52,8 +55,33 @@ pub(super) fn fastcgi(
             .abort_timeout
             .written()
             .map_or(DEFAULT_ABORT_TIMEOUT, |written| written.value.0),
+        parameters: parameters(&draft.parameters, report),
+        script_root: script_root(&draft.script_root, world, report),
         command: command(text, draft, report)?,
     })
+}
+
+/// Names of parameters, each with a `*` at its end or none.
+fn parameters(field: &Field<Texts>, report: &mut Report<'_>) -> Vec<String> {
+    let Some(written) = field.written() else {
+        return Vec::new();
+    };
+    let is_name = |text: &str| {
+        let name = text.strip_suffix('*').unwrap_or(text);
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    if let Some(wrong) = written.value.0.iter().find(|text| !is_name(text)) {
+        let problem = format!("{} is no parameter's name", quoted(wrong));
+        report.rule(
+            written,
+            problem,
+            "write letters, digits and _, with a * at the end for any rest, as in \"GIT_*\"",
+        );
+    }
+    written.value.0.clone()
 }
 
 /// What is executed: a line for the shell, or a program with its arguments.

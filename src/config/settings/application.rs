@@ -24,6 +24,10 @@ pub(super) const ROWS: &[Setting] = &[
     key(Php, "limit_extensions", "list", r#"`[".php", ".phar"]`"#,
         "endings of the scripts that may be run; an empty list: any")
         .fpm("security.limit_extensions", Text, "").note("with blanks between them; unset: `.php .phar`"),
+    key(Php, "script_root", "path", "",
+        "scripts that a request names are below this directory, links resolved; others are answered with 403")
+        .sample(Off(r#""/srv/app""#))
+        .unlike("not there"),
     key(Php, "request_settings", r#"`"harmless"`, `"all"`, `"none"`, or a list"#, r#"`"harmless"`"#,
         "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](security.md#settings-that-come-with-a-request)")
         .unlike("all"),
@@ -74,6 +78,9 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""/usr/lib/cgi-bin""#)),
     key(Cgi, "search_arguments", "flag", "`false`",
         "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)"),
+    key(Cgi, "parameters", "list", "`[]`",
+        "names of parameters that programs get beside CGI's own; a `*` at the end of one stands for any rest")
+        .sample(Off(r#"["GIT_*"]"#)),
     key(FastCgi, "start_command", "string", "",
         "what is started, by a shell")
         .sample(Off(r#""/usr/bin/php-cgi8.2""#)),
@@ -90,6 +97,12 @@ pub(super) const ROWS: &[Setting] = &[
         "how long the program may take until it reads what it is sent"),
     key(FastCgi, "abort_timeout", "duration", r#"`"10s"`"#,
         "how long the program may go on with a request whose client has left; then it is killed and started anew"),
+    key(FastCgi, "parameters", "list", "`[]`",
+        "names of parameters that the program gets beside CGI's own; a `*` at the end of one stands for any rest")
+        .sample(Off(r#"["GIT_*"]"#)),
+    key(FastCgi, "script_root", "path", "",
+        "scripts that a request names are below this directory, links resolved; others are answered with 403")
+        .sample(Off(r#""/srv/app""#)),
     key(Http, "address", "string", "",
         "where a program listens that somebody else starts: an address and port, a port of this machine, or the path of a unix socket; all other keys are for one that forkyard starts")
         .sample(Nowhere),

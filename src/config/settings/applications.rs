@@ -56,6 +56,8 @@ pub(super) const ROWS: &[Setting] = &[
         "owners of applications have at least this user id"),
     key(Applications, "user_switching", "flag", "`true`",
         "run each application as its owner; otherwise all as `default_user`"),
+    key(Applications, "user_mounts", "flag", "`false`",
+        "run applications also on FUSE file systems and those that a user has had mounted, where users decide whose a file is"),
     key(Applications, "default_user", "string", "none",
         "whom applications run as whose owner may have none; without it they are refused")
         .sample(Off(r#""www-data""#)),

@@ -71,6 +71,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         confine: all.confine.clone(),
         env: all.env.clone(),
         own_env: Vec::new(),
+        origin: None,
         rlimit_core: all.rlimit_core,
         process_priority: all.process_priority,
         application: all.application.clone(),

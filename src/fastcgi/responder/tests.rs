@@ -382,11 +382,14 @@ fn what_breaks_a_connection() {
 }
 
 #[test]
-fn later_versions_are_taken_for_the_first() {
-    let mut wire = begin(1, 1, false);
-    wire[0] = 2;
-    wire.extend(record(4, 1, b"", 0));
-    assert_eq!(said_of(&wire), ["request 1"]);
+fn records_of_other_versions_are_none() {
+    let first = [begin(1, 1, false), record(4, 1, b"", 0)].concat();
+    for (at, kind) in [(0, 1), (16, 4)] {
+        let mut wire = first.clone();
+        wire[at] = 2;
+        let message = format!("not a fastcgi record: version 2, type {kind}");
+        assert_eq!(said_of(&wire), [message]);
+    }
 }
 
 #[test]

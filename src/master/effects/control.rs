@@ -8,11 +8,12 @@ use super::{Edge, GenerationId};
 use crate::config::{Address, Application, Listen, ProcessManager};
 use crate::control::protocol::{self, Answer, Format, LastError, Request, Status, WorkerLimits};
 use crate::control::{Heard, MOST_SESSIONS, Session};
-use crate::listen::{ListenError, Listener, Place, bind};
+use crate::listen::{AcceptPause, ListenError, Listener, Place, bind};
 use crate::master::event::PoolId;
 use crate::scoreboard::{Stage, census};
 use crate::sys::clock::{self, ProcessClock};
 use crate::sys::{identity, process, socket};
+use crate::tick::Tick;
 use crate::worker::{Doing, Sight};
 use mio::Interest;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -31,6 +32,8 @@ pub(super) struct Control {
     asked: VecDeque<(u64, Request)>,
     /// The users behind conversations that may not ask for everything.
     guests: HashMap<u64, u32>,
+    /// Accepting has failed: when it is tried again.
+    pause: AcceptPause,
 }
 
 /// What somebody may ask for.
@@ -115,6 +118,20 @@ impl Edge {
         !self.control.asked.is_empty()
     }
 
+    /// When the socket is to be tried again whose connections could not be accepted.
+    pub(in crate::master) fn control_deadline(&self) -> Option<Tick> {
+        self.control.pause.deadline()
+    }
+
+    /// Tries again what has failed; the socket is not watched for connections that it told of before.
+    pub(in crate::master) fn tend_control(&mut self, now: Tick) {
+        // As many as can have queued up; of later ones the socket tells.
+        let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
+        if self.control.pause.end(now) {
+            let _ = (0..rounds).all(|_| self.accept_control());
+        }
+    }
+
     /// Takes new conversations. `true`: there may be more.
     pub(super) fn accept_control(&mut self) -> bool {
         for _ in 0..ACCEPTS {
@@ -125,7 +142,9 @@ impl Edge {
                 Ok(Some(connection)) => self.begin_session(connection),
                 Ok(None) => return false,
                 Err(error) => {
-                    log::error!("control: {error}");
+                    if self.control.pause.begin(clock::now()) {
+                        log::error!("control: {error}; trying again");
+                    }
                     return false;
                 }
             }

@@ -32,6 +32,7 @@ impl Edge {
         let start = Start {
             title: title.clone(),
             descriptors: descriptors.len(),
+            log_level: self.config.global.log_level,
             role,
         };
         let document = serde_json::to_vec(&start)

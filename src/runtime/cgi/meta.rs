@@ -2,6 +2,7 @@
 
 use super::target::Target;
 use crate::fastcgi::Params;
+use crate::runtime::passed::is_passed;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -11,12 +12,13 @@ const PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 /// The program's environment, `NAME=value`: the worker's own variables, over them the request's parameters, and what CGI
 /// demands beside them.
 ///
-/// Left out: empty CONTENT_LENGTH and CONTENT_TYPE (no body, section 4.1.2), HTTP_PROXY (a header that libraries take for
-/// a setting, CVE-2016-5385), and names that no environment can have.
+/// Left out: empty CONTENT_LENGTH and CONTENT_TYPE (no body, section 4.1.2), and what is neither CGI's nor one of `more`
+/// ([`is_passed`]).
 pub(super) fn environment(
     own: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
     params: &Params,
     target: &Target,
+    more: &[String],
 ) -> Vec<CString> {
     let mut variables: Vec<(Vec<u8>, Vec<u8>)> = own.collect();
     let mut set = |name: &[u8], value: &[u8]| match variables.iter_mut().find(|(known, _)| known == name) {
@@ -24,9 +26,8 @@ pub(super) fn environment(
         None => variables.push((name.to_vec(), value.to_vec())),
     };
     for (name, value) in params.iter() {
-        let is_name = !name.is_empty() && !name.contains(&b'=') && name != b"HTTP_PROXY";
         let says_nothing = value.is_empty() && matches!(name, b"CONTENT_LENGTH" | b"CONTENT_TYPE");
-        if is_name && !says_nothing {
+        if is_passed(name, more) && !says_nothing {
             set(name, value);
         }
     }
@@ -130,12 +131,19 @@ mod tests {
         ];
         let sent = params(&[
             ("A", "sent"),
+            ("PATH", "/tmp"),
+            ("PERL5OPT", "-Mevil"),
             ("HTTP_PROXY", "http://evil"),
             ("CONTENT_LENGTH", ""),
             ("SCRIPT_NAME", "/run.cgi/x"),
             ("DOCUMENT_ROOT", "/srv"),
         ]);
-        let made = texts(environment(own.into_iter(), &sent, &target(b"/x")));
+        let made = texts(environment(
+            own.into_iter(),
+            &sent,
+            &target(b"/x"),
+            &["A".to_owned()],
+        ));
         for wanted in [
             "PATH=/opt/bin",
             "A=sent",
@@ -148,11 +156,11 @@ mod tests {
         ] {
             assert!(made.iter().any(|line| line == wanted), "{wanted} in {made:?}");
         }
-        assert!(
-            !made
+        assert!(!made.iter().any(|line| {
+            ["HTTP_PROXY", "CONTENT_", "PERL5OPT"]
                 .iter()
-                .any(|line| line.starts_with("HTTP_PROXY") || line.starts_with("CONTENT_"))
-        );
+                .any(|name| line.starts_with(name))
+        }));
     }
 
     #[test]

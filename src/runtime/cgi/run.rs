@@ -68,7 +68,7 @@ impl Cgi {
         let program = Foreign {
             path: c_string(&target.script),
             arguments: meta::arguments(self.settings.search_arguments, request.params(), target),
-            environment: meta::environment(own, request.params(), target),
+            environment: meta::environment(own, request.params(), target, &self.settings.parameters),
             directory: c_string(directory),
             streams: [input_theirs, output_theirs, errors_theirs],
         };

@@ -78,10 +78,10 @@ struct Ready {
 }
 
 impl Exchange {
-    /// An exchange that has not begun.
-    pub(super) fn new(request: &Request<'_>) -> Exchange {
+    /// An exchange that has not begun. `more`: parameters that the program gets beside CGI's own.
+    pub(super) fn new(request: &Request<'_>, more: &[String]) -> Exchange {
         Exchange {
-            recorded: Recorded::new(request),
+            recorded: Recorded::new(request, more),
             answer: Answer::new(),
             has_heard: false,
             has_begun: false,

@@ -1,6 +1,7 @@
 //! A request as the records that are sent to the program.
 
 use crate::fastcgi::{HEADER_LENGTH, MAX_CONTENT, RecordType, Request as Wire, header};
+use crate::runtime::passed::is_passed;
 use crate::sys::socket::{Progress, send};
 use crate::worker::{ClientGone, Request};
 use std::os::fd::BorrowedFd;
@@ -25,8 +26,9 @@ pub(super) struct Recorded {
 
 impl Recorded {
     /// A request of which nothing is sent. It asks to keep the connection.
-    pub(super) fn new(request: &Request<'_>) -> Recorded {
-        let params: Vec<(&[u8], &[u8])> = request.params().iter().collect();
+    pub(super) fn new(request: &Request<'_>, more: &[String]) -> Recorded {
+        let params = request.params().iter();
+        let params: Vec<(&[u8], &[u8])> = params.filter(|(name, _)| is_passed(name, more)).collect();
         let mut wire = Vec::new();
         Wire {
             id: REQUEST_ID,

@@ -8,6 +8,7 @@ use crate::config::{self, Pool, StartCommand};
 use crate::fastcgi::ProtocolStatus;
 use crate::runtime::complaints::Complaints;
 use crate::runtime::refuse;
+use crate::runtime::within::Within;
 use crate::spawn::effects::own_account;
 use crate::spawn::plan::{Account, Kind, Plan};
 use crate::sys::process::Ended;
@@ -38,6 +39,8 @@ pub struct FastCgi {
     catches_output: bool,
     shows_report: bool,
     settings: config::FastCgi,
+    /// Where scripts may be; `None`: anywhere.
+    within: Option<Within>,
     has_elder: bool,
     reports: Option<OwnedFd>,
     door: Option<Door>,
@@ -52,6 +55,10 @@ impl FastCgi {
             pool: pool.name.clone(),
             catches_output: pool.catch_workers_output,
             shows_report: pool.friendly_error_pages,
+            within: settings
+                .script_root
+                .as_ref()
+                .map(|root| Within::new(&root.path, &root.names)),
             settings,
             has_elder: false,
             reports,
@@ -120,12 +127,32 @@ impl FastCgi {
         }
     }
 
+    /// Whether the request names a script that is not the application's.
+    fn is_elsewhere(&self, request: &Request<'_>) -> bool {
+        let param = |name: &str| request.params().get(name.as_bytes());
+        self.within.as_ref().is_some_and(|within| {
+            let mut named = ["SCRIPT_FILENAME", "PATH_TRANSLATED"]
+                .into_iter()
+                .filter_map(param);
+            named.any(|path| within.excludes(path, param))
+        })
+    }
+
     fn serve(&mut self, request: &mut Request<'_>) -> Result<(), ClientGone> {
+        if self.is_elsewhere(request) {
+            let why = "the script is outside application.script_root";
+            log::warn!(
+                "{}: {why}",
+                String::from_utf8_lossy(request.param(b"SCRIPT_FILENAME"))
+            );
+            return refuse(request, "403 Forbidden", "", why, "Access denied.");
+        }
         let limit = self.settings.abort_timeout;
+        let exchange = Exchange::new(request, &self.settings.parameters);
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(PIECE_BYTES, 0);
         let outcome = match self.keeper() {
-            Some(keeper) => Passing::new(request, keeper, &mut buffer, limit).pass(),
+            Some(keeper) => Passing::new(request, exchange, keeper, &mut buffer, limit).pass(),
             None => {
                 let why = "there is no program";
                 refuse(request, UNAVAILABLE, "", why, why)
@@ -180,12 +207,13 @@ struct Passing<'p, 'w> {
 impl<'p, 'w> Passing<'p, 'w> {
     fn new(
         request: &'p mut Request<'w>,
+        exchange: Exchange,
         keeper: &'p mut Keeper,
         buffer: &'p mut Vec<u8>,
         abort_timeout: Duration,
     ) -> Passing<'p, 'w> {
         Passing {
-            exchange: Exchange::new(request),
+            exchange,
             request,
             keeper,
             buffer,

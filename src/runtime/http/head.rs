@@ -13,21 +13,50 @@ pub(super) enum Framing {
     Chunked,
 }
 
-/// Headers that concern the client's connection to the web server, or that are written from other parameters.
-const NOT_PASSED: &[&[u8]] = &[
-    b"CONNECTION",
+/// Headers that forkyard writes itself, from what the web server says of the request. What a client sends under one of these
+/// names never arrives: a program that trusts them trusts the web server.
+const WRITTEN: &[&[u8]] = &[
     b"CONTENT_LENGTH",
     b"CONTENT_TYPE",
-    b"EXPECT",
     b"HOST",
+    b"TRANSFER_ENCODING",
+    b"X_FORWARDED_FOR",
+    b"X_FORWARDED_HOST",
+    b"X_FORWARDED_PROTO",
+    b"X_REAL_IP",
+];
+
+/// Headers that concern the client's connection to the web server (RFC 9110 section 7.6.1), and `Proxy`, which programs take
+/// for a setting (CVE-2016-5385).
+const DROPPED: &[&[u8]] = &[
+    b"CONNECTION",
+    b"EXPECT",
     b"KEEP_ALIVE",
     b"PROXY",
     b"PROXY_CONNECTION",
     b"TE",
     b"TRAILER",
-    b"TRANSFER_ENCODING",
     b"UPGRADE",
 ];
+
+/// Headers of this family name the connection to the web server, which a client can't know. The exception is the path below
+/// which the web server has the application, and is no more than a part of an address.
+const FORWARDED: &[u8] = b"X_FORWARDED_";
+const PREFIX: &[u8] = b"X_FORWARDED_PREFIX";
+
+/// Whether a client's header reaches the program; `name` without `HTTP_`. Web servers differ in how they spell parameters,
+/// and programs take `-` and `_`, and any case, for the same.
+fn is_passed(name: &[u8]) -> bool {
+    let plain: Vec<u8> = name
+        .iter()
+        .map(|byte| match byte {
+            b'-' => b'_',
+            other => other.to_ascii_uppercase(),
+        })
+        .collect();
+    let is_said_by_us = WRITTEN.contains(&&*plain) || plain.starts_with(FORWARDED) && plain != PREFIX;
+    !is_said_by_us && !DROPPED.contains(&&*plain) && plain.iter().all(|byte| is_token(*byte))
+}
 
 /// The request's head, and how its body has to follow it.
 pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
@@ -77,9 +106,7 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
         let Some(name) = name.strip_prefix(b"HTTP_") else {
             continue;
         };
-        // Whom the request came from is the web server's to say: see below.
-        let is_ours = name.starts_with(b"X_FORWARDED_") && !matches!(name, b"X_FORWARDED_PREFIX");
-        if !NOT_PASSED.contains(&name) && !is_ours && name.iter().all(|byte| is_token(*byte)) {
+        if is_passed(name) {
             field(&capitalised(name), value);
         }
     }
@@ -206,6 +233,67 @@ mod tests {
             User-Agent: curl/8\r\nX-Forwarded-For: 10.0.0.1, 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\nX-Forwarded-Proto: https\r\n\
             X-Forwarded-Host: example.org\r\n\r\n";
         assert_eq!((text.as_str(), framing), (wanted, Framing::Length));
+    }
+
+    /// Spellings of a parameter that a program takes for the same header.
+    fn spellings(name: &str) -> [String; 4] {
+        let lower = name.to_ascii_lowercase();
+        let mixed = String::from_utf8(capitalised(name.as_bytes())).unwrap();
+        let half = format!("{}{}", &name[..1], &lower[1..]);
+        [name.to_owned(), lower, mixed, half].map(|name| format!("HTTP_{name}"))
+    }
+
+    /// A request of which the web server has said everything.
+    const SAID: [(&str, &str); 8] = [
+        ("REQUEST_METHOD", "POST"),
+        ("REQUEST_URI", "/"),
+        ("CONTENT_LENGTH", "3"),
+        ("CONTENT_TYPE", "text/plain"),
+        ("HTTP_HOST", "example.org"),
+        ("REMOTE_ADDR", "127.0.0.1"),
+        ("HTTPS", "on"),
+        ("SERVER_NAME", "example.org"),
+    ];
+
+    #[test]
+    fn whatever_forkyard_writes_is_on_its_list() {
+        let chunked = [("HTTP_TRANSFER_ENCODING", "chunked"), ("HTTP_HOST", "a")];
+        for pairs in [&SAID[..], &chunked] {
+            for line in head(pairs).0.lines().skip(1).filter(|line| !line.is_empty()) {
+                let name = line.split(':').next().unwrap();
+                let name = name.to_ascii_uppercase().replace('-', "_");
+                assert!(WRITTEN.contains(&name.as_bytes()), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_says_nothing_in_the_place_of_forkyard() {
+        let honest = head(&SAID).0;
+        // These are taken at their word: the host, who has passed the request on, and a body of unknown length.
+        let meant = |name: &str| {
+            matches!(
+                name,
+                "HTTP_HOST" | "HTTP_X_FORWARDED_FOR" | "HTTP_TRANSFER_ENCODING"
+            )
+        };
+        let family: [&[u8]; 2] = [b"X_FORWARDED_PORT", b"X_FORWARDED_SSL"];
+        for name in WRITTEN.iter().chain(DROPPED).chain(&family) {
+            for spelling in spellings(std::str::from_utf8(name).unwrap()) {
+                if !meant(&spelling) {
+                    let lied = head(&[&SAID[..], &[(&spelling, "9.9.9.9")]].concat()).0;
+                    assert_eq!(lied, honest, "{spelling}");
+                }
+            }
+        }
+        // Where the web server does not know the client, as behind a unix socket, there is no address.
+        let unknown = head(&[("REQUEST_URI", "/"), ("HTTP_X_REAL_IP", "9.9.9.9")]).0;
+        assert!(!unknown.contains("9.9.9.9"), "{unknown}");
+        let prefix = head(&[("HTTP_X_FORWARDED_PREFIX", "/shop"), ("HTTP_X_REAL_IPS", "1")]).0;
+        assert!(
+            prefix.contains("X-Forwarded-Prefix: /shop\r\n") && prefix.contains("X-Real-Ips: 1\r\n"),
+            "{prefix}"
+        );
     }
 
     #[test]

@@ -113,6 +113,7 @@ mod tests {
             binary: None,
             defines: vec![],
             limit_extensions: vec![],
+            script_root: None,
             request_settings: RequestSettings::All,
             php_value: own(php_value),
             php_admin_value: own(php_admin_value),

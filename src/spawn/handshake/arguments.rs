@@ -1,5 +1,6 @@
 //! What the new process is told: `args.json`, and a file below `args` for each of its keys.
 
+use crate::origin::Origin;
 use crate::spawn::plan::{Account, Kind, Limit, Method, Plan};
 use crate::spawn::step::Route;
 use serde::{Deserialize, Serialize};
@@ -62,6 +63,9 @@ pub struct Arguments {
     pub umask: Option<u32>,
     /// Give up every way to gain privileges by exec.
     pub no_new_privs: bool,
+    /// What the directory has to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// The kernel sends it SIGTERM when forkyard ends.
     pub dies_with_parent: bool,
     /// The application's log.
@@ -112,6 +116,7 @@ impl Arguments {
             limits: plan.limits.clone(),
             umask: plan.umask,
             no_new_privs: plan.no_new_privileges,
+            origin: plan.origin.clone(),
             dies_with_parent: plan.dies_with_parent,
             log_file: plan.log_file.clone(),
             connect_password: plan.connect_password.clone(),

@@ -10,6 +10,7 @@ use crate::spawn::plan::Limit;
 use crate::spawn::step::Step;
 use crate::sys;
 use crate::sys::identity::{self, Identity};
+use crate::sys::origin::is_here;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -230,7 +231,19 @@ fn enter(arguments: &Arguments, step: Step) -> Result<(), Failed> {
             category: Category::FileSystem,
             ..Failed::from_call(step, what, &error)
         }
-    })
+    })?;
+    if arguments.origin.as_ref().is_some_and(|origin| !is_here(origin)) {
+        let summary = format!(
+            "{} has been replaced, or has another owner, since it was looked at.",
+            arguments.app_root.display()
+        );
+        return Err(Failed {
+            category: Category::FileSystem,
+            solution: Some("Nothing is to be done: the next request looks again.".to_owned()),
+            ..Failed::new(step, summary)
+        });
+    }
+    Ok(())
 }
 
 fn set_limits(limits: &[Limit], step: Step) -> Result<(), Failed> {

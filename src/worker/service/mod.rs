@@ -12,7 +12,7 @@ use super::routed::Channel;
 use crate::fastcgi::{Output, Params};
 use crate::scoreboard::stamp::{Description, Stamp};
 use crate::scoreboard::{Reader, Slot, Stage};
-use crate::sys::{clock, last_word};
+use crate::sys::{clock, identity, last_word};
 use crate::tick::Tick;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Bytes read at once: a request with its parameters and a small body comes with one call.
 const INPUT_BYTES: usize = 64 * 1024;
+/// Idle connections that a worker may hold at least.
+const LEAST_IDLE: usize = 8;
 /// Closed connections whose buffers are kept for the next.
 const SPARE_CONNECTIONS: usize = 8;
 
@@ -78,6 +80,14 @@ pub(super) struct Service {
     last_word_for: u16,
     /// Where a router gives the worker its connections.
     pub(super) channel: Option<Channel>,
+    /// Idle connections that are held at a time.
+    pub(super) most_idle: usize,
+}
+
+/// Half of the descriptors that the process may have.
+fn most_idle() -> usize {
+    let soft = identity::most_descriptors().unwrap_or(0);
+    usize::try_from(soft / 2).unwrap_or(usize::MAX).max(LEAST_IDLE)
 }
 
 impl Service {
@@ -116,6 +126,7 @@ impl Service {
             app_status: 0,
             last_word_for: 0,
             channel: None,
+            most_idle: most_idle(),
         }
     }
 

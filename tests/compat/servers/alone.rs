@@ -196,6 +196,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         extended_info: false,
         binary: None,
         defines: vec![],
+        script_root: None,
         limit_extensions: setup
             .limit_extensions
             .clone()
@@ -243,6 +244,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         clear_env: true,
         env: setup.env.clone(),
         own_env: Vec::new(),
+        origin: None,
         rlimit_files: None,
         rlimit_core: None,
         process_priority: None,

@@ -123,6 +123,8 @@ fn a_worker_has_the_descriptors_that_it_needs_and_no_other() {
         // child_accept and the retire channel.
         ("pipe:", 2),
         ("anon_inode:[eventpoll]", 1),
+        // Wakes the thread that watches held connections while a request runs.
+        ("anon_inode:[eventfd]", 1),
         ("/tmp/.ZendSem", 1),
         // Where it stands between two scripts, to return to.
         (home.as_str(), 1),

@@ -85,7 +85,7 @@ fn cgit_shows_a_repository() {
             dir,
             "cgit",
             settings,
-            "runtime = \"cgi\"\nscript = \"/usr/lib/cgit/cgit.cgi\"\n",
+            "runtime = \"cgi\"\nscript = \"/usr/lib/cgit/cgit.cgi\"\nparameters = [\"CGIT_CONFIG\"]\n",
         )
     });
     repository(&daemon);

@@ -4,11 +4,14 @@
 
 mod apart;
 mod confine;
+mod headers;
 mod hostile;
 mod memory;
 mod names;
+mod parameters;
 mod requests;
 mod sockets;
+mod within;
 
 pub(crate) use crate::skip::needs_root;
 use std::process::{Command, Output};

@@ -193,3 +193,62 @@ fn a_refused_client_costs_no_request() {
     daemon.wait_for_count("Connection disallowed: IP address '::1' has been dropped.", 5);
     assert_eq!(daemon.workers("www").len(), 1);
 }
+
+/// A pool with a worker, and with a reporter that tells its status.
+fn with_status(settings: &str) -> Daemon {
+    let daemon = Daemon::start(|dir| {
+        let status = format!(
+            "status_listen = \"{}/status.sock\"\nping.path = \"/ping\"\n",
+            dir.display()
+        );
+        pool(dir, "www", &format!("{STATIC}{status}{settings}"), PHP)
+    });
+    daemon.write("a.php", "<?php echo 'a';");
+    daemon
+}
+
+#[test]
+fn a_record_of_another_version_closes_the_connection() {
+    let daemon = with_status("");
+    for socket in [daemon.socket("www"), daemon.dir.join("status.sock")] {
+        for wire in [&[2, 1, 0, 1, 0, 8, 0, 0][..], &[3, 4, 0, 1, 0, 0, 0, 0]] {
+            let mut client = Client::connect(&socket).expect("connect");
+            client.send_raw(wire).expect("send");
+            assert_eq!(client.read_raw().expect("the end"), b"", "{wire:?}");
+        }
+    }
+    assert_eq!(daemon.get("www", "a.php").body(), "a");
+}
+
+#[test]
+fn records_that_ask_for_nothing_give_no_more_time() {
+    let daemon = with_status("client_timeout = \"1s\"\nkeepalive_timeout = \"2s\"\n");
+    let params = Params::get(&daemon.dir, "a.php", "");
+    for is_kept in [false, true] {
+        let mut client = daemon.client("www").kept();
+        if is_kept {
+            client.request(&params, b"").expect("an answer");
+        }
+        // Standard output of no request, over and over.
+        until("the connection's end", || {
+            client.send_raw(&[1, 6, 0, 7, 0, 0, 0, 0]).err().map(|_| ())
+        });
+    }
+    assert_eq!(daemon.get("www", "a.php").body(), "a");
+}
+
+#[test]
+fn the_connections_that_were_idle_for_the_longest_go_first() {
+    let daemon = with_status("rlimit_files = 64\n");
+    let worker = daemon.wait_for_workers("www", 1);
+    let params = Params::get(&daemon.dir, "a.php", "");
+    let mut clients: Vec<Client> = Vec::new();
+    for _ in 0..100 {
+        let mut client = daemon.client("www").kept();
+        assert_eq!(client.request(&params, b"").expect("an answer").body(), "a");
+        clients.push(client);
+    }
+    assert_eq!(clients[0].read_raw().expect("the end"), b"");
+    assert_eq!(clients[99].request(&params, b"").expect("an answer").body(), "a");
+    assert_eq!(daemon.workers("www"), worker);
+}

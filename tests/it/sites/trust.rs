@@ -1,5 +1,6 @@
 //! What an application says of itself is followed as its user, and what is refused is told to the operator alone.
 
+use super::hands::as_user;
 use super::{Sites, USERS};
 use crate::support::fcgi::Params;
 use crate::support::{is_root, until};
@@ -165,5 +166,71 @@ fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
     let sites = Sites::start("max = 2\ndefault_user = \"www-data\"");
     of_root(&sites);
     assert_eq!(sites.body("/rooted/"), USERS[0].1.to_string());
+    sites.end();
+}
+
+/// Who may make files in another one's root can't have an interpreter of his own run as that one.
+#[test]
+fn an_interpreter_of_another_member_of_the_group_is_not_run() {
+    if !is_root() {
+        eprintln!("skipped: it takes two users, and only root can become another");
+        return;
+    }
+    let sites = Sites::start("max = 2");
+    let root = sites.wsgi("shop", 0, "str(os.geteuid())");
+    chown(&root, Some(USERS[0].1), Some(USERS[1].1)).expect("chown");
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o775)).expect("chmod");
+    let mark = sites.daemon.dir.join("mark");
+    let interpreter = format!("#!/bin/sh\nid -u >{}\n", mark.display());
+    let made = sites.daemon.write("python", &interpreter);
+    fs::set_permissions(&made, fs::Permissions::from_mode(0o755)).expect("chmod");
+    fs::set_permissions(&sites.daemon.dir, fs::Permissions::from_mode(0o777)).expect("chmod");
+    let (root, made) = (root.display(), made.display());
+    as_user(
+        1,
+        &format!("mkdir -p {root}/venv/bin; cp {made} {root}/venv/bin/python"),
+    );
+    let (status, body) = sites.get("/shop/");
+    assert_ne!(status, 200, "{body}");
+    let reason = format!("{root}/venv belongs to user {}", USERS[1].1);
+    until("the reason", || {
+        sites.daemon.log().contains(&reason).then_some(())
+    });
+    assert!(
+        !mark.exists(),
+        "it was run as {}",
+        fs::read_to_string(&mark).unwrap_or_default()
+    );
+    fs::remove_dir_all(format!("{root}/venv")).expect("rm");
+    until("the application", || {
+        (sites.get("/shop/") == (200, USERS[0].1.to_string())).then_some(())
+    });
+    sites.end();
+}
+
+/// Nothing is known of an application while no process can be made that looks at it.
+#[test]
+fn a_look_for_which_there_is_no_process_is_no_refusal() {
+    if !is_root() {
+        eprintln!(
+            "skipped: root's processes are not limited by number, and others' can't be told from the tests'"
+        );
+        return;
+    }
+    let sites = Sites::start("max = 2");
+    sites.php("shop", 0, "echo 'shop';");
+    let scout = sites.companion("scout").to_string();
+    let limit = |processes: &str| {
+        let mut prlimit = Command::new("setpriv");
+        prlimit
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "prlimit"])
+            .args(["--pid", &scout, &format!("--nproc={processes}")]);
+        assert!(prlimit.status().expect("prlimit").success());
+    };
+    limit("0:");
+    let (status, body) = sites.get("/shop/");
+    assert_eq!(status, 503, "{body}");
+    limit("4000:");
+    assert_eq!(sites.body("/shop/"), "shop");
     sites.end();
 }

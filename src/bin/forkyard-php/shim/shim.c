@@ -305,6 +305,10 @@ static void answer(void)
     if (!serving->script) {
         say(NULL, "Primary script unknown", sizeof("Primary script unknown") - 1);
         refuse(404, "File not found.\n");
+    } else if (serving->denied == 2) {
+        say_formatted("NOTICE", "Access to the script '%s' has been denied (it is outside application.script_root)",
+                      serving->script);
+        refuse(403, "Access denied.\n");
     } else if (serving->denied) {
         say_formatted("NOTICE", "Access to the script '%s' has been denied (see security.limit_extensions)",
                       serving->script);

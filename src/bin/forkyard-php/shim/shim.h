@@ -70,7 +70,7 @@ struct forkyard_shim_request {
     const char *role;
     int64_t content_length;
     uint32_t status; /* the response code to begin with */
-    uint8_t denied;  /* the script's name has an ending that is not to be run */
+    uint8_t denied;  /* 1: the script's name has an ending that is not to be run; 2: it is outside application.script_root */
 };
 
 /* FORKYARD_SHIM_VERSION of the shim. */

@@ -274,6 +274,7 @@ impl Edge {
                     generation: instance.generation,
                     pid: worker.pid?,
                     revision: instance.revision.clone(),
+                    origin: instance.origin.clone(),
                 };
                 Some((number, told, worker.channel.as_ref()?.try_clone().ok()?))
             })

@@ -121,6 +121,7 @@ impl Edge {
         }
         let settings = resolve(&edge.template, edge.max, &found)?;
         let (root, restarts) = (found.root.clone(), instance.generation);
+        let origin = settings.origin.clone();
         let known = edge.applications.get(&root);
         let known = known.filter(|it| self.pools.contains_key(&it.pool));
         let present = known.filter(|it| {
@@ -147,7 +148,7 @@ impl Edge {
             .and_then(|edge| edge.ledger.get_mut(number))
         {
             instance.come_to(At::Ordered(order), clock::now());
-            instance.revision = revision;
+            (instance.revision, instance.origin) = (revision, origin);
         }
         self.happened.push_back(Event::Order(Ordered {
             order,
@@ -260,6 +261,7 @@ impl Edge {
                 generation: instance.generation,
                 pid,
                 revision: instance.revision.clone(),
+                origin: instance.origin.clone(),
             };
             edge.say(&ToRouter::Up(up), vec![channel]);
         }

@@ -145,7 +145,10 @@ impl Edge {
             return;
         }
         let is_other_scout = edge.template.applications.as_ref().is_none_or(|before| {
-            before.directories != applications.directories || before.restart_dir != applications.restart_dir
+            before.directories != applications.directories
+                || before.restart_dir != applications.restart_dir
+                || before.user_switching != applications.user_switching
+                || before.user_mounts != applications.user_mounts
         });
         if edge.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
             edge.max = applications.max.get();

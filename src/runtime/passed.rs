@@ -1,0 +1,124 @@
+//! Which of a request's parameters a program gets that is told of it by its environment.
+//!
+//! To a CGI program a parameter is a variable of its environment, and FastCGI programs often make it one for what they start.
+//! The environment is more than that, though: `PERL5OPT`, `LD_PRELOAD`, `PATH` or `IFS` say what is run. So it is a list of
+//! what requests are made of that decides, and not one of what is dangerous.
+
+/// RFC 3875 section 4.1, what web servers add to that, and what FastCGI's filters are told (section 6.4).
+const KNOWN: &[&[u8]] = &[
+    b"AUTH_TYPE",
+    b"CONTENT_LENGTH",
+    b"CONTENT_TYPE",
+    b"CONTEXT_DOCUMENT_ROOT",
+    b"CONTEXT_PREFIX",
+    b"DOCUMENT_ROOT",
+    b"DOCUMENT_URI",
+    b"FCGI_DATA_LAST_MOD",
+    b"FCGI_DATA_LENGTH",
+    b"GATEWAY_INTERFACE",
+    b"HTTPS",
+    b"PATH_INFO",
+    b"PATH_TRANSLATED",
+    b"QUERY_STRING",
+    b"REMOTE_ADDR",
+    b"REMOTE_HOST",
+    b"REMOTE_IDENT",
+    b"REMOTE_PORT",
+    b"REMOTE_USER",
+    b"REQUEST_METHOD",
+    b"REQUEST_SCHEME",
+    b"REQUEST_URI",
+    b"SCRIPT_FILENAME",
+    b"SCRIPT_NAME",
+    b"SCRIPT_URI",
+    b"SCRIPT_URL",
+    b"SERVER_ADDR",
+    b"SERVER_ADMIN",
+    b"SERVER_NAME",
+    b"SERVER_PORT",
+    b"SERVER_PROTOCOL",
+    b"SERVER_SIGNATURE",
+    b"SERVER_SOFTWARE",
+    b"SSL_CIPHER",
+    b"SSL_PROTOCOL",
+    b"SSL_TLS_SNI",
+    b"UNIQUE_ID",
+];
+
+/// Families of names: the client's headers, what Apache knew before it rewrote an address, the client's certificate.
+const FAMILIES: &[&[u8]] = &[b"HTTP_", b"REDIRECT_", b"SSL_CLIENT_"];
+
+/// A client's header of that name (`Proxy`) would be where libraries look for the proxy of what they ask for (CVE-2016-5385).
+/// No list passes it on.
+const NEVER: &[u8] = b"HTTP_PROXY";
+
+/// Whether a program gets a parameter. `more`: names that the configuration adds; a `*` at the end stands for any rest.
+pub(super) fn is_passed(name: &[u8], more: &[String]) -> bool {
+    let is_word = !name.is_empty()
+        && name
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let is_listed = |listed: &String| match listed.strip_suffix('*') {
+        Some(begin) => name.starts_with(begin.as_bytes()),
+        None => name == listed.as_bytes(),
+    };
+    is_word
+        && name != NEVER
+        && (KNOWN.contains(&name)
+            || FAMILIES.iter().any(|family| name.starts_with(family))
+            || more.iter().any(is_listed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_gets_what_a_request_is_made_of_and_what_is_listed() {
+        let passes = |name: &[u8]| is_passed(name, &[]);
+        assert!(KNOWN.iter().all(|name| passes(name)));
+        for name in ["HTTP_HOST", "HTTP_X_OWN", "REDIRECT_STATUS", "SSL_CLIENT_S_DN"] {
+            assert!(passes(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "",
+            "HTTP_PROXY",
+            "HTTP_X%%",
+            "BASH_FUNC_x%%",
+            "PATH",
+            "IFS",
+            "ENV",
+            "PERL5OPT",
+            "PERL5LIB",
+            "PYTHONPATH",
+            "RUBYOPT",
+            "NODE_OPTIONS",
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "GCONV_PATH",
+            "SSL_CERT_FILE",
+            "PHP_VALUE",
+            "PHP_ADMIN_VALUE",
+            "path_info",
+            "HTTP_A=B",
+            "HTTP_A\0B",
+        ] {
+            assert!(!passes(name.as_bytes()), "{name}");
+        }
+        let more = [
+            "GIT_*".to_owned(),
+            "CGIT_CONFIG".to_owned(),
+            "HTTP_PROXY".to_owned(),
+        ];
+        for (name, is_in) in [
+            ("GIT_PROJECT_ROOT", true),
+            ("CGIT_CONFIG", true),
+            ("CGIT_CONFIGS", false),
+            ("GIT", false),
+            ("GIT_%", false),
+            ("HTTP_PROXY", false),
+        ] {
+            assert_eq!(is_passed(name.as_bytes(), &more), is_in, "{name}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Whether a script is where scripts may be.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Below what the scripts of a pool have to be.
+#[derive(Debug, Clone)]
+pub struct Within {
+    root: PathBuf,
+    /// The parameters by which requests name the root: one may be a link that leads to another directory by now.
+    names: Vec<String>,
+}
+
+impl Within {
+    /// Scripts have to be below `root`, or below what one of these parameters of the request leads to.
+    pub fn new(root: &Path, names: &[String]) -> Within {
+        Within {
+            // What is not there yet has no scripts.
+            root: root.canonicalize().unwrap_or_else(|_| root.to_owned()),
+            names: names.to_vec(),
+        }
+    }
+
+    /// Whether a path leads, all links followed, to a file that is somewhere else. A path that leads to no file does if its
+    /// longest part that does: the rest may be for the script.
+    pub fn excludes<'p>(&self, path: &[u8], param: impl Fn(&str) -> Option<&'p [u8]>) -> bool {
+        let Some(real) = existing_file(Path::new(OsStr::from_bytes(path))) else {
+            return false;
+        };
+        let leads_there = |name: &String| {
+            let value = param(name).filter(|value| value.first() == Some(&b'/'));
+            let named = value.and_then(|value| Path::new(OsStr::from_bytes(value)).canonicalize().ok());
+            named.is_some_and(|named| named.parent().is_some() && real.starts_with(named))
+        };
+        !real.starts_with(&self.root) && !self.names.iter().any(leads_there)
+    }
+}
+
+/// The file that the longest part of a path leads to; `None`: none does.
+fn existing_file(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find_map(|part| match part.canonicalize() {
+        Ok(real) => Some((!real.is_dir()).then_some(real)),
+        Err(error) if is_missing(&error) => None,
+        // Somewhere where this process may not look, so that nothing can be run either.
+        Err(_) => Some(None),
+    })?
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_and_dots_lead_nowhere_else() {
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap();
+        for name in ["one/public", "two"] {
+            fs::create_dir_all(base.join(name)).unwrap();
+            fs::write(base.join(name).join("index.php"), "").unwrap();
+        }
+        symlink(base.join("two/index.php"), base.join("one/link.php")).unwrap();
+        symlink("one", base.join("current")).unwrap();
+        let within = Within::new(&base.join("current"), &["ROOT".to_owned()]);
+        let excludes = |path: &str, root: Option<&str>| {
+            let root = root.map(|root| base.join(root).into_os_string());
+            within.excludes(base.join(path).as_os_str().as_bytes(), |_| {
+                root.as_ref().map(|root| root.as_bytes())
+            })
+        };
+        for right in [
+            "one/public/index.php",
+            "current/public/index.php",
+            "one/public/index.php/rest",
+        ] {
+            assert!(!excludes(right, None), "{right}");
+        }
+        for wrong in [
+            "two/index.php",
+            "one/link.php",
+            "one/../two/index.php",
+            "two/index.php/rest",
+        ] {
+            assert!(excludes(wrong, None) && excludes(wrong, Some("one")), "{wrong}");
+        }
+        for nothing in ["one/none.php", "two/none.php", "two"] {
+            assert!(!excludes(nothing, None), "{nothing}");
+        }
+        // The link by which requests name the root has been switched to another directory.
+        fs::remove_file(base.join("current")).unwrap();
+        symlink("two", base.join("current")).unwrap();
+        assert!(!excludes("current/index.php", Some("current")) && excludes("current/index.php", None));
+        assert!(within.excludes(b"/bin/sh", |_| Some(b"/")));
+    }
+}

@@ -1,0 +1,189 @@
+//! Every listening socket is tried again when a connection can't be accepted, though nothing else happens.
+
+use crate::support::daemon::{Daemon, make_writable, php_pool, pool};
+use crate::support::fcgi::{Answer, Client, Params};
+use crate::support::strace::Failing;
+use crate::support::{PATIENCE, is_root, place_library, process, until};
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What accept(2) says when the process, the machine or the kernel has none left.
+const ERRORS: [&str; 4] = ["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"];
+/// Attempts that fail before the next one succeeds.
+const FAILURES: usize = 3;
+
+/// One of each: a pool with workers and a status address, one whose application can't be started, one of applications, and a
+/// control socket.
+fn start() -> Daemon {
+    place_library();
+    let daemon = Daemon::start(|dir| {
+        make_writable(dir);
+        let path = dir.display();
+        fs::create_dir(dir.join("broken")).expect("mkdir");
+        fs::write(dir.join("broken/wsgi.py"), "import nothing\n").expect("write");
+        let site = dir.join("apps/site");
+        fs::create_dir_all(&site).expect("mkdir");
+        fs::write(site.join("index.php"), "<?php echo 'site';").expect("write");
+        if is_root() {
+            for path in [site.clone(), site.join("index.php")] {
+                chown(path, Some(33), Some(33)).expect("chown");
+            }
+        }
+        let listen =
+            |name: &str| format!("listen = {{ address = \"{path}/{name}.sock\", mode = \"0666\" }}\n");
+        let user = if is_root() { "user = \"www-data\"\n" } else { "" };
+        let www = format!(
+            "{}{user}pm = \"static\"\nmax_children = 1\nping.path = \"/ping\"\nstatus_listen = \"{path}/status.sock\"",
+            listen("www")
+        );
+        let broken = format!("runtime = \"wsgi\"\nroot = \"{path}/broken\"");
+        let broken = pool(dir, "broken", "pm = \"ondemand\"\nmax_children = 1\n", &broken);
+        format!(
+            "[global]\ncontrol = \"{path}/control.sock\"\nlog_level = \"debug\"\n{}\n{broken}\n[pool.sites]\n{}\
+             routing = \"application\"\n[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\nmin_uid = 1\n",
+            php_pool(dir, &www, ""),
+            listen("sites"),
+        )
+    });
+    daemon.write("a.php", "<?php echo 'a';");
+    daemon
+}
+
+/// The master's child with this title.
+fn child(daemon: &Daemon, title: &str) -> u32 {
+    until(title, || {
+        let children = process::children(daemon.pid());
+        children.into_iter().find(|pid| process::title(*pid) == title)
+    })
+}
+
+fn ask(socket: &Path, params: &Params) -> Answer {
+    let mut client = Client::connect(socket).expect("connect");
+    client.request(params, b"").expect("answer")
+}
+
+/// A request that comes while a process can accept nothing is answered once it can; by the same process.
+fn is_tried_again(daemon: &Daemon, title: &str, socket: &Path, params: &Params, wanted: &str) {
+    for error in ERRORS {
+        let text = ask(socket, params).text();
+        assert!(text.contains(wanted), "before {error}: {text}");
+        let pid = child(daemon, title);
+        let failing = Failing::start(pid, &daemon.dir, "accept4", error);
+        let mut client = Client::connect(socket).expect("connect");
+        client.send(params, b"").expect("send");
+        until(&format!("another attempt of {title} after {error}"), || {
+            (failing.count() >= FAILURES).then_some(())
+        });
+        failing.end();
+        let answer = client.answer().expect("answer");
+        assert!(
+            answer.ended && answer.text().contains(wanted),
+            "{error}: {}",
+            answer.text()
+        );
+        assert!(process::runs(pid), "{title} has ended by {error}");
+    }
+}
+
+#[test]
+fn a_router_s() {
+    let daemon = start();
+    let root = daemon.dir.join("apps/site");
+    let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
+    is_tried_again(
+        &daemon,
+        "forkyard: router sites",
+        &daemon.socket("sites"),
+        &params,
+        "site",
+    );
+}
+
+/// Without an injected error: the process has none left, and gets some again.
+#[test]
+fn a_router_s_whose_descriptors_are_used_up() {
+    if !is_root() {
+        eprintln!("skipped: only root can change the limits of another user's process");
+        return;
+    }
+    let daemon = start();
+    let root = daemon.dir.join("apps/site");
+    let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
+    assert!(ask(&daemon.socket("sites"), &params).text().contains("site"));
+    let pid = child(&daemon, "forkyard: router sites");
+    let limit = |files: &str| {
+        // As the router's user: root may have no CAP_SYS_RESOURCE.
+        let mut prlimit = Command::new("setpriv");
+        prlimit
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "prlimit"])
+            .args(["--pid", &pid.to_string(), &format!("--nofile={files}")]);
+        assert!(prlimit.status().expect("prlimit").success());
+    };
+    limit("4:");
+    let mut client = daemon.client("sites");
+    client.send(&params, b"").expect("send");
+    daemon.wait_for("can't accept a connection");
+    limit("1024:");
+    assert!(client.answer().expect("answer").text().contains("site"));
+}
+
+#[test]
+fn a_reporter_s() {
+    let daemon = start();
+    let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/ping");
+    let socket = daemon.dir.join("status.sock");
+    is_tried_again(&daemon, "forkyard: reporter www", &socket, &params, "pong");
+}
+
+/// Of one that stands in for workers that can't be started.
+#[test]
+fn a_stand_in_s() {
+    let daemon = start();
+    let params = Params::get(&daemon.dir, "x", "");
+    is_tried_again(
+        &daemon,
+        "forkyard: stand-in broken",
+        &daemon.socket("broken"),
+        &params,
+        "503 Service Unavailable",
+    );
+}
+
+#[test]
+fn a_worker_s() {
+    let daemon = start();
+    let params = Params::get(&daemon.dir, "a.php", "");
+    is_tried_again(
+        &daemon,
+        "forkyard: pool www",
+        &daemon.socket("www"),
+        &params,
+        "\r\n\r\na",
+    );
+}
+
+#[test]
+fn the_control_socket() {
+    let daemon = start();
+    for error in ERRORS {
+        let failing = Failing::start(daemon.pid(), &daemon.dir, "accept4", error);
+        let mut status = Command::new(env!("CARGO_BIN_EXE_forkyard"))
+            .args(["status", "--socket"])
+            .arg(daemon.dir.join("control.sock"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("forkyard");
+        until("another attempt", || (failing.count() >= FAILURES).then_some(()));
+        failing.end();
+        let end = std::time::Instant::now() + PATIENCE;
+        until("the status", || {
+            assert!(std::time::Instant::now() < end, "{error}");
+            status.try_wait().expect("wait")
+        });
+        let output = status.wait_with_output().expect("output");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains("www"), "{error}: {text}");
+    }
+}

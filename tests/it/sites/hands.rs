@@ -1,0 +1,218 @@
+//! A site that changes hands: whatever takes the path of an application is run as its own owner, or not at all.
+
+use super::{Sites, USERS};
+use crate::support::fcgi::Params;
+use crate::support::strace::Failing;
+use crate::support::{is_root, process, until};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One application of each runtime: name, files. Each says whom it runs as, and whose code it is.
+fn applications(whose: &str) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+    let php = format!("<?php echo posix_geteuid(), ' {whose}';");
+    let python = format!(
+        "import os\ndef application(environ, start_response):\n    start_response('200 OK', [])\n    \
+         return [f'{{os.geteuid()}} {whose}'.encode()]\n"
+    );
+    let ruby = format!("run ->(env) {{ [200, {{}}, [\"#{{Process.euid}} {whose}\"]] }}\n");
+    let cgi = format!(
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\n'\nprintf '%s' \"$(id -u) {whose}\"\n"
+    );
+    let node = format!(
+        "require('http').createServer((request, answer) => answer.end(`${{process.geteuid()}} {whose}`))\
+         .listen(process.env.PORT, '127.0.0.1')\n"
+    );
+    let own = "runtime = \"cgi\"\nentry = \"run.cgi\"\n".to_owned();
+    let fastcgi = "runtime = \"fastcgi\"\nstart_command = \"php-cgi8.2\"\nentry = \"index.php\"\n".to_owned();
+    vec![
+        ("php", vec![("index.php", php.clone())]),
+        ("python", vec![("passenger_wsgi.py", python)]),
+        ("ruby", vec![("config.ru", ruby)]),
+        ("cgi", vec![("run.cgi", cgi), ("forkyard.toml", own)]),
+        ("fastcgi", vec![("index.php", php), ("forkyard.toml", fastcgi)]),
+        ("node", vec![("app.js", node)]),
+    ]
+}
+
+fn add(sites: &Sites, name: &str, user: usize, files: &[(&'static str, String)]) -> PathBuf {
+    let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (*file, text.as_str())).collect();
+    sites.add(name, user, &files)
+}
+
+/// What a user of the machine does.
+pub(super) fn as_user(user: usize, command: &str) {
+    let uid = USERS[user].1.to_string();
+    let status = Command::new("setpriv")
+        .args([
+            "--reuid",
+            &uid,
+            "--regid",
+            &uid,
+            "--clear-groups",
+            "sh",
+            "-ec",
+            command,
+        ])
+        .status();
+    assert!(status.expect("setpriv").success(), "{command}");
+}
+
+fn said(user: usize, whose: &str) -> String {
+    format!("{} {whose}", USERS[user].1)
+}
+
+/// Asks until the new owner's application answers; the old owner never does with the new one's code, nor the other way.
+fn becomes(sites: &Sites, path: &str, wanted: &str) {
+    until(&format!("{path}: {wanted}"), || {
+        let (status, body) = sites.get(path);
+        assert!(
+            status != 200 || body.trim() == wanted,
+            "{path}: {body}, not {wanted}"
+        );
+        (status == 200).then_some(())
+    });
+}
+
+/// Each runtime: deleted, and made anew by another user.
+fn made_anew(rate: &str) {
+    if !is_root() {
+        eprintln!("skipped: it takes two users, and only root can become another");
+        return;
+    }
+    let sites = Sites::start(&format!("max = 8\nstat_throttle_rate = {rate}"));
+    for (name, files) in applications("first") {
+        add(&sites, name, 0, &files);
+        assert_eq!(
+            sites.body(&format!("/{name}/")).trim(),
+            said(0, "first"),
+            "{name}"
+        );
+    }
+    for (name, files) in applications("second") {
+        fs::remove_dir_all(sites.apps.join(name)).expect("rmdir");
+        add(&sites, name, 1, &files);
+        becomes(&sites, &format!("/{name}/"), &said(1, "second"));
+    }
+    sites.end();
+}
+
+#[test]
+fn what_another_user_makes_anew_never_runs_as_the_old_owner() {
+    made_anew("0");
+}
+
+/// The process that would serve it sees it itself.
+#[test]
+fn nor_between_two_looks() {
+    made_anew("\"1h\"");
+}
+
+/// The owner of the pool's directory has another one's site and a site of his own, and gives his the other's name.
+#[test]
+fn nor_what_the_owner_of_the_directory_above_renames() {
+    if !is_root() {
+        eprintln!("skipped: it takes two users, and only root can become another");
+        return;
+    }
+    let sites = Sites::start("max = 8\nstat_throttle_rate = \"1h\"");
+    chown(&sites.apps, Some(USERS[1].1), Some(USERS[1].1)).expect("chown");
+    let secret = |whose: &str| {
+        format!(
+            "echo posix_geteuid(), ' {whose} ', @file_get_contents(__DIR__ . '/../../secret') ?: 'nothing';"
+        )
+    };
+    let file = sites.daemon.write("secret", "the first one's");
+    chown(&file, Some(USERS[0].1), Some(USERS[0].1)).expect("chown");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("chmod");
+    sites.php("shop", 0, &secret("first"));
+    sites.php("mine", 1, &secret("second"));
+    assert_eq!(sites.body("/shop/"), said(0, "first the first one's"));
+    let apps = sites.apps.display();
+    as_user(
+        1,
+        &format!("mv {apps}/shop {apps}/old; mv {apps}/mine {apps}/shop"),
+    );
+    becomes(&sites, "/shop/", &said(1, "second nothing"));
+    // And back, while the one runs as the other did.
+    as_user(
+        1,
+        &format!("mv {apps}/shop {apps}/mine; mv {apps}/old {apps}/shop"),
+    );
+    becomes(&sites, "/shop/", &said(0, "first the first one's"));
+    sites.end();
+}
+
+fn replace(root: &Path, file: &str, text: &str, user: usize) {
+    let new = root.join("new");
+    fs::write(&new, text).expect("write");
+    chown(&new, Some(USERS[user].1), Some(USERS[user].1)).expect("chown");
+    fs::rename(new, root.join(file)).expect("rename");
+}
+
+/// In a root that belongs to root the start-up file alone says whose the application is.
+#[test]
+fn a_start_up_file_of_another_owner_is_another_application() {
+    if !is_root() {
+        eprintln!("skipped: it takes two users, and only root can become another");
+        return;
+    }
+    for rate in ["0", "\"1h\""] {
+        let sites = Sites::start(&format!("max = 8\nstat_throttle_rate = {rate}"));
+        let code = |whose: &str| format!("<?php echo posix_geteuid(), ' {whose}';");
+        let root = sites.add("shop", 0, &[("index.php", &code("first"))]);
+        chown(&root, Some(0), Some(0)).expect("chown");
+        // Its root is another one's now.
+        becomes(&sites, "/shop/", &said(0, "first"));
+        let first = sites.instances();
+        replace(&root, "index.php", &code("second"), 1);
+        becomes(&sites, "/shop/", &said(1, "second"));
+        until("the old instances' end", || {
+            first.iter().all(|pid| !process::runs(*pid)).then_some(())
+        });
+        // Whoever deploys is the same one.
+        let second = sites.instances();
+        replace(&root, "index.php", &code("third, and longer"), 1);
+        becomes(&sites, "/shop/", &said(1, "third, and longer"));
+        assert_eq!(sites.instances(), second);
+        sites.end();
+    }
+}
+
+/// What takes its place while it is being started is not run as the one that was looked at.
+#[test]
+fn a_start_looks_again_when_it_has_become_the_user() {
+    if !is_root() {
+        eprintln!("skipped: it takes two users, and only root can become another");
+        return;
+    }
+    for (name, files) in applications("first") {
+        let sites = Sites::start("max = 8\nstat_throttle_rate = \"1h\"");
+        let root = add(&sites, name, 0, &files);
+        let others = applications("second")
+            .into_iter()
+            .find(|(other, _)| *other == name);
+        let (_, others) = others.expect("the same one");
+        let held = Failing::hold(sites.daemon.pid(), &sites.daemon.dir, "chdir", 500);
+        let params =
+            Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
+        let mut client = sites.daemon.client("sites");
+        client.send(&params, b"").expect("send");
+        held.wait_until_held(nix::libc::SYS_chdir);
+        fs::rename(&root, sites.daemon.dir.join("old")).expect("rename");
+        add(&sites, name, 1, &others);
+        let answer = client.answer().expect("answer");
+        held.end();
+        assert!(
+            answer.text().contains("503 ") || answer.body().trim() == said(1, "second"),
+            "{name}: {}",
+            answer.text()
+        );
+        sites
+            .daemon
+            .wait_for("has been replaced, or has another owner, since it was looked at");
+        becomes(&sites, &format!("/{name}/"), &said(1, "second"));
+        sites.end();
+    }
+}

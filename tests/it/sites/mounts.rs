@@ -1,0 +1,108 @@
+//! Applications on file systems where a user says whose a file is.
+
+use super::{Sites, USERS};
+use crate::support::{is_root, until};
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Something mounted; unmounted when it is dropped.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn by(command: &mut Command, point: &Path) -> Mount {
+        let output = command
+            .arg(point)
+            .output()
+            .expect("Debian packages bindfs and mount");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{command:?}: {said}");
+        Mount(point.to_owned())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// Two sites: one whose files a FUSE file system gives to another user, and one on what mount(8) has mounted at a user's wish.
+fn mount(sites: &Sites) -> [Mount; 2] {
+    let code = "<?php echo posix_geteuid();";
+    let source = sites.daemon.dir.join("source");
+    fs::create_dir(&source).expect("mkdir");
+    fs::write(source.join("index.php"), code).expect("write");
+    let owner = format!("--force-user={}", USERS[0].0);
+    let group = format!("--force-group={}", USERS[0].0);
+    let fused = sites.apps.join("fused");
+    fs::create_dir(&fused).expect("mkdir");
+    let mut bindfs = Command::new("bindfs");
+    bindfs.args([&owner, &group, "-o", "allow_other"]).arg(&source);
+    let fused = Mount::by(&mut bindfs, &fused);
+    let wished = sites.apps.join("wished");
+    fs::create_dir(&wished).expect("mkdir");
+    let mut tmpfs = Command::new("mount");
+    tmpfs.args([
+        "-t",
+        "tmpfs",
+        "-o",
+        &format!("nosuid,mode=755,user={}", USERS[1].0),
+        "none",
+    ]);
+    let wished = Mount::by(&mut tmpfs, &wished);
+    fs::write(wished.0.join("index.php"), code).expect("write");
+    for path in [wished.0.clone(), wished.0.join("index.php")] {
+        chown(path, Some(USERS[0].1), Some(USERS[0].1)).expect("chown");
+    }
+    [fused, wished]
+}
+
+#[test]
+fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it() {
+    if !is_root() || !Path::new("/dev/fuse").exists() {
+        eprintln!("skipped: it takes root, who can mount, and /dev/fuse");
+        return;
+    }
+    let sites = Sites::start("max = 4");
+    let mounts = mount(&sites);
+    for name in ["fused", "wished"] {
+        let (status, body) = sites.get(&format!("/{name}/"));
+        assert_eq!(status, 404, "{name}: {body}");
+        let wanted = format!("{name} is on a file system that a user may have mounted");
+        until("the reason", || {
+            sites.daemon.log().contains(&wanted).then_some(())
+        });
+    }
+    super::changes::reload(&sites, "max = 4\nuser_mounts = true", "");
+    for name in ["fused", "wished"] {
+        until("an answer", || {
+            (sites.get(&format!("/{name}/")) == (200, USERS[0].1.to_string())).then_some(())
+        });
+    }
+    sites.end();
+    drop(mounts);
+}
+
+/// A file system that an operator has mounted without set-user-id programs is none of those.
+#[test]
+fn a_nosuid_file_system_of_the_operator_s_is_as_any_other() {
+    if !is_root() {
+        eprintln!("skipped: it takes root, who can mount");
+        return;
+    }
+    let sites = Sites::start("max = 4");
+    let point = sites.apps.join("plain");
+    fs::create_dir(&point).expect("mkdir");
+    let mut tmpfs = Command::new("mount");
+    tmpfs.args(["-t", "tmpfs", "-o", "nosuid,nodev,mode=755", "none"]);
+    let mount = Mount::by(&mut tmpfs, &point);
+    fs::write(point.join("index.php"), "<?php echo posix_geteuid();").expect("write");
+    for path in [point.clone(), point.join("index.php")] {
+        chown(path, Some(USERS[0].1), Some(USERS[0].1)).expect("chown");
+    }
+    assert_eq!(sites.body("/plain/"), USERS[0].1.to_string());
+    sites.end();
+    drop(mount);
+}
