@@ -145,6 +145,7 @@ fn snapshot(start: i64, workers: Vec<WorkerRow>) -> Snapshot {
         max_active: 1,
         max_children_reached: 0,
         slow: 0,
+        memory_peak: None,
         workers,
     }
 }

@@ -176,6 +176,13 @@ impl Wrapped {
     }
 }
 
+impl Application {
+    /// Whether the status page has the most memory of a request: php-fpm's has it from PHP 8.4 on.
+    pub fn has_memory_peak(&self) -> bool {
+        matches!(self, Application::Php(php) if !super::php::is_before(&php.version, "8.4"))
+    }
+}
+
 /// Settings of a PHP application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Php {

@@ -53,6 +53,9 @@ pub struct Brief {
     pub keepalive_timeout: Duration,
     /// Whom the reporter becomes; `None`: it stays who the master is.
     pub identity: Option<Identity>,
+    /// The page has the most memory of a request ([`crate::config::Application::has_memory_peak`]).
+    #[serde(default)]
+    pub has_memory_peak: bool,
     /// When the generation began, seconds since 1970.
     pub started: u64,
     /// Slots of the scoreboard.
@@ -90,6 +93,7 @@ impl Brief {
             limits: pool.limits,
             keepalive_timeout: pool.keepalive_timeout,
             identity,
+            has_memory_peak: pool.application.has_memory_peak(),
             started,
             slots: pool.pm.max_children(),
             descriptor_limit,

@@ -27,6 +27,7 @@ fn brief() -> Brief {
         },
         keepalive_timeout: Duration::from_secs(1),
         identity: None,
+        has_memory_peak: false,
         started: 0,
         slots: 1,
         descriptor_limit: None,
@@ -67,6 +68,7 @@ fn snapshot() -> Snapshot {
         max_active: 0,
         max_children_reached: 0,
         slow: 0,
+        memory_peak: None,
         workers: vec![row; 500],
     }
 }

@@ -444,6 +444,7 @@ impl<'b> Reporter<'b> {
             brief.started,
             &self.board,
             self.pool.as_fd(),
+            brief.has_memory_peak,
         )
     }
 }

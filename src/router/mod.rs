@@ -32,8 +32,9 @@ mod roots;
 mod run;
 mod serving;
 mod settings;
+mod start;
 mod state;
 mod tally;
 mod view;
 
-pub use run::{Start, run, serve};
+pub use start::{Start, run, serve};

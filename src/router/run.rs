@@ -3,7 +3,6 @@
 use super::client::{Client, Clients, Watch};
 use super::groups::Groups;
 use super::memory::Memory;
-use super::orders::ToRouter;
 use super::roots::Roots;
 use super::state::{Cause, Limit, State};
 use super::tally::{Apps, Errors};
@@ -11,19 +10,15 @@ use crate::applications::event::{Event, Ticket};
 use crate::applications::{Book, action::Action};
 use crate::config::{Applications, Pool};
 use crate::listen::{AcceptPause, may_connect};
-use crate::logs::Log;
-use crate::sys::fd::receive_with;
-use crate::sys::identity::{self, Identity};
-use crate::sys::{Error, clock, socket, title};
+use crate::sys::identity;
+use crate::sys::{Error, clock, socket};
 use crate::tick::Tick;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Exit code of a router that could not begin or go on (sysexits.h, EX_SOFTWARE).
-const EXIT_SOFTWARE: i32 = 70;
 /// Events taken at once.
 const EVENTS: usize = 256;
 /// Connections accepted before others have their turn, when many come.
@@ -32,8 +27,6 @@ const ACCEPTS: usize = 64;
 const SPARE_DESCRIPTORS: u64 = 64;
 /// Times that a connection is gone on with before others have their turn.
 const ROUNDS: usize = 4;
-/// Bytes that are looked at, or read, at once.
-const BUFFER_BYTES: usize = 256 * 1024;
 /// How long requests may take that were there when the master was gone.
 const ORPHAN_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the last bytes may take.
@@ -46,83 +39,6 @@ pub(super) const SCOUT: u64 = 2;
 const CLIENT: u64 = 1 << 63;
 /// Set in the token of an instance's channel; the rest is its number.
 pub(super) const INSTANCE: u64 = 1 << 62;
-
-/// What a router is given.
-#[derive(Debug)]
-pub struct Start {
-    /// The process' title.
-    pub title: String,
-    /// The socket to the master ([`super::orders`]).
-    pub master: OwnedFd,
-    /// Lines for the daemon's log.
-    pub messages: OwnedFd,
-    /// Whom it becomes; `None`: it stays who the master is.
-    pub identity: Option<Identity>,
-    /// Soft and hard limit on descriptors.
-    pub descriptor_limit: Option<(u64, u64)>,
-    /// All applications run as the same user. Only then is a connection kept that an application has had: one that has a
-    /// copy of it could read what is sent on it later, for another application.
-    pub one_user: bool,
-}
-
-impl Start {
-    /// The descriptors that the process must keep.
-    pub fn descriptors(&self) -> [RawFd; 2] {
-        [self.master.as_raw_fd(), self.messages.as_raw_fd()]
-    }
-}
-
-/// Becomes the router of an application pool, in a process of its own; says the exit code. The process has one thread, its
-/// signals at their defaults, and no other descriptors than those of the start.
-pub fn run(start: Start) -> i32 {
-    title::set(&start.title);
-    Log::install().send_to_master(start.messages);
-    let settled = settle(start.identity.as_ref(), start.descriptor_limit);
-    match settled.and_then(|()| serve(start.master, start.one_user)) {
-        Ok(()) => 0,
-        Err(error) => {
-            log::error!("the router can't go on: {error}");
-            EXIT_SOFTWARE
-        }
-    }
-}
-
-fn settle(identity: Option<&Identity>, descriptor_limit: Option<(u64, u64)>) -> Result<(), Error> {
-    if let Some((soft, hard)) = descriptor_limit {
-        identity::limit_descriptors(soft, hard)?;
-    }
-    if let (Some(identity), true) = (identity, identity::is_root()) {
-        identity::become_user(identity)?;
-        identity::forbid_dumps()?;
-    }
-    identity::give_up_new_privileges()
-}
-
-/// Takes the settings from the master and serves until told to finish or the master is gone.
-///
-/// # Errors
-/// A system call failed; the process has to end.
-pub fn serve(master: OwnedFd, one_user: bool) -> Result<(), Error> {
-    let wrong = |what: &str| Error::new("recvmsg", format!("the master's message: {what}"), Errno::EBADMSG);
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let wait = socket::Readiness::Readable;
-    while !socket::wait(master.as_fd(), wait, Duration::from_secs(3600))? {}
-    let received = receive_with(master.as_fd(), &mut buffer, false)?;
-    if received.bytes == 0 {
-        return Ok(());
-    }
-    let message =
-        serde_json::from_slice(&buffer[..received.bytes]).map_err(|error| wrong(&error.to_string()))?;
-    let ToRouter::Settings(pool) = message else {
-        return Err(wrong("the settings come first"));
-    };
-    let descriptors: [OwnedFd; 2] = received
-        .descriptors
-        .try_into()
-        .map_err(|_| wrong("the number of descriptors"))?;
-    let [listener, scout] = descriptors;
-    Router::new(master, listener, scout, *pool, one_user, buffer)?.serve()
-}
 
 /// The router.
 pub(super) struct Router {
@@ -178,7 +94,7 @@ pub(super) struct Router {
 }
 
 impl Router {
-    fn new(
+    pub(super) fn new(
         master: OwnedFd,
         listener: OwnedFd,
         scout: OwnedFd,
@@ -245,7 +161,7 @@ impl Router {
         })
     }
 
-    fn serve(&mut self) -> Result<(), Error> {
+    pub(super) fn serve(&mut self) -> Result<(), Error> {
         let mut events = vec![EpollEvent::empty(); EVENTS];
         loop {
             self.settle_turn()?;

@@ -39,6 +39,8 @@ pub struct Entry {
     pub max_active: u64,
     /// Longest listen queue measured.
     pub max_queue: u64,
+    /// Most memory of a request, bytes.
+    pub max_memory: u64,
     /// Method, URI, query, script, user.
     pub texts: [Vec<u8>; 5],
     /// Whether the words belong together: no write came between.
@@ -123,6 +125,7 @@ fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> Entry {
         kept: copy[slot::KEPT],
         max_active: copy[slot::MAX_ACTIVE],
         max_queue: copy[slot::MAX_QUEUE],
+        max_memory: copy[slot::MAX_MEMORY],
         texts: [text(0), text(1), text(2), text(3), text(4)],
         consistent,
     }

@@ -24,6 +24,8 @@ pub mod header {
     pub const UNFINISHED_LINES: usize = 7;
     /// Connections accepted by workers whose slots have been given up.
     pub const PAST_ACCEPTS: usize = 8;
+    /// Most memory that a request of a worker that is gone had, bytes.
+    pub const PAST_MAX_MEMORY: usize = 9;
     /// First word of the bits that tell workers to retire, one bit per slot.
     pub const RETIRE: usize = 64;
     /// First word of the bits that say which slots are in use, one bit per slot.
@@ -73,6 +75,8 @@ pub mod slot {
     pub const PROGRAM: usize = 420;
     /// How many words that are.
     pub const PROGRAM_WORDS: usize = 5;
+    /// Most memory that one of the worker's requests had, bytes.
+    pub const MAX_MEMORY: usize = PROGRAM + PROGRAM_WORDS;
     /// The texts' first words and room, bytes: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
@@ -89,7 +93,7 @@ mod tests {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;
         }
-        assert!(end <= slot::PROGRAM && slot::PROGRAM + slot::PROGRAM_WORDS <= PAGE_WORDS);
+        assert!(end <= slot::PROGRAM && slot::MAX_MEMORY < PAGE_WORDS);
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
     }

@@ -118,7 +118,11 @@ impl<'a> Stamp<'a> {
 
     /// Peak memory of the request, bytes.
     pub fn memory(&self, bytes: u64) {
-        self.write(|w| w.set(slot::MEMORY, bytes));
+        let most = self.words[slot::MAX_MEMORY].load(Ordering::Relaxed).max(bytes);
+        self.write(|w| {
+            w.set(slot::MEMORY, bytes);
+            w.set(slot::MAX_MEMORY, most);
+        });
     }
 
     /// How many idle kept connections the worker holds.

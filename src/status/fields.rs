@@ -18,9 +18,9 @@ pub(super) enum Value {
 pub(super) type Field = (&'static str, Value);
 
 /// The fields of the pool.
-pub(super) fn pool(snapshot: &Snapshot) -> [Field; 14] {
+pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
     let queue = &snapshot.listen_queue;
-    [
+    let mut fields = vec![
         ("pool", Value::Text(snapshot.pool.clone())),
         (
             "process manager",
@@ -41,7 +41,10 @@ pub(super) fn pool(snapshot: &Snapshot) -> [Field; 14] {
             Value::Number(snapshot.max_children_reached),
         ),
         ("slow requests", Value::Number(snapshot.slow)),
-    ]
+    ];
+    let peak = snapshot.memory_peak.map(Value::Number);
+    fields.extend(peak.map(|peak| ("memory peak", peak)));
+    fields
 }
 
 /// The names of a worker's fields.

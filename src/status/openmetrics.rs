@@ -81,8 +81,12 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
             snapshot.slow,
         ),
     ];
+    let peak = snapshot.memory_peak.map(|peak| {
+        let help = "The memory usage peak since FPM has started.";
+        ("memory_peak", "gauge", help, peak)
+    });
     let mut text = String::new();
-    for (name, kind, help, value) in metrics {
+    for (name, kind, help, value) in metrics.into_iter().chain(peak) {
         let help = format!("# HELP phpfpm_{name} {help}\n");
         let kind = format!("# TYPE phpfpm_{name} {kind}\n");
         // For this one php-fpm has them the other way round.

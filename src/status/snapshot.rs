@@ -29,6 +29,8 @@ pub struct Snapshot {
     pub max_children_reached: u64,
     /// Requests that took longer than the slow log's limit.
     pub slow: u64,
+    /// Most memory of a request, bytes; `None`: the page has none.
+    pub memory_peak: Option<u64>,
     /// The workers, in the order of their slots.
     pub workers: Vec<WorkerRow>,
 }

@@ -46,6 +46,7 @@ fn snapshot() -> Snapshot {
         max_active: 1,
         max_children_reached: 0,
         slow: 0,
+        memory_peak: None,
         workers: vec![idle, hostile],
     }
 }
@@ -242,4 +243,45 @@ fn answers_have_php_fpms_headers() {
             ..pong
         }
     );
+}
+
+/// php-fpm has it from PHP 8.4 on, behind the others.
+#[test]
+fn the_peak_of_memory_is_shown_where_there_is_one() {
+    let mut snapshot = snapshot();
+    snapshot.workers.clear();
+    for (query, without, with) in [
+        (
+            "",
+            "slow requests:        0\n",
+            "slow requests:        0\nmemory peak:          4194304\n",
+        ),
+        (
+            "json",
+            "\"slow requests\":0}",
+            "\"slow requests\":0,\"memory peak\":4194304}",
+        ),
+        (
+            "xml",
+            "<slow-requests>0</slow-requests>",
+            "<memory-peak>4194304</memory-peak>",
+        ),
+        (
+            "html",
+            "<tr><th>slow requests</th><td>0</td></tr>",
+            "<tr><th>memory peak</th><td>4194304</td></tr>",
+        ),
+        (
+            "openmetrics",
+            "phpfpm_slow_requests 0\n",
+            "# TYPE phpfpm_memory_peak gauge\nphpfpm_memory_peak 4194304\n# EOF\n",
+        ),
+    ] {
+        for (peak, shown) in [(None, without), (Some(4_194_304), with)] {
+            snapshot.memory_peak = peak;
+            let page = String::from_utf8(status(b"GET", query.as_bytes(), &snapshot).body).unwrap();
+            assert!(page.contains(shown), "{query}: {page}");
+            assert_eq!(page.contains("4194304"), peak.is_some(), "{query}");
+        }
+    }
 }

@@ -38,5 +38,6 @@ pub(super) fn snapshot(service: &Service) -> Snapshot {
         settings.started,
         &service.board,
         service.listener.as_fd(),
+        settings.pool.application.has_memory_peak(),
     )
 }

@@ -10,13 +10,15 @@ use std::os::fd::BorrowedFd;
 
 /// The pool as its scoreboard shows it now.
 ///
-/// `started`: when its generation began, seconds since 1970. `listener`: its listening socket.
+/// `started`: when its generation began, seconds since 1970. `listener`: its listening socket. `has_peak`: the page has the
+/// most memory of a request, as php-fpm's has from PHP 8.4 on.
 pub fn take(
     pool: &str,
     process_manager: &'static str,
     started: u64,
     board: &Reader,
     listener: BorrowedFd<'_>,
+    has_peak: bool,
 ) -> Snapshot {
     let words = board.header();
     let now = clock::now();
@@ -25,6 +27,7 @@ pub fn take(
     let mut accepted = census::word(words, word::PAST_REQUESTS);
     let mut max_queue = census::word(words, word::PAST_MAX_QUEUE);
     let mut max_active = census::word(words, word::PAST_MAX_ACTIVE);
+    let mut memory_peak = census::word(words, word::PAST_MAX_MEMORY);
     for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
         let Some(page) = board.slot(index) else { continue };
         let entry = census::read(page);
@@ -37,6 +40,7 @@ pub fn take(
         accepted = accepted.saturating_add(entry.requests);
         max_active = max_active.max(entry.max_active.min(board.slots() as u64));
         max_queue = max_queue.max(entry.max_queue);
+        memory_peak = memory_peak.max(entry.max_memory);
         // One whose process has not begun yet has nothing to show.
         if entry.started > 0 {
             workers.push(row(&entry, now));
@@ -62,6 +66,7 @@ pub fn take(
         max_active: small(max_active).max(active),
         max_children_reached: census::word(words, word::MAX_CHILDREN_REACHED),
         slow: census::word(words, word::SLOW_REQUESTS),
+        memory_peak: has_peak.then_some(memory_peak),
         workers,
     }
 }

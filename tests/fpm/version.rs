@@ -48,11 +48,14 @@ fn the_name_says_where_the_configuration_is_and_which_php_answers() {
         said.contains(&format!("failed to open configuration file '{path}'")),
         "{said}"
     );
-    // A test starts PHP before it reads files.
-    for option in ["-v", "-t"] {
+    // Before the files are tested PHP is started, as php-fpm does.
+    for option in ["-t", "-v"] {
         let (asked, said) = output(Command::new(&link).arg(option));
-        assert_eq!(asked.status.code(), Some(70), "{said}");
-        assert!(said.contains(&format!("built without PHP {OTHER}")), "{said}");
+        assert_eq!(asked.status.code(), Some(70), "{option}: {said}");
+        assert!(
+            said.contains(&format!("built without PHP {OTHER}")),
+            "{option}: {said}"
+        );
     }
 }
 

@@ -6,7 +6,7 @@
 pub(crate) mod blocks;
 pub(crate) mod served;
 
-use crate::support::daemon::{Daemon, directory, php_pool};
+use crate::support::daemon::{directory, php_pool};
 use blocks::{Block, documents, root};
 use std::collections::BTreeSet;
 use std::fs;
@@ -251,14 +251,4 @@ fn the_tour_of_the_source_is_complete() {
         .filter(|name| name != "lib.rs")
         .collect();
     assert_eq!(named, there);
-}
-
-/// A default is nothing to be told of at every start.
-#[test]
-fn a_value_that_is_left_out_is_not_told() {
-    let settings = "pm = \"dynamic\"\nmax_children = 2\nmin_spare_servers = 1\nmax_spare_servers = 2\n";
-    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
-    let line = daemon.wait_for("] ");
-    assert!(line.contains("forkyard is running"), "{line}");
-    assert!(!daemon.log().contains("start_servers"), "{}", daemon.log());
 }

@@ -229,6 +229,7 @@ impl Generation {
                 entry.max_active.min(u64::from(self.settings.slots)),
             );
             header::raise(words, word::PAST_MAX_QUEUE, entry.max_queue);
+            header::raise(words, word::PAST_MAX_MEMORY, entry.max_memory);
         }
         header::set_used(words, index, false);
         header::set_retire(words, index, false);

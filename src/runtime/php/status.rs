@@ -26,7 +26,7 @@ fn object(fields: &[(&str, Value)]) -> String {
 }
 
 fn pool_fields(pool: &Snapshot) -> Vec<(&'static str, Value)> {
-    vec![
+    let mut fields = vec![
         ("pool", json!(pool.pool)),
         ("process-manager", json!(pool.process_manager)),
         ("start-time", json!(pool.start)),
@@ -41,7 +41,9 @@ fn pool_fields(pool: &Snapshot) -> Vec<(&'static str, Value)> {
         ("max-active-processes", json!(pool.max_active)),
         ("max-children-reached", json!(pool.max_children_reached)),
         ("slow-requests", json!(pool.slow)),
-    ]
+    ];
+    fields.extend(pool.memory_peak.map(|peak| ("memory-peak", json!(peak))));
+    fields
 }
 
 fn worker_fields(worker: &WorkerRow, now: i64) -> Vec<(&'static str, Value)> {

@@ -1,0 +1,93 @@
+//! A process becomes a router.
+
+use super::orders::ToRouter;
+use super::run::Router;
+use crate::logs::Log;
+use crate::sys::fd::receive_with;
+use crate::sys::identity::{self, Identity};
+use crate::sys::{Error, socket, title};
+use nix::errno::Errno;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// Exit code of a router that could not begin or go on (sysexits.h, EX_SOFTWARE).
+const EXIT_SOFTWARE: i32 = 70;
+/// Bytes that are looked at, or read, at once.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// What a router is given.
+#[derive(Debug)]
+pub struct Start {
+    /// The process' title.
+    pub title: String,
+    /// The socket to the master ([`super::orders`]).
+    pub master: OwnedFd,
+    /// Lines for the daemon's log.
+    pub messages: OwnedFd,
+    /// Whom it becomes; `None`: it stays who the master is.
+    pub identity: Option<Identity>,
+    /// Soft and hard limit on descriptors.
+    pub descriptor_limit: Option<(u64, u64)>,
+    /// All applications run as the same user. Only then is a connection kept that an application has had: one that has a
+    /// copy of it could read what is sent on it later, for another application.
+    pub one_user: bool,
+}
+
+impl Start {
+    /// The descriptors that the process must keep.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.master.as_raw_fd(), self.messages.as_raw_fd()]
+    }
+}
+
+/// Becomes the router of an application pool, in a process of its own; says the exit code. The process has one thread, its
+/// signals at their defaults, and no other descriptors than those of the start.
+pub fn run(start: Start) -> i32 {
+    title::set(&start.title);
+    Log::install().send_to_master(start.messages);
+    let settled = settle(start.identity.as_ref(), start.descriptor_limit);
+    match settled.and_then(|()| serve(start.master, start.one_user)) {
+        Ok(()) => 0,
+        Err(error) => {
+            log::error!("the router can't go on: {error}");
+            EXIT_SOFTWARE
+        }
+    }
+}
+
+fn settle(identity: Option<&Identity>, descriptor_limit: Option<(u64, u64)>) -> Result<(), Error> {
+    if let Some((soft, hard)) = descriptor_limit {
+        identity::limit_descriptors(soft, hard)?;
+    }
+    if let (Some(identity), true) = (identity, identity::is_root()) {
+        identity::become_user(identity)?;
+        identity::forbid_dumps()?;
+    }
+    identity::give_up_new_privileges()
+}
+
+/// Takes the settings from the master and serves until told to finish or the master is gone.
+///
+/// # Errors
+/// A system call failed; the process has to end.
+pub fn serve(master: OwnedFd, one_user: bool) -> Result<(), Error> {
+    let wrong = |what: &str| Error::new("recvmsg", format!("the master's message: {what}"), Errno::EBADMSG);
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let wait = socket::Readiness::Readable;
+    while !socket::wait(master.as_fd(), wait, Duration::from_secs(3600))? {}
+    let received = receive_with(master.as_fd(), &mut buffer, false)?;
+    if received.bytes == 0 {
+        return Ok(());
+    }
+    let message =
+        serde_json::from_slice(&buffer[..received.bytes]).map_err(|error| wrong(&error.to_string()))?;
+    let ToRouter::Settings(pool) = message else {
+        return Err(wrong("the settings come first"));
+    };
+    let descriptors: [OwnedFd; 2] = received
+        .descriptors
+        .try_into()
+        .map_err(|_| wrong("the number of descriptors"))?;
+    let [listener, scout] = descriptors;
+    Router::new(master, listener, scout, *pool, one_user, buffer)?.serve()
+}
