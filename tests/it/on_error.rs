@@ -403,6 +403,40 @@ fn a_new_master_lets_a_bad_pool_go_on() {
     }
 }
 
+/// What it was started from belongs to the settings that it had.
+#[test]
+fn a_pool_that_goes_on_is_started_from_the_php_ini_that_it_had() {
+    let dir = directory();
+    let path = dir.path();
+    fs::create_dir(path.join("pools")).expect("pools");
+    let file = |name: &str| path.join(format!("pools/{name}.toml"));
+    fs::write(path.join("forkyard.toml"), global(path)).expect("configuration");
+    let ini = path.join("php.ini");
+    fs::write(&ini, "user_agent = old\n").expect("php.ini");
+    let own = format!("{PHP}php_ini = \"{}\"\n", ini.display());
+    let good = pool(path, "own", &format!("{}{STATIC}", user(0)), &own);
+    fs::write(file("own"), &good).expect("pool");
+    let other = pool(path, "other", &format!("{}{STATIC}", user(0)), PHP);
+    fs::write(file("other"), other).expect("pool");
+    let daemon = Daemon::start_in(path);
+    daemon.write("agent.php", "<?php echo ini_get('user_agent');");
+    assert_eq!(daemon.get("own", "agent.php").body(), "old");
+
+    fs::write(&ini, "user_agent = new\n").expect("php.ini");
+    fs::write(file("own"), good.replace("\"static\"", "\"stattic\"")).expect("pool");
+    let output = order(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    for pid in [daemon.preloaders("own"), daemon.workers("own")].concat() {
+        process::signal(pid, Signal::SIGKILL);
+    }
+    assert_eq!(daemon.get("own", "agent.php").body(), "old");
+
+    fs::write(file("own"), &good).expect("pool");
+    let output = order(&daemon, &["reload"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(daemon.get("own", "agent.php").body(), "new");
+}
+
 #[test]
 fn nothing_starts_if_no_pool_is_left() {
     let dir = directory();
