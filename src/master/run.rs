@@ -375,6 +375,9 @@ impl Master {
                 };
                 self.obey(asker, &request);
             }
+            if let Some((asker, request)) = self.edge.next_order_of_guests() {
+                self.obey(asker, &request);
+            }
             let manager = &self.manager;
             self.edge
                 .tend_reporters(clock::now(), |pool| manager.serving(pool));
