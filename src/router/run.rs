@@ -9,6 +9,7 @@ use super::tally::{Apps, Errors};
 use crate::applications::event::{Event, Ticket};
 use crate::applications::{Book, action::Action};
 use crate::config::{Applications, Pool};
+use crate::confine::{self, Helper};
 use crate::listen::may_connect;
 use crate::logs::Log;
 use crate::sys::fd::receive_with;
@@ -94,7 +95,11 @@ fn settle(identity: Option<&Identity>, descriptor_limit: Option<(u64, u64)>) -> 
         identity::become_user(identity)?;
         identity::forbid_dumps()?;
     }
-    identity::give_up_new_privileges()
+    identity::give_up_new_privileges()?;
+    if let Err(missing) = confine::keep_to(Helper::Router) {
+        log::debug!("the router is confined less than it could be: {missing}");
+    }
+    Ok(())
 }
 
 /// Takes the settings from the master and serves until told to finish or the master is gone.
