@@ -2,7 +2,7 @@
 
 use super::{Sites, USERS};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, until};
+use crate::support::{is_root, process, until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -25,6 +25,38 @@ fn compile_spy(dir: &Path, notes: &Path) -> String {
         .arg(&source);
     assert!(compiler.status().expect("cc").success());
     library.display().to_string()
+}
+
+#[test]
+fn no_application_runs_as_the_user_of_the_router() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 2");
+    let root = sites.cgi("app", 0, "id -u");
+    let router = process::status_line(sites.companion("router"), "Uid").expect("status");
+    let uid: u32 = router
+        .split_whitespace()
+        .next()
+        .and_then(|uid| uid.parse().ok())
+        .expect("a user");
+    let owned = |uid: u32| {
+        for name in ["", "tmp", "run.cgi", "forkyard.toml"] {
+            std::os::unix::fs::chown(root.join(name), Some(uid), Some(uid)).expect("chown");
+        }
+    };
+    owned(uid);
+    let (status, _) = sites.get("/app/");
+    assert_ne!(status, 200, "{}", sites.daemon.log());
+    sites
+        .daemon
+        .wait_for(&format!("it would run as user {uid}, whom the router runs as"));
+    // It is the user that is refused.
+    owned(33);
+    until("its owner's application", || {
+        (sites.get("/app/") == (200, "33\n".to_owned())).then_some(())
+    });
+    sites.end();
 }
 
 #[test]

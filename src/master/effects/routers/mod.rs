@@ -38,6 +38,8 @@ pub(super) struct RouterEdge {
     pub(super) template: Pool,
     /// Most instances; an operator may have changed it.
     pub(super) max: u32,
+    /// The user of router and scout; `None`: the daemon's.
+    runs_as: Option<u32>,
     router: Companion,
     scout: Companion,
     /// The sockets between scout and router and between scout and master. They outlive each of the processes.
