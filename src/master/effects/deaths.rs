@@ -34,6 +34,7 @@ impl Edge {
         for generation in generations {
             self.child_accept(generation);
         }
+        self.kill_stopped_companions();
         self.has_more_dead = false;
         for count in 0.. {
             // Thousands may end at once, such as what a start has left behind: others have their turn meanwhile.

@@ -28,6 +28,29 @@ fn compile_spy(dir: &Path, notes: &Path) -> String {
 }
 
 #[test]
+fn a_router_or_scout_that_is_stopped_is_replaced() {
+    let sites = Sites::start("max = 2");
+    sites.cgi("app", 0, "echo app");
+    assert_eq!(sites.body("/app/"), "app\n");
+    for which in ["router", "scout"] {
+        let before = sites.companion(which);
+        process::signal(before, nix::sys::signal::Signal::SIGSTOP);
+        sites.daemon.wait_for(&format!(
+            "the {which} (pid {before}) was stopped by a signal and is replaced"
+        ));
+        until("another", || (!process::runs(before)).then_some(()));
+        assert_ne!(sites.companion(which), before);
+        // An application that has to be looked at, and one that runs.
+        sites.cgi(&format!("after-{which}"), 0, "echo new");
+        until("an answer", || {
+            (sites.get(&format!("/after-{which}/")) == (200, "new\n".to_owned())).then_some(())
+        });
+        assert_eq!(sites.body("/app/"), "app\n");
+    }
+    sites.end();
+}
+
+#[test]
 fn no_application_runs_as_the_user_of_the_router() {
     if crate::skip::needs_root() {
         return;
