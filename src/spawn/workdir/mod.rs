@@ -3,9 +3,8 @@
 //! Its top is opened while nobody else can write to it; whatever is read later is looked up from there, name by name, and
 //! no symbolic link is followed. What is read is bounded.
 
-mod base;
 mod effects;
 
-pub use base::parent;
-pub(super) use base::{Base, sweep};
 pub(super) use effects::WorkDirectory;
+pub use effects::base::parent;
+pub(super) use effects::base::{Base, sweep};
