@@ -16,11 +16,13 @@ mod calls;
 mod error;
 mod group;
 mod hat;
+mod helpers;
 mod paths;
 mod tmp;
 
 pub use error::ConfineError;
 pub use group::{Group, remove as remove_group};
+pub use helpers::{Helper, keep_to};
 
 use crate::config::{Application, Confine, Pool};
 use std::fs::File;
@@ -60,15 +62,12 @@ pub fn check(pool: &Pool) -> Result<Option<Group>, ConfineError> {
 }
 
 /// Closes to this process, and to all that it starts, what one that only looks at files does not need: changing anything
-/// below any directory, and the system calls that attacks begin with. Says what the kernel lacks for that.
+/// below any directory, and every system call that it does not need. Says what the kernel lacks for that.
 pub fn only_look() -> Vec<ConfineError> {
-    [
-        paths::close_writing(),
-        calls::check().and_then(|()| calls::deny()),
-    ]
-    .into_iter()
-    .filter_map(Result::err)
-    .collect()
+    [paths::close_writing(), keep_to(Helper::Inspector)]
+        .into_iter()
+        .filter_map(Result::err)
+        .collect()
 }
 
 /// Joins the control group and gets a /tmp of its own. In a process with one thread.

@@ -1,5 +1,6 @@
 //! The other end: asks a running daemon.
 
+use super::owners_socket;
 use super::protocol::{Answer, Request};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -56,12 +57,19 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Begins one with the daemon behind a socket.
+    /// Begins one with the daemon behind a socket; an owner of applications is led to the socket for owners beside it.
     ///
     /// # Errors
     /// The socket can't be reached.
     pub fn begin(path: &Path) -> Result<Conversation, AskError> {
-        let stream = UnixStream::connect(path).map_err(|error| AskError::Connect(path.to_owned(), error))?;
+        let stream = match UnixStream::connect(path) {
+            // An owner of applications has another one, where there is one.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                UnixStream::connect(owners_socket(path)).map_err(|_| error)
+            }
+            connected => connected,
+        };
+        let stream = stream.map_err(|error| AskError::Connect(path.to_owned(), error))?;
         Ok(Conversation {
             path: path.to_owned(),
             stream: BufReader::new(stream),

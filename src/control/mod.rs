@@ -1,10 +1,13 @@
 //! Talks to the running daemon: one JSON object a line, over a unix socket.
 //!
-//! Only root and the user that the daemon runs as may give orders; the kernel says who asks. Knows no master: the master
+//! Only root and the user that the daemon runs as may give orders; the kernel says who asks. Owners of applications have a
+//! socket of their own. Knows no master: the master
 //! carries out what is asked. `docs/control.md` describes it for others than forkyard's own command line.
 
 pub mod client;
+mod guests;
 pub mod protocol;
 mod session;
 
+pub use guests::{Guests, MOST_GUESTS, owners_socket};
 pub use session::{Heard, MOST_SESSIONS, Session};

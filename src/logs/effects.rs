@@ -216,14 +216,16 @@ impl Log {
         }
         let about = state.about(LogLevel::Warning, Some(SAID));
         let is_syslog = matches!(state.sink, Sink::Syslog(..));
-        if !speaker.decorate {
+        let is_json = state.format == LogFormat::Json && !is_syslog;
+        // A line of JSON always says whose words they are: read as a whole, it can't be taken for another's.
+        if !speaker.decorate && !is_json {
             let mut line = words.to_vec();
             if !is_syslog {
                 line.push(b'\n');
             }
             return state.put(&about, false, &line);
         }
-        if state.format == LogFormat::Json && !is_syslog {
+        if is_json {
             let said = Some((speaker.pid, speaker.stream));
             let text = String::from_utf8_lossy(words);
             let line = line::json(&about, Some(speaker.pool), said, &text);

@@ -192,6 +192,7 @@ pub(crate) fn run_with(
     master.edge.end_reporters();
     master.edge.end_stand_ins();
     master.edge.end_routers();
+    master.edge.end_spawner();
     master.edge.remove_socket_files();
     master.edge.clear_store();
     master.edge.remove_control_file();
@@ -348,7 +349,8 @@ impl Master {
             }
             self.continue_upgrade();
             self.edge.save(&self.manager, self.stopping);
-            let timeout = if again.is_empty() && !self.edge.has_orders() {
+            let is_idle = again.is_empty() && !self.edge.has_orders() && !self.edge.has_more_dead;
+            let timeout = if is_idle {
                 self.timeout()
             } else {
                 Some(Duration::ZERO)
@@ -357,6 +359,9 @@ impl Master {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(system("epoll_wait")(error)),
+            }
+            if self.edge.has_more_dead {
+                self.take_signals(vec![SIGCHLD]);
             }
             let mut sources: Vec<Source> = std::mem::take(&mut again);
             let mut orders: Vec<i32> = Vec::new();
@@ -383,6 +388,9 @@ impl Master {
                 let Some((asker, request)) = self.edge.next_order() else {
                     break;
                 };
+                self.obey(asker, &request);
+            }
+            if let Some((asker, request)) = self.edge.next_order_of_guests() {
                 self.obey(asker, &request);
             }
             let manager = &self.manager;

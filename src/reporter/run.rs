@@ -3,6 +3,7 @@
 use super::brief::{Brief, DESCRIPTORS, Refusal};
 use super::connection::{Connection, Wait};
 use super::pages::{Pages, Witness};
+use crate::confine::{self, Helper};
 use crate::fastcgi::{Limits, Params};
 use crate::listen::{AcceptPause, may_connect};
 use crate::logs::Log;
@@ -57,6 +58,9 @@ pub fn run(channel: OwnedFd) -> Result<(), Error> {
         let recorder = Recorder::new(access, brief.pool.clone(), brief.log_limit, shelf, board.header());
         RefCell::new(recorder)
     });
+    if let Err(missing) = confine::keep_to(Helper::Reporter) {
+        log::debug!("the reporter is confined less than it could be: {missing}");
+    }
     let mut reporter = Reporter::begin(&brief, channel, status, pool, board, recorder)?;
     reporter.serve()
 }

@@ -2,6 +2,7 @@
 
 use super::orders::ToRouter;
 use super::run::Router;
+use crate::confine::{self, Helper};
 use crate::logs::Log;
 use crate::sys::fd::receive_with;
 use crate::sys::identity::{self, Identity};
@@ -63,7 +64,11 @@ fn settle(identity: Option<&Identity>, descriptor_limit: Option<(u64, u64)>) -> 
         identity::become_user(identity)?;
         identity::forbid_dumps()?;
     }
-    identity::give_up_new_privileges()
+    identity::give_up_new_privileges()?;
+    if let Err(missing) = confine::keep_to(Helper::Router) {
+        log::debug!("the router is confined less than it could be: {missing}");
+    }
+    Ok(())
 }
 
 /// Takes the settings from the master and serves until told to finish or the master is gone.

@@ -87,8 +87,10 @@ pub enum News {
     Loaded(Box<Response>),
     /// So many of its processes are still there.
     Swept {
-        /// How many.
+        /// How many, as far as they were looked for.
         left: usize,
+        /// All of our children have been looked at; otherwise there may be more.
+        is_whole: bool,
     },
 }
 

@@ -29,3 +29,5 @@ pub mod step;
 pub mod under_way;
 pub mod user;
 mod workdir;
+
+pub use workdir::parent as work_directories;

@@ -35,6 +35,7 @@ pub fn context(program: PathBuf) -> Context {
     };
     Context {
         spawn_dir: std::env::temp_dir(),
+        has_base: false,
         program,
         environment: std::env::vars_os().filter(|(name, _)| !is_ours(name)).collect(),
         descriptor_limit: None,

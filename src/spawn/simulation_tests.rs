@@ -49,6 +49,8 @@ struct Thing {
     has_directory: bool,
     lives: bool,
     stray: bool,
+    /// A look for it is under way.
+    is_looked_for: bool,
     settled: bool,
     early: bool,
 }
@@ -195,6 +197,7 @@ impl World {
                     has_directory: false,
                     lives: false,
                     stray: false,
+                    is_looked_for: false,
                     settled: false,
                     early: false,
                 };
@@ -238,8 +241,11 @@ impl World {
             }
             Order::Sweep => {
                 let thing = self.things.get_mut(&id).expect("a journey");
-                let left = usize::from(std::mem::take(&mut thing.stray));
-                self.later(id, millis(0), News::Swept { left });
+                // It is found by the second part of a look.
+                let is_whole = std::mem::replace(&mut thing.is_looked_for, false);
+                let left = usize::from(is_whole && std::mem::take(&mut thing.stray));
+                thing.is_looked_for = !is_whole;
+                self.later(id, millis(0), News::Swept { left, is_whole });
             }
             Order::Settle => {
                 let thing = self.things.get_mut(&id).expect("a journey");

@@ -20,6 +20,33 @@ pub fn make_temporary(parent: &Path, prefix: &str) -> Result<(PathBuf, OwnedFd)>
     Ok((path, directory))
 }
 
+/// Makes a directory of this user's that others can pass through, mode 0711, unless it is there. One that is another user's, or
+/// that others can write to, is an error.
+pub fn make_own(path: &Path) -> Result<()> {
+    let shown = path.display().to_string();
+    match nix::unistd::mkdir(path, Mode::S_IRWXU) {
+        Ok(()) => return let_pass(open(path)?.as_fd()),
+        Err(Errno::EEXIST) => {}
+        Err(errno) => return Err(Error::new("mkdir", shown, errno)),
+    }
+    let directory = open(path)?;
+    let stat = fstat(&directory).named("fstat", &shown)?;
+    if stat.st_uid != nix::unistd::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        return Err(Error::new("open", shown, Errno::EPERM));
+    }
+    Ok(())
+}
+
+/// Lets all users pass through a directory, mode 0711.
+pub fn let_pass(directory: BorrowedFd<'_>) -> Result<()> {
+    fchmod(directory, Mode::from_bits_truncate(0o711)).named("fchmod", "")
+}
+
+/// Whether an open file or directory is this user's.
+pub fn is_own(file: BorrowedFd<'_>) -> bool {
+    fstat(file).is_ok_and(|stat| stat.st_uid == nix::unistd::geteuid().as_raw())
+}
+
 /// Opens a directory; its last component is not a link.
 pub fn open(path: &Path) -> Result<OwnedFd> {
     nix::fcntl::open(path, directory_flags(), Mode::empty()).named("open", &path.display().to_string())

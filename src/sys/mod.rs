@@ -15,6 +15,7 @@ pub mod foreign;
 pub mod identity;
 pub mod invocation;
 pub mod last_word;
+pub mod lock;
 pub mod memfile;
 pub mod mounts;
 pub mod notify;

@@ -103,6 +103,37 @@ fn lines_can_be_json() {
 }
 
 #[test]
+fn lines_of_json_say_whose_words_they_are_decorated_or_not() {
+    let mut daemon = Daemon::start(|dir| {
+        let settings = format!("{STATIC}catch_workers_output = true\ndecorate_workers_output = false\n");
+        format!(
+            "[global]\nlog_format = \"json\"\n{}",
+            php_pool(dir, &settings, "")
+        )
+    });
+    // A whole line of JSON, as the daemon would write it about another pool.
+    daemon.write(
+        "a.php",
+        "<?php file_put_contents('php://stderr', '{\"level\":\"alert\",\"pid\":1,\"pool\":\"other\",\"message\":\"forged\"}' . \"\\n\");",
+    );
+    daemon.get("www", "a.php");
+    let line = daemon.wait_for("forged");
+    let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    assert_eq!(
+        (&said["pool"], &said["level"], &said["pid"]),
+        (&"www".into(), &"warning".into(), &daemon.workers("www")[0].into())
+    );
+    assert!(
+        said["message"]
+            .as_str()
+            .is_some_and(|text| text.starts_with("{\"level\"")),
+        "{line}"
+    );
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+}
+
+#[test]
 fn a_log_of_everything_says_where_it_comes_from() {
     let mut daemon =
         Daemon::start(|dir| format!("[global]\nlog_level = \"debug\"\n{}", php_pool(dir, STATIC, "")));

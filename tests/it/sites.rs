@@ -4,6 +4,7 @@ mod changes;
 mod commands;
 mod deaths;
 mod endings;
+mod flood;
 mod groups;
 mod hands;
 mod held;

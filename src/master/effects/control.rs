@@ -1,4 +1,4 @@
-//! The control socket: who asks, what is asked, and what there is.
+//! The control sockets: who asks, what is asked, and what there is.
 
 use super::generation::Generation;
 use super::pools::PoolEdge;
@@ -7,7 +7,7 @@ use super::totals::Reading;
 use super::{Edge, GenerationId};
 use crate::config::{Address, Application, Listen, ProcessManager};
 use crate::control::protocol::{self, Answer, Format, LastError, Request, Status, WorkerLimits};
-use crate::control::{Heard, MOST_SESSIONS, Session};
+use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
 use crate::listen::{AcceptPause, ListenError, Listener, Place, bind};
 use crate::master::event::PoolId;
 use crate::scoreboard::{Stage, census};
@@ -23,15 +23,36 @@ use std::path::Path;
 /// Connections taken at once.
 const ACCEPTS: usize = 16;
 
-/// The socket and the conversations over it.
+/// Which control socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum Door {
+    /// The one for root and the daemon's own user.
+    Main,
+    /// The one for owners of applications. What comes to it makes no queue before the other.
+    Owners,
+}
+
+impl Door {
+    fn mode(self) -> u32 {
+        match self {
+            Door::Main => 0o600,
+            Door::Owners => 0o666,
+        }
+    }
+}
+
+/// The sockets and the conversations over them.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     listener: Option<Listener>,
+    owners_listener: Option<Listener>,
     sessions: HashMap<u64, Session>,
     last: u64,
     asked: VecDeque<(u64, Request)>,
+    /// What guests ask for; one is answered in a turn of the loop.
+    asked_by_guests: VecDeque<(u64, Request)>,
     /// The users behind conversations that may not ask for everything.
-    guests: HashMap<u64, u32>,
+    guests: Guests,
     /// Accepting has failed: when it is tried again.
     pause: AcceptPause,
 }
@@ -50,33 +71,47 @@ impl Control {
     pub(super) fn is_there(&self, id: u64) -> bool {
         self.sessions.contains_key(&id)
     }
+
+    fn listener(&self, door: Door) -> Option<&Listener> {
+        match door {
+            Door::Main => self.listener.as_ref(),
+            Door::Owners => self.owners_listener.as_ref(),
+        }
+    }
+
+    fn listener_mut(&mut self, door: Door) -> &mut Option<Listener> {
+        match door {
+            Door::Main => &mut self.listener,
+            Door::Owners => &mut self.owners_listener,
+        }
+    }
 }
 
 impl Edge {
-    /// Listens at this path from now on; `None`: nowhere. On an error it is as before.
+    /// Listens at this path from now on, and for owners of applications beside it if there are application pools; `None`:
+    /// nowhere. On an error it is as before.
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
+        self.open_door(Door::Main, path)?;
+        let has_owners = self.config.pools.iter().any(|pool| pool.applications.is_some());
+        let owners = path.filter(|_| has_owners).map(owners_socket);
+        self.open_door(Door::Owners, owners.as_deref())
+    }
+
+    fn open_door(&mut self, door: Door, path: Option<&Path>) -> Result<(), ListenError> {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
-        // The owners of applications have something to ask, too.
-        let mode = match self.config.pools.iter().any(|pool| pool.applications.is_some()) {
-            true => 0o666,
-            false => 0o600,
-        };
-        let place = self
-            .control
-            .listener
-            .as_ref()
-            .filter(|it| it.is_ours())
-            .map(Listener::place);
+        let mode = door.mode();
+        let listener = self.control.listener(door);
+        let place = listener.filter(|it| it.is_ours()).map(Listener::place);
         let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
         if is_lost {
             // Those who came before it was gone.
-            while self.accept_control() {}
+            while self.accept_control(door) {}
         }
-        let now = self.control.listener.as_ref().map(|listener| &listener.address);
+        let listener = self.control.listener(door);
+        let now = listener.map(|listener| &listener.address);
         let is_same = now.is_some() && now == wanted.as_ref();
         if now == wanted.as_ref() && !is_lost {
-            let listener = self.control.listener.as_ref().zip(wanted);
-            return listener.map_or(Ok(()), |(listener, address)| {
+            return (listener.zip(wanted)).map_or(Ok(()), |(listener, address)| {
                 listener.adjust(&private(address, mode))
             });
         }
@@ -84,38 +119,49 @@ impl Edge {
             Some(address) => Some(bind(&private(address, mode), &mut self.inherited)?),
             None => None,
         };
-        if let Some(before) = self.control.listener.take() {
+        if let Some(before) = self.control.listener_mut(door).take() {
             self.sources.forget(&self.registry, &before.socket);
             before.remove_file();
         }
         if let Some(listener) = &listener {
             let watched = self
                 .sources
-                .watch(&self.registry, &listener.socket, Source::Control);
+                .watch(&self.registry, &listener.socket, Source::Control(door));
             if let Err(error) = watched {
                 log::error!("control: {error}");
             }
         }
-        self.control.listener = listener;
+        *self.control.listener_mut(door) = listener;
         if is_lost && is_same {
             log::warn!("the control socket's file was gone: it is bound again");
         }
         Ok(())
     }
 
-    /// Removes the socket's file; at the end.
+    /// Removes the sockets' files; at the end.
     pub(in crate::master) fn remove_control_file(&self) {
-        self.control.listener.iter().for_each(Listener::remove_file);
+        let listeners = self.control.listener.iter().chain(&self.control.owners_listener);
+        listeners.for_each(Listener::remove_file);
     }
 
-    /// What was asked next.
+    /// What root or the daemon's own user has asked next.
     pub(in crate::master) fn next_order(&mut self) -> Option<(u64, Request)> {
         self.control.asked.pop_front()
     }
 
+    /// What an owner of applications has asked next and still waits for.
+    pub(in crate::master) fn next_order_of_guests(&mut self) -> Option<(u64, Request)> {
+        let control = &mut self.control;
+        // A conversation that had to make room takes what it asked with it: the queue is no longer than there are places.
+        control
+            .asked_by_guests
+            .retain(|(id, _)| control.sessions.contains_key(id));
+        control.asked_by_guests.pop_front()
+    }
+
     /// Whether something is asked.
     pub(in crate::master) fn has_orders(&self) -> bool {
-        !self.control.asked.is_empty()
+        !self.control.asked.is_empty() || !self.control.asked_by_guests.is_empty()
     }
 
     /// When the socket is to be tried again whose connections could not be accepted.
@@ -128,18 +174,20 @@ impl Edge {
         // As many as can have queued up; of later ones the socket tells.
         let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
         if self.control.pause.end(now) {
-            let _ = (0..rounds).all(|_| self.accept_control());
+            for door in [Door::Main, Door::Owners] {
+                let _ = (0..rounds).all(|_| self.accept_control(door));
+            }
         }
     }
 
     /// Takes new conversations. `true`: there may be more.
-    pub(super) fn accept_control(&mut self) -> bool {
+    pub(super) fn accept_control(&mut self, door: Door) -> bool {
         for _ in 0..ACCEPTS {
-            let Some(listener) = &self.control.listener else {
+            let Some(listener) = self.control.listener(door) else {
                 return false;
             };
             match socket::accept(listener.socket.as_fd()) {
-                Ok(Some(connection)) => self.begin_session(connection),
+                Ok(Some(connection)) => self.begin_session(connection, door),
                 Ok(None) => return false,
                 Err(error) => {
                     if self.control.pause.begin(clock::now()) {
@@ -152,12 +200,12 @@ impl Edge {
         true
     }
 
-    fn begin_session(&mut self, connection: OwnedFd) {
+    fn begin_session(&mut self, connection: OwnedFd, door: Door) {
         let who = socket::peer_user(connection.as_fd());
         let mut session = Session::new(connection, clock::now());
         let rights = match who {
             Ok(uid) if uid == 0 || uid == identity::own_user() => Some(Rights::All),
-            Ok(uid) => Some(Rights::Own(uid)).filter(|_| !self.routers.is_empty()),
+            Ok(uid) => Some(Rights::Own(uid)).filter(|_| door == Door::Owners),
             Err(_) => None,
         };
         let Some(rights) = rights else {
@@ -165,7 +213,9 @@ impl Edge {
             session.look(clock::now());
             return;
         };
-        self.make_room_for_session();
+        if let Some(longest) = self.to_end_for(rights) {
+            self.end_session(longest);
+        }
         self.control.last += 1;
         let id = self.control.last;
         let both = Interest::READABLE | Interest::WRITABLE;
@@ -176,7 +226,7 @@ impl Edge {
             Ok(()) => {
                 self.control.sessions.insert(id, session);
                 if let Rights::Own(uid) = rights {
-                    self.control.guests.insert(id, uid);
+                    self.control.guests.add(id, uid);
                 }
                 self.attend_session(id);
             }
@@ -184,41 +234,42 @@ impl Edge {
         }
     }
 
-    /// Ends the conversation that is silent the longest, so that there is room for another. One that waits for its
-    /// answer is only ended if all do.
-    fn make_room_for_session(&mut self) {
-        if self.control.sessions.len() < MOST_SESSIONS {
-            return;
+    /// The conversation that ends so that there is room for another: the one that is silent the longest. One that waits
+    /// for its answer only ends if all do. Root's and the daemon's user's end for each other, and never for a guest.
+    fn to_end_for(&self, rights: Rights) -> Option<u64> {
+        let control = &self.control;
+        if let Rights::Own(uid) = rights {
+            return control.guests.to_end(uid, |id| {
+                let session = control.sessions.get(&id);
+                session.map_or((false, Tick::from_nanos(0)), |session| {
+                    (session.is_waiting(), session.since)
+                })
+            });
         }
-        let sessions = self.control.sessions.iter();
+        let own = || (control.sessions.iter()).filter(|(id, _)| control.guests.user(**id).is_none());
+        if own().count() < MOST_SESSIONS {
+            return None;
+        }
         let holders: Vec<u64> = self.lease_holders();
-        let longest = sessions
-            // Guests go first.
+        own()
             .min_by_key(|(id, session)| {
-                let is_guest = self.control.guests.contains_key(id);
                 let is_needed = session.is_waiting() || holders.contains(id);
-                (!is_guest, is_needed, session.since, **id)
+                (is_needed, session.since, **id)
             })
-            .map(|(id, _)| *id);
-        if let Some(id) = longest {
-            self.end_session(id);
-        }
+            .map(|(id, _)| *id)
     }
 
     fn end_session(&mut self, id: u64) {
         if let Some(session) = self.control.sessions.remove(&id) {
             self.sources.forget(&self.registry, session.socket());
-            self.control.guests.remove(&id);
+            self.control.guests.remove(id);
             self.end_leases(id);
         }
     }
 
     /// What whoever is behind a conversation may ask for.
     pub(in crate::master) fn rights(&self, id: u64) -> Rights {
-        self.control
-            .guests
-            .get(&id)
-            .map_or(Rights::All, |uid| Rights::Own(*uid))
+        self.control.guests.user(id).map_or(Rights::All, Rights::Own)
     }
 
     /// Goes on with a conversation.
@@ -228,7 +279,10 @@ impl Edge {
         };
         match session.look(clock::now()) {
             Heard::Nothing => {}
-            Heard::Request(request) => self.control.asked.push_back((id, request)),
+            Heard::Request(request) => match self.rights(id) {
+                Rights::All => self.control.asked.push_back((id, request)),
+                Rights::Own(_) => self.control.asked_by_guests.push_back((id, request)),
+            },
             Heard::End => self.end_session(id),
         }
     }
@@ -456,7 +510,7 @@ impl Edge {
 fn private(address: Address, mode: u32) -> Listen {
     Listen {
         address,
-        backlog: MOST_SESSIONS as i32,
+        backlog: MOST_SESSIONS.max(MOST_GUESTS) as i32,
         owner: None,
         group: None,
         mode,

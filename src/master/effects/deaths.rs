@@ -13,11 +13,13 @@ use std::rc::Rc;
 
 /// Children that ended before their preloader had said that it made them, remembered.
 const EARLY_DEATHS: usize = 256;
+/// Most children that are reaped in one turn of the loop.
+const MOST_REAPED: usize = 256;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 pub(super) const LAST_LOOKS: usize = 64;
 
 impl Edge {
-    /// Reaps every child that has ended.
+    /// Reaps children that have ended: all, or as many as others can wait for.
     pub(in crate::master) fn reap(&mut self) {
         // What preloaders and workers have said comes first, so that children are known, and known to have been up.
         let preloaders: Vec<i32> = self.preloaders.keys().copied().collect();
@@ -32,7 +34,17 @@ impl Edge {
         for generation in generations {
             self.child_accept(generation);
         }
-        while let Some((pid, ended, used)) = process::reap_any() {
+        self.kill_stopped_companions();
+        self.has_more_dead = false;
+        for count in 0.. {
+            // Thousands may end at once, such as what a start has left behind: others have their turn meanwhile.
+            if count == MOST_REAPED {
+                self.has_more_dead = true;
+                break;
+            }
+            let Some((pid, ended, used)) = process::reap_any() else {
+                break;
+            };
             match self.pids.remove(&pid) {
                 Some(Who::Worker(worker)) => {
                     self.count_cpu(worker, used.cpu_micros);

@@ -51,7 +51,7 @@ impl Edge {
                 false
             }
             Source::Rehearsal => self.hear_rehearsal(),
-            Source::Control => self.accept_control(),
+            Source::Control(door) => self.accept_control(door),
             Source::ControlSession(id) => {
                 self.attend_session(id);
                 false

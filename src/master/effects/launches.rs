@@ -133,6 +133,11 @@ impl Edge {
         self.spawner.next_deadline()
     }
 
+    /// Removes what the kit has on disk; at the end.
+    pub(in crate::master) fn end_spawner(&mut self) {
+        self.spawner.end();
+    }
+
     /// Time has passed for what is being started.
     pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
         self.spawner.pass(now);

@@ -139,6 +139,8 @@ pub(super) struct Edge {
     pub(super) todo: Vec<Action>,
     /// What happened while actions were performed.
     pub(super) happened: VecDeque<Event>,
+    /// More children may have ended than were reaped at once.
+    pub(super) has_more_dead: bool,
     pub(super) outcome: Option<super::action::Outcome>,
 }
 
@@ -243,6 +245,7 @@ impl Edge {
             rehearsal: None,
             todo: Vec::new(),
             happened: VecDeque::new(),
+            has_more_dead: false,
             outcome: None,
         })
     }

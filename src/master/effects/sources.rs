@@ -1,6 +1,7 @@
 //! What the master's loop watches, and what each token stands for.
 
 use super::super::event::{GenerationId, PoolId, WorkerId};
+use super::control::Door;
 use super::routers::Which;
 use crate::sys::Error;
 use mio::unix::SourceFd;
@@ -33,8 +34,8 @@ pub(in crate::master) enum Source {
     Foreign(WorkerId),
     /// What the new program says while it tries whether it could take over.
     Rehearsal,
-    /// The control socket.
-    Control,
+    /// A control socket.
+    Control(Door),
     /// A conversation over it.
     ControlSession(u64),
     /// The address of a pool's status.

@@ -12,6 +12,7 @@ use crate::spawn::machine::Machine;
 use crate::spawn::plan::Plan;
 use crate::spawn::report::Report;
 use crate::spawn::under_way::UnderWay;
+use crate::spawn::work_directories;
 use crate::sys::{clock, process};
 use crate::tick::Tick;
 use mio::Registry;
@@ -100,7 +101,8 @@ impl Spawner {
         let heard = Heard::default();
         let ear = Rc::clone(&heard);
         let context = Context {
-            spawn_dir: std::env::temp_dir(),
+            spawn_dir: work_directories(),
+            has_base: true,
             program,
             // A pool's processes have the environment that their plan says.
             environment: Vec::new(),
@@ -232,6 +234,12 @@ impl Spawner {
     /// This program is about to become another one: what is being started is killed, and nothing stays on disk.
     pub(super) fn abandon(&mut self) {
         self.effects.abandon();
+        self.effects.remove_base();
+    }
+
+    /// The daemon ends.
+    pub(super) fn end(&mut self) {
+        self.effects.remove_base();
     }
 
     fn journey(&self, token: Token) -> Option<JourneyId> {

@@ -16,6 +16,8 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 const KILLED: Duration = Duration::from_secs(2);
 /// Pause between two looks for processes that are left.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+/// Pause between two parts of one look: other events have their turn.
+const SWEEP_STEP: Duration = Duration::from_millis(1);
 /// Most looks for processes that are left.
 const MOST_SWEEPS: u32 = 100;
 
@@ -76,14 +78,20 @@ impl Attempt {
     }
 
     pub(super) fn sweep(&mut self, out: &mut Vec<Order>) -> Progress {
-        (self.phase, self.due, self.sweeps) = (Phase::Sweeping, None, 0);
+        (self.phase, self.due, self.sweeps, self.found) = (Phase::Sweeping, None, 0, 0);
         // The group of a process that has ended may live on.
         out.push(Order::Kill);
         out.push(Order::Sweep);
         Progress::Nothing
     }
 
-    pub(super) fn swept(&mut self, left: usize, now: Tick, out: &mut Vec<Order>) -> Progress {
+    pub(super) fn swept(&mut self, left: usize, is_whole: bool, now: Tick, out: &mut Vec<Order>) -> Progress {
+        self.found = self.found.max(left);
+        if !is_whole {
+            self.due = Some(now + SWEEP_STEP);
+            return Progress::Nothing;
+        }
+        let left = std::mem::take(&mut self.found);
         self.sweeps += 1;
         if left > 0 && self.sweeps < MOST_SWEEPS {
             self.due = Some(now + SWEEP_PAUSE);

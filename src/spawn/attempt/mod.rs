@@ -70,6 +70,8 @@ pub(in crate::spawn) struct Attempt {
     taken: bool,
     ports: u32,
     sweeps: u32,
+    /// Processes that the parts of this look have found.
+    found: usize,
 }
 
 impl Attempt {
@@ -111,6 +113,7 @@ impl Attempt {
             taken: false,
             ports: 1,
             sweeps: 0,
+            found: 0,
             plan,
         }
     }
@@ -328,7 +331,7 @@ impl Attempt {
                 self.kill(now, out)
             }
             (Phase::Killing, News::Exited(_)) => self.sweep(out),
-            (Phase::Sweeping, News::Swept { left }) => self.swept(left, now, out),
+            (Phase::Sweeping, News::Swept { left, is_whole }) => self.swept(left, is_whole, now, out),
             // Ignored: late news of a phase that is over, or of no use in this one.
             (
                 Phase::Preparing

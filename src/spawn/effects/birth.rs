@@ -31,7 +31,7 @@ impl Effects {
     fn make_ready(&mut self, id: JourneyId, live: &mut Live) -> sys::Result<()> {
         let steps = Journey::new(live.route, live.plan.kind.has_wrapper()).reported_steps();
         let plan = Arc::clone(&live.plan);
-        let directory = WorkDirectory::make(&self.context.spawn_dir, &steps, plan.debug_work_dir)?;
+        let directory = WorkDirectory::make(self.work_place(), &steps, plan.debug_work_dir)?;
         let directory = live.directory.insert(directory);
         let finish = directory.make_finish()?;
         if plan.wants_port(live.route) {

@@ -15,25 +15,53 @@ const MOST_ENVIRONMENT: u64 = 1024 * 1024;
 /// Our own children that belong to a journey, known by the mark in their environment, or, if they have ended, by their
 /// session: processes whose parent died are ours, because we are a subreaper (prctl(2)). Those that are `known` to be
 /// somebody else's are not looked at.
-pub(super) fn orphans(mark: &[u8], session: i32, is_known: impl Fn(i32) -> bool) -> Vec<OwnedFd> {
+/// In parts: there may be thousands, and no more than [`MOST_LOOKS`] are looked at between two events.
+pub(super) fn orphans(
+    search: &mut Search,
+    mark: &[u8],
+    session: i32,
+    is_known: impl Fn(i32) -> bool,
+) -> Vec<OwnedFd> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let of_session = |pid: i32| stat(pid).is_some_and(|stat| stat.session == session && stat.state == 'Z');
     let mut found = Vec::new();
-    for pid in children(own) {
-        if pid == session || is_known(pid) {
-            continue;
-        }
+    for pid in search.next_part(|| children(own), |pid| pid == session || is_known(pid)) {
         // The descriptor first: what is read after it is of this process, if it still lives then.
         let Ok(process) = pidfd::open(pid) else { continue };
         let is_child = stat(pid).is_some_and(|stat| stat.parent == own);
         if is_child && (is_marked(pid, mark) || of_session(pid)) {
             found.push(process);
         }
-        if found.len() >= MOST_PROCESSES {
-            break;
-        }
     }
     found
+}
+
+/// Most of our children that are looked at in one turn of the loop.
+const MOST_LOOKS: usize = 64;
+
+/// A look through our children, as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    rest: Vec<i32>,
+}
+
+impl Search {
+    /// Whether all that were there when it began have been looked at; the next part begins anew then.
+    pub(super) fn is_complete(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn next_part(
+        &mut self,
+        children: impl FnOnce() -> Vec<i32>,
+        is_left_out: impl Fn(i32) -> bool,
+    ) -> Vec<i32> {
+        if self.rest.is_empty() {
+            self.rest = children();
+            self.rest.retain(|pid| !is_left_out(*pid));
+        }
+        self.rest.split_off(self.rest.len().saturating_sub(MOST_LOOKS))
+    }
 }
 
 /// Whether the listening socket on this port is a process' or one of its descendants'.
@@ -215,6 +243,28 @@ fn sockets(pid: i32) -> Option<BTreeSet<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thousands_of_children_are_looked_at_in_parts_and_each_once() {
+        let mut search = Search::default();
+        let mut seen = Vec::new();
+        let mut parts = 0;
+        loop {
+            let part = search.next_part(|| (1..=3000).collect(), |pid| pid == 7);
+            assert!(part.len() <= MOST_LOOKS, "{}", part.len());
+            seen.extend(part);
+            parts += 1;
+            if search.is_complete() {
+                break;
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=3000).filter(|pid| *pid != 7).collect::<Vec<i32>>());
+        assert_eq!(parts, 2999_usize.div_ceil(MOST_LOOKS));
+        // What came meanwhile is found by the next.
+        assert_eq!(search.next_part(|| vec![3001], |_| false), [3001]);
+        assert!(search.is_complete());
+    }
 
     #[test]
     fn a_listening_socket_has_an_owner() {

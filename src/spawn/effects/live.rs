@@ -57,6 +57,8 @@ pub(super) struct Live {
     pub(super) looks: u32,
     /// Processes that outlived the one that made them, and were killed.
     pub(super) orphans: Vec<OwnedFd>,
+    /// The look for more of them.
+    pub(super) search: family::Search,
 }
 
 impl Live {
@@ -84,6 +86,7 @@ impl Live {
             oom_kills: 0,
             looks: 0,
             orphans: Vec::new(),
+            search: family::Search::default(),
         }
     }
 
@@ -239,11 +242,11 @@ impl Effects {
             // Members of its group that die now leave their children to us: first the group, then our children, and
             // whoever is found may have children as well, so that another look is needed. One that has died and that
             // nobody reaps stays a member for good.
-            live.looks += 1;
+            live.looks += u32::from(live.search.is_complete());
             let group = nix::unistd::Pid::from_raw(pid);
             let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();
             left += usize::from(is_dying);
-            let found = family::orphans(&mark, pid, |_| false);
+            let found = family::orphans(&mut live.search, &mark, pid, |_| false);
             left += found.len();
             for orphan in found {
                 let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
@@ -256,7 +259,8 @@ impl Effects {
             Err(_) => !pidfd::has_ended(orphan.as_fd()),
         });
         left = left.max(live.orphans.len());
-        self.tell(id, News::Swept { left });
+        let is_whole = live.search.is_complete();
+        self.tell(id, News::Swept { left, is_whole });
     }
 
     pub(super) fn ping(&mut self, id: JourneyId) {

@@ -19,6 +19,7 @@ use super::event::{JourneyId, News};
 use super::handshake::properties::{self, Found};
 use super::handshake::response::{Complaint, Properties, Response};
 use super::journey::Journey;
+use super::workdir::{self, Base};
 use crate::sys::{self, clock, dir, process};
 use live::Live;
 pub use lookup::{account, own_account};
@@ -39,6 +40,8 @@ use std::sync::Arc;
 pub struct Context {
     /// Where work directories are made.
     pub spawn_dir: PathBuf,
+    /// They are made in a directory of this process' own there, and what processes before it have left in theirs is removed.
+    pub has_base: bool,
     /// The program that has the env setupper: forkyard's own.
     pub program: PathBuf,
     /// What new processes inherit of the environment.
@@ -89,6 +92,7 @@ pub type Sink = Box<dyn FnMut(JourneyId, &[u8])>;
 /// The edge of the kit.
 pub struct Effects {
     context: Context,
+    base: Option<Base>,
     registry: Registry,
     live: BTreeMap<JourneyId, Live>,
     ports: Ports,
@@ -108,13 +112,50 @@ impl Effects {
     /// Nothing yet. `sink` is given the output of all processes.
     pub fn new(context: Context, registry: Registry, sink: Sink) -> Effects {
         let ports = Ports::new(context.ports);
-        Effects {
+        let mut made = Effects {
             context,
+            base: None,
             registry,
             live: BTreeMap::new(),
             ports,
             news: VecDeque::new(),
             sink,
+        };
+        if made.context.has_base {
+            for rest in workdir::sweep(&made.context.spawn_dir) {
+                made.remove_elsewhere(&rest);
+            }
+            made.make_base();
+        }
+        made
+    }
+
+    /// Without one, work directories are made beside those of others.
+    fn make_base(&mut self) {
+        self.base = match Base::make(&self.context.spawn_dir) {
+            Ok(base) => Some(base),
+            Err(error) => {
+                log::warn!("a directory for work directories can't be made: {error}");
+                None
+            }
+        };
+    }
+
+    /// Where the next work directory is made.
+    fn work_place(&mut self) -> &std::path::Path {
+        // What cleans up temporary files may have removed it.
+        let is_there = self.base.as_ref().is_some_and(|base| base.path().exists());
+        if self.context.has_base && !is_there {
+            self.make_base();
+        }
+        let own = self.base.as_ref().map(Base::path);
+        own.unwrap_or(&self.context.spawn_dir)
+    }
+
+    /// Removes the directory of this process; at the end.
+    pub fn remove_base(&mut self) {
+        if let Some(rest) = self.base.take().and_then(Base::remove) {
+            self.remove_elsewhere(&rest);
         }
     }
 

@@ -72,7 +72,7 @@ impl Effects {
 
     /// A process of its own removes a directory that is too large to be removed between two events. It is reaped with the
     /// orphans.
-    fn remove_elsewhere(&self, path: &Path) {
+    pub(super) fn remove_elsewhere(&self, path: &Path) {
         let strings = ["rm", "-r", "-f", "--"].map(CString::new);
         let mut arguments: Vec<CString> = strings.into_iter().map_while(Result::ok).collect();
         let (Ok(rest), Ok(rm)) = (CString::new(path.as_os_str().as_bytes()), CString::new("/bin/rm")) else {

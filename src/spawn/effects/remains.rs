@@ -13,6 +13,7 @@ pub struct Remains {
     pid: i32,
     mark: Vec<u8>,
     orphans: Vec<OwnedFd>,
+    search: family::Search,
     sockets: Vec<SocketFile>,
 }
 
@@ -48,6 +49,7 @@ impl Remains {
             pid,
             mark,
             orphans: Vec::new(),
+            search: family::Search::default(),
             sockets: Vec::new(),
         }
     }
@@ -87,12 +89,12 @@ impl Remains {
     /// Once the process has ended: kills what is left of it, and says whether there was anything. Then it has to be called
     /// again, since who is killed may leave others. `is_known`: children of ours that belong to somebody else.
     pub fn sweep(&mut self, is_known: impl Fn(i32) -> bool) -> bool {
-        for orphan in family::orphans(&self.mark, self.pid, is_known) {
+        for orphan in family::orphans(&mut self.search, &self.mark, self.pid, is_known) {
             let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
             self.orphans.push(orphan);
         }
         self.orphans.retain(|orphan| !pidfd::has_ended(orphan.as_fd()));
         let has_members = killpg(Pid::from_raw(self.pid), None).is_ok();
-        has_members || !self.orphans.is_empty()
+        has_members || !self.orphans.is_empty() || !self.search.is_complete()
     }
 }

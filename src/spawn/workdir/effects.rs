@@ -1,5 +1,7 @@
 //! Makes, reads and removes a work directory.
 
+pub(super) mod base;
+
 use crate::spawn::handshake::arguments::Arguments;
 use crate::spawn::handshake::properties::MOST_BYTES;
 use crate::spawn::handshake::response::{

@@ -6,3 +6,5 @@
 mod effects;
 
 pub(super) use effects::WorkDirectory;
+pub use effects::base::parent;
+pub(super) use effects::base::{Base, sweep};

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
 pub use program::{Program, replace, start, start_blocked};
-pub use reap::{Ended, Usage, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within};
+pub use reap::{Ended, Usage, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within, was_stopped};
 
 /// Leaves the process at once: no destructors, no buffers flushed, no exit handlers.
 pub fn exit_now(code: i32) -> ! {

@@ -44,6 +44,15 @@ pub fn reap_any() -> Option<(i32, Ended, Usage)> {
     }
 }
 
+/// Whether a child has been stopped by a signal since this was last asked (waitid(2)). One that has ended is not reaped.
+pub fn was_stopped(pid: i32) -> bool {
+    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+    matches!(
+        nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags),
+        Ok(WaitStatus::Stopped(..))
+    )
+}
+
 /// Reaps one child that has ended, if there is one.
 pub fn reap() -> Option<(i32, Ended)> {
     reap_any().map(|(pid, ended, _)| (pid, ended))

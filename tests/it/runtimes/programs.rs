@@ -109,8 +109,8 @@ impl Site {
     /// No start is under way any more: nothing of one is on disk.
     pub(super) fn wait_until_tidy(&self) {
         until("the work directories to go", || {
-            let mut left = fs::read_dir(&self.temporary).expect("tmp");
-            left.next().is_none().then_some(())
+            let left = crate::starts::work_directories(&self.temporary);
+            left.is_empty().then_some(())
         });
     }
 

@@ -36,6 +36,22 @@ fn applications_of_several_languages_and_users_share_a_socket() {
 }
 
 #[test]
+fn router_and_scout_make_only_the_system_calls_that_they_need() {
+    let sites = Sites::start("max = 2");
+    sites.cgi("app", 0, "echo app");
+    assert_eq!(sites.body("/app/"), "app\n");
+    let scout = sites.companion("scout");
+    let lookers = process::children(scout);
+    assert!(!lookers.is_empty());
+    for pid in [sites.companion("router"), scout].into_iter().chain(lookers) {
+        // SECCOMP_MODE_FILTER (proc(5)).
+        assert_eq!(process::status_line(pid, "Seccomp").as_deref(), Some("2"));
+        assert_eq!(process::status_line(pid, "NoNewPrivs").as_deref(), Some("1"));
+    }
+    sites.end();
+}
+
+#[test]
 fn a_request_that_lasts_keeps_no_place_from_other_applications() {
     let sites = Sites::start("max = 2");
     let code = "import os, time\ndef application(environ, start_response):\n    while environ['QUERY_STRING'] == 'hold' and \

@@ -3,7 +3,7 @@
 use super::hands::as_user;
 use super::{Sites, USERS};
 use crate::support::fcgi::Params;
-use crate::support::{is_root, until};
+use crate::support::{is_root, process, until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -26,6 +26,61 @@ fn compile_spy(dir: &Path, notes: &Path) -> String {
         .arg(&source);
     assert!(compiler.status().expect("cc").success());
     library.display().to_string()
+}
+
+#[test]
+fn a_router_or_scout_that_is_stopped_is_replaced() {
+    let sites = Sites::start("max = 2");
+    sites.cgi("app", 0, "echo app");
+    assert_eq!(sites.body("/app/"), "app\n");
+    for which in ["router", "scout"] {
+        let before = sites.companion(which);
+        process::signal(before, nix::sys::signal::Signal::SIGSTOP);
+        sites.daemon.wait_for(&format!(
+            "the {which} (pid {before}) was stopped by a signal and is replaced"
+        ));
+        until("another", || (!process::runs(before)).then_some(()));
+        assert_ne!(sites.companion(which), before);
+        // An application that has to be looked at, and one that runs.
+        sites.cgi(&format!("after-{which}"), 0, "echo new");
+        until("an answer", || {
+            (sites.get(&format!("/after-{which}/")) == (200, "new\n".to_owned())).then_some(())
+        });
+        assert_eq!(sites.body("/app/"), "app\n");
+    }
+    sites.end();
+}
+
+#[test]
+fn no_application_runs_as_the_user_of_the_router() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 2");
+    let root = sites.cgi("app", 0, "id -u");
+    let router = process::status_line(sites.companion("router"), "Uid").expect("status");
+    let uid: u32 = router
+        .split_whitespace()
+        .next()
+        .and_then(|uid| uid.parse().ok())
+        .expect("a user");
+    let owned = |uid: u32| {
+        for name in ["", "tmp", "run.cgi", "forkyard.toml"] {
+            std::os::unix::fs::chown(root.join(name), Some(uid), Some(uid)).expect("chown");
+        }
+    };
+    owned(uid);
+    let (status, _) = sites.get("/app/");
+    assert_ne!(status, 200, "{}", sites.daemon.log());
+    sites
+        .daemon
+        .wait_for(&format!("it would run as user {uid}, whom the router runs as"));
+    // It is the user that is refused.
+    owned(33);
+    until("its owner's application", || {
+        (sites.get("/app/") == (200, "33\n".to_owned())).then_some(())
+    });
+    sites.end();
 }
 
 #[test]

@@ -87,10 +87,8 @@ fn assert_sound(broken: &Broken) {
         (broken.ask().body() == "well").then_some(())
     });
     until("no work directory", || {
-        fs::read_dir(&broken.temporary)
-            .ok()?
-            .next()
-            .is_none()
+        super::work_directories(&broken.temporary)
+            .is_empty()
             .then_some(())
     });
     let pid = broken.daemon.pid();

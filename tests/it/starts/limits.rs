@@ -12,10 +12,12 @@ fn starts(broken: &Broken) -> u32 {
     let mut client = broken.daemon.client("www");
     client.send(&params, b"").expect("send");
     until("a preloader that loads", || {
-        broken.daemon.preloaders("www").first().copied().filter(|_| {
-            let found = fs::read_dir(&broken.temporary).ok();
-            found.is_some_and(|mut found| found.next().is_some())
-        })
+        broken
+            .daemon
+            .preloaders("www")
+            .first()
+            .copied()
+            .filter(|_| !super::work_directories(&broken.temporary).is_empty())
     })
 }
 

@@ -6,17 +6,34 @@ mod failing;
 mod faults;
 mod limits;
 mod memory;
+mod orphans;
+mod work_directories;
 
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Answer, Params};
 use crate::support::{place_library, process, until};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// An application that answers.
 const WELL_WSGI: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
 const WELL_RACK: &str = "run ->(env) { [200, {}, ['well']] }\n";
+
+/// The work directories below a daemon's `TMPDIR`: each daemon has a directory there, with a lock.
+pub fn work_directories(temporary: &Path) -> Vec<PathBuf> {
+    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().map_while(Result::ok);
+    let mut found = Vec::new();
+    for entry in entries(temporary) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        match name.starts_with("forkyard.work.") {
+            true => found.extend(entries(&entry.path()).map(|inner| inner.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found.retain(|path| path.file_name().is_none_or(|name| name != "lock"));
+    found
+}
 
 /// A pool whose application can't be started, with temporary files in a directory of its own.
 struct Broken {
@@ -102,7 +119,7 @@ impl Broken {
     /// No work directory, no process but those of the pool, no descriptor of the master's.
     fn is_clean(&self) {
         until("no work directory", || {
-            fs::read_dir(&self.temporary).ok()?.next().is_none().then_some(())
+            work_directories(&self.temporary).is_empty().then_some(())
         });
         until("no other process", || {
             let children = process::children(self.daemon.pid());

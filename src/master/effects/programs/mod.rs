@@ -11,6 +11,7 @@ use super::spawner::{Purpose, Started};
 use super::{Edge, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
+use crate::logs::Speaker;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId};
 use crate::master::program::{Order, Program};
@@ -411,12 +412,18 @@ impl Edge {
         let Some(mut output) = running.output.take() else {
             return false;
         };
+        let speaker = Speaker {
+            pool: &name,
+            pid,
+            stream: "output",
+            decorate: false,
+        };
         let look = output.read(|line| {
             let text = String::from_utf8_lossy(line);
             if is_decorated {
                 log::warn!("[pool {name}] process {pid} said: \"{text}\"");
             } else {
-                log::warn!("{text}");
+                self.log.write_output(&speaker, line);
             }
         });
         if look == Look::Ended {

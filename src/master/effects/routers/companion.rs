@@ -29,8 +29,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 const LOOKS: usize = 64;
 /// Most messages that wait until a router reads; one that reads nothing is killed.
 const MOST_UNSENT: usize = 100_000;
-/// Whom the router runs as if nobody is named.
-const NOBODY: &str = "nobody";
+/// Whom router and scout run as if none is named: the first of these that the machine has.
+const OWN_USERS: [&str; 2] = ["forkyard", "nobody"];
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +94,7 @@ impl RouterEdge {
         Ok(RouterEdge {
             template: template.clone(),
             max: template.applications.as_ref().map_or(1, |it| it.max.get()),
+            runs_as: None,
             router: Companion::new(now),
             scout: Companion::new(now),
             sockets: Sockets {
@@ -196,6 +197,7 @@ impl Edge {
         let (template, name) = (edge.template.clone(), edge.template.name.clone());
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let identity = run_as(&template)?;
+        let runs_as = identity.as_ref().map(|identity| identity.uid);
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
         let (channel, mut theirs) = match which {
             Which::Router => {
@@ -235,6 +237,7 @@ impl Edge {
             }
         }
         let edge = self.routers.get_mut(&id).ok_or_else(nothing)?;
+        edge.runs_as = runs_as;
         edge.companion(which).process = Some(Process {
             pid,
             channel,
@@ -437,7 +440,7 @@ fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
         Some(user) => Identity::look_up(user, None),
         None => match template.user.as_deref() {
             Some(user) => Identity::look_up(user, template.group.as_deref()),
-            None => Identity::look_up(NOBODY, None),
+            None => Identity::look_up(OWN_USERS[0], None).or_else(|_| Identity::look_up(OWN_USERS[1], None)),
         },
     }
     .map(Some)

@@ -2,7 +2,7 @@
 
 use super::super::pools::policy;
 use super::super::{Edge, WorkerEdge};
-use super::{ApplicationEdge, Failure};
+use super::{ApplicationEdge, Failure, RouterEdge};
 use crate::config::{Pool, ProcessManager};
 use crate::confine;
 use crate::control::protocol::StartError;
@@ -120,6 +120,7 @@ impl Edge {
             return Err(format!("it is at {} now", found.root.display()));
         }
         let settings = resolve(&edge.template, edge.max, &found)?;
+        may_run_beside(edge, &settings)?;
         let (root, restarts) = (found.root.clone(), instance.generation);
         let origin = settings.origin.clone();
         let known = edge.applications.get(&root);
@@ -440,4 +441,17 @@ impl From<&LastError> for StartError {
 fn error_id() -> String {
     let random = std::collections::hash_map::RandomState::new();
     format!("{:08x}", random.build_hasher().finish() & 0xffff_ffff)
+}
+
+/// An application that ran as the user of router and scout could stop them, or look into them, for all others.
+fn may_run_beside(edge: &RouterEdge, settings: &Pool) -> Result<(), String> {
+    let is_switching = (edge.template.applications.as_ref()).is_some_and(|it| it.user_switching);
+    let user = settings.user.as_deref();
+    match (edge.runs_as, user.and_then(|user| user.parse::<u32>().ok())) {
+        (Some(runs_as), Some(uid)) if runs_as == uid && is_switching => Err(format!(
+            "it would run as user {uid}, whom the router runs as; let it run as another, or give the router a user of its own: \
+             adduser --system forkyard, or applications.router_user"
+        )),
+        _ => Ok(()),
+    }
 }

@@ -20,7 +20,7 @@ use crate::master::event::{Event, GenerationId, PoolId};
 use crate::master::ledger::Ledger;
 use crate::router::orders::{Order, ToRouter};
 use crate::scout::look::Found;
-use crate::sys::clock;
+use crate::sys::{clock, process};
 use crate::tick::Tick;
 use companion::Companion;
 use std::collections::{BTreeMap, HashMap};
@@ -38,6 +38,8 @@ pub(super) struct RouterEdge {
     pub(super) template: Pool,
     /// Most instances; an operator may have changed it.
     pub(super) max: u32,
+    /// The user of router and scout; `None`: the daemon's.
+    runs_as: Option<u32>,
     router: Companion,
     scout: Companion,
     /// The sockets between scout and router and between scout and master. They outlive each of the processes.
@@ -322,6 +324,22 @@ impl Edge {
         }
         for (_, asked) in edge.asked {
             self.answered(asked, Err("the pool ends".to_owned()));
+        }
+    }
+
+    /// A router or a scout that a signal has stopped serves no one: it is killed, and another takes its place. The kernel
+    /// tells of a child's stop by SIGCHLD, so that nothing is to be asked of those that run.
+    pub(super) fn kill_stopped_companions(&self) {
+        for edge in self.routers.values() {
+            for (which, companion) in [(Which::Router, &edge.router), (Which::Scout, &edge.scout)] {
+                if let Some(pid) = companion.pid().filter(|pid| process::was_stopped(*pid)) {
+                    let name = &edge.template.name;
+                    log::error!(
+                        "[pool {name}] the {which} (pid {pid}) was stopped by a signal and is replaced"
+                    );
+                    companion.kill();
+                }
+            }
         }
     }
 

@@ -1,0 +1,165 @@
+//! A user that floods the control socket, and root that asks something meanwhile.
+
+use super::Sites;
+use crate::skip::needs_root;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Connections of the flood.
+const FLOOD: usize = 1500;
+/// Guests that the daemon may take before it answers root: those of two turns of its loop.
+const MOST_GUESTS_BEFORE: usize = 32;
+
+/// Fills the queue of the socket, says so, and goes on with many connections at a time, each asking for the status.
+const FLOODER: &str = r#"
+import os, socket, sys, threading
+path, count = sys.argv[1], int(sys.argv[2])
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+held = []
+while True:
+    it = socket.socket(socket.AF_UNIX); it.setblocking(False)
+    try: it.connect(path)
+    except BlockingIOError: break
+    held.append(it)
+def flood():
+    while True:
+        with socket.socket(socket.AF_UNIX) as it:
+            try:
+                it.connect(path); it.sendall(b'{"command":"status"}\n'); it.recv(100)
+            except OSError: pass
+threading.stack_size(65536)
+for _ in range(count): threading.Thread(target=flood, daemon=True).start()
+print(len(held), flush=True)
+sys.stdin.read()
+"#;
+
+/// Holds idle conversations and says how many are left of them.
+const HOLDER: &str = r#"
+import os, socket, sys, time
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+held = []
+for _ in range(40):
+    it = socket.socket(socket.AF_UNIX); it.connect(sys.argv[1]); it.sendall(b'{"command":"ping"}\n'); it.recv(100)
+    held.append(it)
+def lives(it):
+    it.setblocking(False)
+    try: return it.recv(1) != b''
+    except BlockingIOError: return True
+    except ConnectionError: return False
+print(sum(map(lives, held)), flush=True)
+sys.stdin.read()
+"#;
+
+/// A program that runs until it is dropped, and the first line that it says.
+struct Guest(Child, usize);
+
+impl Guest {
+    fn start(script: &str, socket: &Path) -> Guest {
+        let mut child = Command::new("/usr/bin/python3")
+            .args(["-c", script])
+            .arg(socket)
+            .arg(FLOOD.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let mut line = String::new();
+        let mut output: BufReader<ChildStdout> = BufReader::new(child.stdout.take().expect("output"));
+        output.read_line(&mut line).expect("a line");
+        Guest(child, line.trim().parse().expect("a number"))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where an owner of applications asks.
+fn owners(sites: &Sites) -> PathBuf {
+    sites.daemon.dir.join("control.sock.owners")
+}
+
+#[test]
+fn a_user_s_flood_of_connections_does_not_make_root_wait() {
+    if needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 2");
+    let master = sites.daemon.pid();
+    let trace = sites.daemon.dir.join("trace");
+    let mut strace = Command::new("strace")
+        .args(["-yy", "-s", "64", "-e", "trace=accept4,sendto", "-o"])
+        .arg(&trace)
+        .args(["-p", &master.to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("strace (Debian package strace)");
+    until("strace to attach", || {
+        let tracer = process::status_line(master, "TracerPid");
+        tracer.filter(|tracer| tracer != "0").map(|_| ())
+    });
+    process::signal(master, Signal::SIGSTOP);
+    until("the master to stop", || {
+        let state = process::status_line(master, "State")?;
+        state.starts_with(['T', 't']).then_some(())
+    });
+    let flood = Guest::start(FLOODER, &owners(&sites));
+    assert!(flood.1 > 0, "the queue held nothing");
+    // There is room for root, however full the queue of the others is: connect(2) would block without.
+    let mut root = UnixStream::connect(sites.daemon.dir.join("control.sock")).expect("connect");
+    root.write_all(b"{\"command\":\"ping\"}\n").expect("write");
+    process::signal(master, Signal::SIGCONT);
+    let mut answer = String::new();
+    BufReader::new(root).read_line(&mut answer).expect("answer");
+    assert!(answer.contains("\"result\":\"pong\""), "{answer}");
+    process::signal(strace.id(), Signal::SIGINT);
+    process::wait(&mut strace, "strace's end");
+    let trace = fs::read_to_string(trace).expect("trace");
+    let is_to_root = |line: &str| line.starts_with("sendto(") && line.contains("control.sock\"");
+    let answered = trace
+        .lines()
+        .position(|line| is_to_root(line) && line.contains("pong"));
+    let answered = answered.unwrap_or_else(|| panic!("no answer to root: {trace}"));
+    let is_guest = |line: &&str| line.contains("control.sock.owners\"") && line.starts_with("accept4(");
+    let guests = trace.lines().take(answered).filter(is_guest).count();
+    assert!(
+        guests <= MOST_GUESTS_BEFORE,
+        "{guests} guests came first: {trace}"
+    );
+    // It goes on, and so does root.
+    for _ in 0..20 {
+        assert!(sites.forkyard(&["status"]).status.success());
+    }
+    drop(flood);
+    sites.end();
+}
+
+#[test]
+fn a_user_has_few_conversations_and_takes_no_other_s() {
+    if needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 2");
+    // As many as there may be, of root's.
+    let root: Vec<UnixStream> = (0..16)
+        .map(|_| UnixStream::connect(sites.daemon.dir.join("control.sock")).expect("connect"))
+        .collect();
+    let holder = Guest::start(HOLDER, &owners(&sites));
+    assert_eq!(holder.1, 4);
+    for mut stream in root {
+        stream.write_all(b"{\"command\":\"ping\"}\n").expect("write");
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).expect("answer");
+        assert!(answer.contains("pong"), "{answer:?}");
+    }
+    drop(holder);
+    sites.end();
+}

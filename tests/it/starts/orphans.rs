@@ -1,0 +1,55 @@
+//! A start that fails and leaves very many processes behind.
+
+use super::Broken;
+use crate::support::{process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::process::{Command, Stdio};
+
+/// Processes that are left behind.
+const ORPHANS: usize = 600;
+/// Most of them that the master looks at between two events (`MOST_LOOKS` in `src/spawn/effects/family.rs`).
+const MOST_AT_ONCE: usize = 64;
+
+/// The first start does; those after it fail at once.
+const LEAVES: &str = "import os\n\
+                      open('once', 'x').close()\n\
+                      for _ in range(600):\n    child = os.fork()\n    if child == 0:\n        os.setsid()\n        \
+                      if os.fork() == 0: os.execv('/bin/sleep', ['sleep', '300'])\n        os._exit(0)\n    \
+                      os.waitpid(child, 0)\nraise RuntimeError('enough')\n";
+
+#[test]
+fn what_a_start_leaves_behind_is_looked_for_in_parts() {
+    let broken = Broken::start("wsgi", "wsgi.py", LEAVES, "", "");
+    let master = broken.daemon.pid();
+    let trace = broken.daemon.dir.join("trace");
+    let mut strace = Command::new("strace")
+        .args(["-e", "trace=openat,epoll_wait", "-o"])
+        .arg(&trace)
+        .args(["-p", &master.to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("strace (Debian package strace)");
+    until("strace to attach", || {
+        let tracer = process::status_line(master, "TracerPid");
+        tracer.filter(|tracer| tracer != "0").map(|_| ())
+    });
+    broken.refused();
+    // All were found and ended before the failure was told.
+    let others = || process::children(master).into_iter().map(process::title);
+    assert_eq!(
+        others().filter(|title| !title.starts_with("forkyard:")).count(),
+        0
+    );
+    process::signal(strace.id(), Signal::SIGINT);
+    process::wait(&mut strace, "strace's end");
+    let trace = fs::read_to_string(trace).expect("trace");
+    let turns = trace.split("epoll_wait(");
+    let looks: Vec<usize> = turns.map(|turn| turn.matches("/environ\"").count()).collect();
+    let most = looks.iter().max().copied().unwrap_or_default();
+    assert!(looks.iter().sum::<usize>() >= ORPHANS, "all were looked at");
+    assert!(
+        most <= MOST_AT_ONCE,
+        "{most} processes were looked at in one turn of the loop"
+    );
+}

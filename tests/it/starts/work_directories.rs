@@ -1,0 +1,135 @@
+//! What a master that is killed leaves on disk, and who removes it.
+
+use super::{Broken, work_directories};
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
+use crate::support::{is_root, place_library, process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Fills its work directory and goes on loading.
+const FILLS: &str = "import os, time\nplace = os.environ['FORKYARD_SPAWN_WORK_DIR']\n\
+                     for number in range(COUNT): open(f'{place}/{number}', 'w').close()\n\
+                     open(f'{place}/full', 'w').close()\nwhile True: time.sleep(1)\n";
+
+/// Directories of daemons below a `TMPDIR`.
+fn bases(temporary: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(temporary)
+        .expect("the directory")
+        .map_while(Result::ok);
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+fn wait_until_full(broken: &Broken) -> PathBuf {
+    let params = crate::support::fcgi::Params::get(&broken.daemon.dir, "x", "");
+    let mut client = broken.daemon.client("www");
+    client.send(&params, b"").expect("send");
+    until("a full work directory", || {
+        let found = work_directories(&broken.temporary);
+        found.into_iter().find(|path| path.join("full").exists())
+    })
+}
+
+/// Another daemon with the same `TMPDIR`.
+fn another(temporary: &Path) -> Daemon {
+    let dir = directory();
+    let text = pool(
+        dir.path(),
+        "www",
+        "pm = \"static\"\nmax_children = 1\n",
+        "runtime = \"php\"\nversion = \"8.2\"\n",
+    );
+    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
+    let mut command = forkyard(&["run"], dir.path());
+    command.env("TMPDIR", temporary);
+    let mut daemon = Daemon::launch(dir.path(), command);
+    daemon.keep(dir);
+    daemon.wait_for("ready to handle connections");
+    daemon
+}
+
+#[test]
+fn what_a_killed_master_has_left_is_removed_by_the_next() {
+    let source = FILLS.replace("COUNT", "100000");
+    let mut broken = Broken::start("wsgi", "wsgi.py", &source, "", "start_timeout = \"60s\"\n");
+    let full = wait_until_full(&broken);
+    let base = full.parent().expect("the daemon's directory").to_owned();
+    let preloaders = broken.daemon.preloaders("www");
+    // As long as its master lives nobody removes it, however many begin and end.
+    let other = another(&broken.temporary);
+    assert!(full.join("full").exists());
+    assert_eq!(bases(&broken.temporary).len(), 2);
+    broken.daemon.signal(Signal::SIGKILL);
+    broken.daemon.wait();
+    // What loads without its master goes on for ever; it is not what this is about.
+    for pid in preloaders {
+        process::signal(pid, Signal::SIGKILL);
+        until("its processes to end", || (!process::runs(pid)).then_some(()));
+    }
+    assert!(full.join("full").exists());
+    let next = another(&broken.temporary);
+    // The next serves, whatever there is to remove, and a process of its own removes the rest.
+    next.write("hello.php", "<?php echo 'hello';");
+    assert_eq!(next.get("www", "hello.php").body(), "hello");
+    until("the left directory to go", || (!base.exists()).then_some(()));
+    assert_eq!(bases(&broken.temporary).len(), 2, "those of the two that live");
+    drop(other);
+    drop(next);
+    until("nothing to be left", || {
+        bases(&broken.temporary).is_empty().then_some(())
+    });
+}
+
+#[test]
+fn root_s_daemons_have_their_work_directories_in_run() {
+    if !is_root() {
+        return crate::skip::skip("only root may make a directory in /run");
+    }
+    place_library();
+    let dir = directory();
+    make_writable(dir.path());
+    let application = format!("runtime = \"wsgi\"\nroot = \"{}\"\n", dir.path().display());
+    fs::write(
+        dir.path().join("wsgi.py"),
+        format!(
+            "import os\nopen('where', 'w').write(os.environ['FORKYARD_SPAWN_WORK_DIR'])\n{}",
+            FILLS.replace("COUNT", "1")
+        ),
+    )
+    .expect("the application");
+    let text = pool(
+        dir.path(),
+        "www",
+        "pm = \"ondemand\"\nmax_children = 1\n",
+        &application,
+    );
+    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
+    let mut command = forkyard(&["run"], dir.path());
+    command.env_remove("TMPDIR");
+    let daemon = Daemon::launch(dir.path(), command);
+    daemon.wait_for("ready to handle connections");
+    let mut client = daemon.client("www");
+    let params = crate::support::fcgi::Params::get(dir.path(), "x", "");
+    client.send(&params, b"").expect("send");
+    let place = until("a work directory", || {
+        let place = PathBuf::from(fs::read_to_string(dir.path().join("where")).ok()?);
+        place.join("full").exists().then_some(place)
+    });
+    assert!(place.starts_with("/run/forkyard"), "{}", place.display());
+    for path in [Path::new("/run/forkyard"), place.parent().expect("parent")] {
+        let data = fs::symlink_metadata(path).expect("stat");
+        assert_eq!(
+            (data.uid(), data.permissions().mode() & 0o7777),
+            (0, 0o711),
+            "{}",
+            path.display()
+        );
+    }
+    daemon.signal(Signal::SIGTERM);
+    until("its directory to go", || {
+        (!place.parent()?.exists()).then_some(())
+    });
+}
