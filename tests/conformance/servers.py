@@ -70,7 +70,7 @@ class Server:
         # Scripts run what PHP_BINARY names, so it has the same name everywhere.
         name = f"php-fpm{version}"
         mounts = [(home.path / "tree", home.site), (program, home.programs / name)]
-        for companion in ("forkyard-php", "forkyard-reporter"):
+        for companion in ("forkyard-php", "forkyard"):
             if program.with_name(companion).exists():
                 mounts.append((program.with_name(companion), home.programs / companion))
         # The last, because the program may lie below /tmp.
