@@ -108,7 +108,12 @@ fn output_is_logged_as_php_fpm_does() {
         let longest = ours.0.iter().map(|line| line.len() + 1).max();
         assert!(longest <= Some(case.limit), "{}: {longest:?}", case.name);
         let plain = |lines: &[String]| lines.iter().map(|line| without_pid(line)).collect::<Vec<_>>();
-        let (stock, ours) = (plain(&stock.0), plain(&ours.0));
+        let (mut stock, mut ours) = (plain(&stock.0), plain(&ours.0));
+        if case.name == "log-bwd-multiple-msgs-stdout-stderr" {
+            // Two pipes: which is read first is chance in both (php-src expects its own test of this to fail).
+            stock.sort();
+            ours.sort();
+        }
         assert!(!ours.is_empty(), "{}", case.name);
         let lengths = |lines: &[String]| lines.first().map(|line| line.find("said into"));
         if lengths(&stock) == lengths(&ours) {

@@ -320,8 +320,9 @@ fn without_a_socket_it_is_said_what_to_do() {
     assert_eq!(output.status.code(), Some(69));
     assert!(texts(&output).1.contains("is the daemon running"), "{output:?}");
     daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    // Its file is there a moment before the daemon listens.
     until("the control socket", || {
-        daemon.dir.join("control.sock").exists().then_some(())
+        std::os::unix::net::UnixStream::connect(daemon.dir.join("control.sock")).ok()
     });
     assert_eq!(ask(&daemon, r#"{"command":"reload"}"#)["kept"][0], "www");
     write(&daemon, &pool(&daemon.dir, "www", STATIC, PHP));
