@@ -1,6 +1,6 @@
 //! What the access log holds: php-fpm's `access.format`, parsed once.
 //!
-//! Two things are not php-fpm's: the format `json`, whose fields are those of [`JSON`], and a format that begins as nginx's
+//! Two things are not php-fpm's: the format `json`, whose fields are those of `JSON`, and a format that begins as nginx's
 //! `log_format` does, with `escape=default`, `escape=json` or `escape=none`.
 
 use serde::{Deserialize, Serialize};
