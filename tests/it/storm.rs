@@ -124,7 +124,12 @@ impl Storm {
             let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
             for path in entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()) {
                 let text = path.display().to_string();
-                let kind = text.split(['[', ' ']).next().unwrap_or_default().to_owned();
+                let kind = text.split(['[', ' ']).next().unwrap_or_default();
+                // Each master has a directory of work directories of its own.
+                let kind = kind
+                    .split_once("forkyard.work.")
+                    .map_or(kind, |(before, _)| before)
+                    .to_owned();
                 *kinds.entry(kind).or_default() += 1;
             }
             kinds
