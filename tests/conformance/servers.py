@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# As text: a checkout below /tmp is not seen where /tmp is another.
+INSIDE = (HERE / "inside.py").read_text()
 # Longer than a server takes to start.
 PATIENCE_S = 30
 # A request that takes longer is ended.
@@ -83,7 +85,7 @@ class Server:
         script += ["cd /", 'exec "$@"']
         apart = ["unshare", "--mount", "--net", "--pid", "--ipc", "--fork", "--mount-proc", "--kill-child"]
         daemon = [home.programs / name, "-F", "-c", home.site / "php.ini", "-y", home.path / "fpm.conf"]
-        command = [*apart, "sh", "-c", "; ".join(script), "sh", sys.executable, HERE / "inside.py", "root", *daemon]
+        command = [*apart, "sh", "-c", "; ".join(script), "sh", sys.executable, "-B", "-c", INSIDE, "root", *daemon]
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
         self.output = open(home.path / "output", "wb")
         self.process = subprocess.Popen(
