@@ -95,17 +95,8 @@ fn a_user_s_flood_of_connections_does_not_make_root_wait() {
     let sites = Sites::start("max = 2");
     let master = sites.daemon.pid();
     let trace = sites.daemon.dir.join("trace");
-    let mut strace = Command::new("strace")
-        .args(["-yy", "-s", "64", "-e", "trace=accept4,sendto", "-o"])
-        .arg(&trace)
-        .args(["-p", &master.to_string()])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("strace (Debian package strace)");
-    until("strace to attach", || {
-        let tracer = process::status_line(master, "TracerPid");
-        tracer.filter(|tracer| tracer != "0").map(|_| ())
-    });
+    let mut strace =
+        crate::support::strace::attach(master, &trace, &["-yy", "-s", "64", "-e", "trace=accept4,sendto"]);
     process::signal(master, Signal::SIGSTOP);
     until("the master to stop", || {
         let state = process::status_line(master, "State")?;

@@ -1,10 +1,9 @@
 //! A start that fails and leaves very many processes behind.
 
 use super::Broken;
-use crate::support::{process, until};
+use crate::support::process;
 use nix::sys::signal::Signal;
 use std::fs;
-use std::process::{Command, Stdio};
 
 /// Processes that are left behind.
 const ORPHANS: usize = 600;
@@ -23,17 +22,7 @@ fn what_a_start_leaves_behind_is_looked_for_in_parts() {
     let broken = Broken::start("wsgi", "wsgi.py", LEAVES, "", "");
     let master = broken.daemon.pid();
     let trace = broken.daemon.dir.join("trace");
-    let mut strace = Command::new("strace")
-        .args(["-e", "trace=openat,epoll_wait", "-o"])
-        .arg(&trace)
-        .args(["-p", &master.to_string()])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("strace (Debian package strace)");
-    until("strace to attach", || {
-        let tracer = process::status_line(master, "TracerPid");
-        tracer.filter(|tracer| tracer != "0").map(|_| ())
-    });
+    let mut strace = crate::support::strace::attach(master, &trace, &["-e", "trace=openat,epoll_wait"]);
     broken.refused();
     // All were found and ended before the failure was told.
     let others = || process::children(master).into_iter().map(process::title);

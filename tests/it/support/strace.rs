@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Counts the system calls of a process and its threads while `act` runs, by their names.
-pub fn count(pid: u32, directory: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
-    let report = directory.join("strace");
-    let mut strace = Command::new("strace")
-        .args(["-f", "-c", "-U", "calls,name", "-o"])
-        .arg(&report)
+/// Starts strace with these options on a process, which it has hold of when this returns. What it sees goes to a file.
+pub fn attach(pid: u32, report: &Path, options: &[&str]) -> Child {
+    let strace = Command::new("strace")
+        .args(options)
+        .arg("-o")
+        .arg(report)
         .args(["-p", &pid.to_string()])
         .stderr(Stdio::null())
         .spawn()
@@ -20,6 +20,13 @@ pub fn count(pid: u32, directory: &Path, act: impl FnOnce()) -> BTreeMap<String,
         let tracer = process::status_line(pid, "TracerPid");
         tracer.filter(|tracer| tracer != "0").map(|_| ())
     });
+    strace
+}
+
+/// Counts the system calls of a process and its threads while `act` runs, by their names.
+pub fn count(pid: u32, directory: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
+    let report = directory.join("strace");
+    let mut strace = attach(pid, &report, &["-f", "-c", "-U", "calls,name"]);
     act();
     process::signal(strace.id(), Signal::SIGINT);
     process::wait(&mut strace, "strace's end");
@@ -43,38 +50,20 @@ impl Failing {
     pub fn start(pid: u32, directory: &Path, call: &str, error: &str) -> Failing {
         let report = directory.join(format!("strace-{pid}-{error}"));
         let _ = std::fs::remove_file(&report);
-        let strace = Command::new("strace")
-            .args(["-e", &format!("trace={call}"), "-e"])
-            .arg(format!("inject={call}:error={error}"))
-            .arg("-o")
-            .arg(&report)
-            .args(["-p", &pid.to_string()])
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("strace (Debian package strace)");
-        until("strace to attach", || {
-            let tracer = process::status_line(pid, "TracerPid");
-            tracer.filter(|tracer| tracer != "0").map(|_| ())
-        });
+        let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error={error}"));
+        let strace = attach(pid, &report, &["-e", &trace, "-e", &inject]);
         Failing { strace, report }
     }
 
     /// From now on each of these calls of a process, of those that it starts, and of theirs is held for so long before it is made.
     pub fn hold(pid: u32, directory: &Path, call: &str, millis: u32) -> Failing {
         let report = directory.join(format!("strace-{pid}-{call}"));
-        let strace = Command::new("strace")
-            .args(["-f", "-e", &format!("trace={call}"), "-e"])
-            .arg(format!("inject={call}:delay_enter={}", millis * 1000))
-            .arg("-o")
-            .arg(&report)
-            .args(["-p", &pid.to_string()])
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("strace (Debian package strace)");
-        until("strace to attach", || {
-            let tracer = process::status_line(pid, "TracerPid");
-            tracer.filter(|tracer| tracer != "0").map(|_| ())
-        });
+        let inject = format!("inject={call}:delay_enter={}", millis * 1000);
+        let strace = attach(
+            pid,
+            &report,
+            &["-f", "-e", &format!("trace={call}"), "-e", &inject],
+        );
         Failing { strace, report }
     }
 
