@@ -343,6 +343,8 @@ impl Stand {
             }
             "break" => {
                 self.broken.push(path());
+                self.order += 1;
+                say(&json!({ "order": self.order, "result": { "Ok": null } }));
                 return true;
             }
             "mend" => {

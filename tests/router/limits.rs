@@ -52,7 +52,9 @@ fn who_goes_while_it_waits_is_forgotten() {
 #[test]
 fn an_application_that_can_t_be_started_is_answered_503_with_the_report_s_id() {
     let stand = Stand::start(&["shop", "blog"], &["max=2"]);
-    stand.say(&format!("break {}", stand.root("shop").display()));
+    stand
+        .order(&format!("break {}", stand.root("shop").display()))
+        .expect("it is noted");
     let answer = stand.get("shop", "x").text();
     assert!(
         answer.starts_with("Status: 503 Service Unavailable\r\n"),
