@@ -12,7 +12,7 @@
 //! * [`confine`]: what is closed to a pool beyond the rights of its user.
 //! * [`control`]: orders for the running daemon, over a unix socket.
 //! * [`estate`]: what a master leaves to the next one.
-//! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
+//! * [`mod@fastcgi`]: the protocol, bytes to values and back; knows only `std`.
 //! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
 //! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
 //! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
@@ -39,7 +39,6 @@ pub mod config;
 pub mod confine;
 pub mod control;
 pub mod estate;
-pub mod fastcgi;
 pub mod helper;
 pub mod keeper;
 pub mod listen;
@@ -60,3 +59,5 @@ pub mod sys;
 pub mod tick;
 pub mod timers;
 pub mod worker;
+
+pub use fastcgi;

@@ -1,6 +1,6 @@
 //! Input that nobody thought of. `FORKYARD_SEED` replays the one round that a failure named.
 
-#[path = "../../../tests/random/mod.rs"]
+#[path = "../../../../tests/random/mod.rs"]
 mod random;
 
 use super::super::client::{Answer, Part, Request};

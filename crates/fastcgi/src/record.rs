@@ -10,7 +10,7 @@ pub const HEADER_LENGTH: usize = 8;
 pub const MAX_CONTENT: usize = 65_528;
 
 /// The protocol's only version.
-pub(crate) const VERSION: u8 = 1;
+pub const VERSION: u8 = 1;
 
 /// What a record carries (section 8, "Values for type component of FCGI_Header").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
