@@ -44,8 +44,6 @@ pub mod keeper;
 pub mod listen;
 pub mod logs;
 pub mod master;
-pub mod origin;
-pub mod remedy;
 pub mod reporter;
 pub mod router;
 pub mod runtime;
@@ -54,10 +52,8 @@ pub mod scout;
 pub mod slowlog;
 pub mod spawn;
 pub mod status;
-#[expect(unsafe_code, reason = "the only door to the kernel")]
-pub mod sys;
-pub mod tick;
-pub mod timers;
 pub mod worker;
 
 pub use fastcgi;
+pub use forkyard_base::{origin, remedy, tick, timers};
+pub use forkyard_sys as sys;

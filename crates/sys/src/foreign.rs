@@ -166,8 +166,8 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::fd::{null, pipe};
-    use crate::sys::process::{Ended, reap_pid};
+    use crate::fd::{null, pipe};
+    use crate::process::{Ended, reap_pid};
     use std::io::Read;
 
     fn c_string(text: &str) -> CString {

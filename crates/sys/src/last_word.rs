@@ -183,7 +183,7 @@ fn die() -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::process::{Ended, Side, exit_now, fork, reap_pid, send_signal};
+    use crate::process::{Ended, Side, exit_now, fork, reap_pid, send_signal};
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
@@ -200,7 +200,7 @@ mod tests {
         // SAFETY: the child touches what was made before the fork, makes system calls and ends.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
-                crate::sys::signal::reset_in_child();
+                crate::signal::reset_in_child();
                 install();
                 set_answer(ANSWER);
                 prepare(&mut server);

@@ -89,12 +89,9 @@ mod tests {
         assert_eq!(kill_rest(session), 0, "its leader lives");
         let process = pidfd::open(session).unwrap();
         pidfd::send_signal(process.as_fd(), Signal::SIGKILL).unwrap();
-        let readable = crate::sys::socket::Readiness::Readable;
+        let readable = crate::socket::Readiness::Readable;
         let limit = std::time::Duration::from_secs(30);
-        assert_eq!(
-            crate::sys::socket::wait(process.as_fd(), readable, limit),
-            Ok(true)
-        );
+        assert_eq!(crate::socket::wait(process.as_fd(), readable, limit), Ok(true));
         // Three sleepers' and a shell's: as many as have come to be.
         assert!(kill_rest(session) >= 1);
         assert!(lines.next().is_none(), "all who had the pipe are gone");

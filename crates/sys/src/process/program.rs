@@ -2,8 +2,8 @@
 
 use super::exit_now;
 use super::fork::{Side, fork};
-use crate::sys::error::{Error, Named, Result};
-use crate::sys::{fd, signal};
+use crate::error::{Error, Named, Result};
+use crate::{fd, signal};
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;

@@ -1,6 +1,6 @@
 //! The only door to the kernel: small wrappers that own what they open and name what failed.
 //!
-//! Knows no part of forkyard. Unsafe code is allowed here, each block with its reason.
+//! Knows no part of forkyard but plain values. Unsafe code is allowed here, each block with its reason.
 
 pub mod acl;
 pub mod beneath;

@@ -1,6 +1,6 @@
 //! The clocks. Both calls are answered by the vDSO, without entering the kernel.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use nix::time::{ClockId, clock_gettime};
 
 /// Now, on the monotonic clock.

@@ -1,8 +1,8 @@
 //! Copies of this process: children, and siblings.
 
 use super::exit_now;
-use crate::sys::error::{Error, Named, Result};
-use crate::sys::{fd, signal};
+use crate::error::{Error, Named, Result};
+use crate::{fd, signal};
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
 use nix::unistd::ForkResult;
@@ -172,7 +172,7 @@ unsafe fn fork_twice() -> Result<Side> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::process::{Ended, become_subreaper, reap_pid};
+    use crate::process::{Ended, become_subreaper, reap_pid};
     use nix::sys::wait::WaitStatus;
 
     /// What a forked child does before it exits with a code. It makes system calls and nothing else: the harness has

@@ -96,9 +96,9 @@ extern "C" fn on_question(signal: libc::c_int) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::fd::socket_pair;
-    use crate::sys::process::{Ended, Side, exit_now, fork, reap_pid};
-    use crate::sys::{pidfd, signal};
+    use crate::fd::socket_pair;
+    use crate::process::{Ended, Side, exit_now, fork, reap_pid};
+    use crate::{pidfd, signal};
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;

@@ -148,26 +148,23 @@ mod tests {
 
     #[test]
     fn kinds_are_told_apart() {
-        let (out, into) = crate::sys::fd::pipe(true).unwrap();
+        let (out, into) = crate::fd::pipe(true).unwrap();
         assert_eq!(
             (kind(out.as_fd()), kind(into.as_fd())),
             (Kind::PipeOut, Kind::PipeIn)
         );
-        let (packets, _other) = crate::sys::fd::socket_pair(SockType::SeqPacket).unwrap();
+        let (packets, _other) = crate::fd::socket_pair(SockType::SeqPacket).unwrap();
         assert_eq!(kind(packets.as_fd()), Kind::Packets);
-        let (stream, _other) = crate::sys::fd::socket_pair(SockType::Stream).unwrap();
+        let (stream, _other) = crate::fd::socket_pair(SockType::Stream).unwrap();
         assert_eq!(kind(stream.as_fd()), Kind::Stream);
-        let memory = crate::sys::shm::Memory::create("test", 3).unwrap();
+        let memory = crate::shm::Memory::create("test", 3).unwrap();
         assert_eq!(kind(memory.writable.as_fd()), Kind::Memory(3));
         assert_eq!(
             kind(memory.readable.as_fd()),
             Kind::Other,
             "a worker's is no master's"
         );
-        assert_eq!(
-            kind(crate::sys::memfile::create("test").unwrap().as_fd()),
-            Kind::Other
-        );
+        assert_eq!(kind(crate::memfile::create("test").unwrap().as_fd()), Kind::Other);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(kind(listener.as_fd()), Kind::Listener);
     }

@@ -2,8 +2,8 @@
 
 use super::exit_now;
 use super::fork::{Side, fork};
-use crate::sys::error::{Named, Result};
-use crate::sys::{fd, signal, socket};
+use crate::error::{Named, Result};
+use crate::{fd, signal, socket};
 use nix::sys::signal::SigSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Whether an application is still where it was.
 
 use super::beneath::{Entry, entry_at, entry_in, entry_of, open_current};
-use crate::origin::{Mark, Origin};
+use forkyard_base::origin::{Mark, Origin};
 use std::os::fd::AsFd;
 
 impl From<&Entry> for Mark {

@@ -1,7 +1,7 @@
 //! How children ended, and what they have used.
 
-use crate::sys::error::{Error, Result};
-use crate::sys::{clock, pidfd, socket};
+use crate::error::{Error, Result};
+use crate::{clock, pidfd, socket};
 use nix::errno::Errno;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -135,7 +135,7 @@ pub fn reap_within(pid: i32, limit: Duration) -> Option<(Ended, Usage)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::process::{Side, exit_now, fork};
+    use crate::process::{Side, exit_now, fork};
 
     #[test]
     fn what_a_child_has_used_is_told() {
