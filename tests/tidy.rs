@@ -88,11 +88,13 @@ const WORLD: [&str; 9] = [
 ];
 
 /// Parts that decide and do nothing themselves, and which of their files are not so, apart from those named `effects`.
-const PURE: [(&str, &[&str]); 7] = [
+const PURE: [(&str, &[&str]); 9] = [
     ("src/applications/", &[]),
     ("src/config/", &[]),
     ("src/estate/", &[]),
+    ("crates/base/", &[]),
     ("crates/fastcgi/", &[]),
+    ("crates/protocol/", &[]),
     (
         "src/master/",
         &[

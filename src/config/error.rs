@@ -1,5 +1,6 @@
 //! What is wrong with a configuration, where, and what would be right.
 
+use forkyard_protocol::control::Complaint;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -174,6 +175,18 @@ impl Finding {
     }
 }
 
+impl From<&Finding> for Complaint {
+    fn from(finding: &Finding) -> Complaint {
+        let is_placed = finding.place.line > 0;
+        Complaint {
+            file: Some(finding.place.file.display().to_string()),
+            line: is_placed.then_some(finding.place.line),
+            column: is_placed.then_some(finding.place.column),
+            text: finding.to_string(),
+        }
+    }
+}
+
 /// Why a configuration can't be used: at least one error, and the warnings that came with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors {
@@ -187,6 +200,13 @@ impl Errors {
         self.findings
             .iter()
             .filter(|finding| finding.severity == Severity::Error)
+    }
+}
+
+impl Errors {
+    /// The errors alone, as they are told over the control socket.
+    pub fn complaints(&self) -> Vec<Complaint> {
+        self.errors().map(Complaint::from).collect()
     }
 }
 

@@ -4,8 +4,7 @@
 //! A [`Config`] that exists has passed every rule. All findings are collected, so that one run names all mistakes.
 //! [`settings`] is the table of all keys and of php-fpm's directives; [`fpm`] reads php-fpm's own files, and [`import`] makes TOML of them.
 //! Questions about the machine are asked through [`World`]; only `effects.rs` answers them for real. This part knows
-//! no other part but the plain options of [`crate::applications`], and the words of [`crate::scout::look`] for what an
-//! application says of itself ([`site`]).
+//! no other part but the plain options of [`crate::applications`].
 
 pub mod access;
 mod application;

@@ -4,6 +4,7 @@ use super::access::AccessLog;
 use super::application::Application;
 use super::skip::Skipped;
 use crate::origin::Origin;
+pub use forkyard_protocol::address::Address;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -308,27 +309,6 @@ impl Listen {
             said.push("There are no allowed addresses".to_owned());
         }
         said
-    }
-}
-
-/// A listening address.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Address {
-    /// A unix socket at this absolute path.
-    Unix(PathBuf),
-    /// TCP on one address.
-    Tcp(SocketAddr),
-    /// TCP on every address of both families, `[::]` first and `0.0.0.0` where there is no IPv6 (a bare port).
-    TcpAny(u16),
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Address::Unix(path) => path.display().fmt(f),
-            Address::Tcp(address) => address.fmt(f),
-            Address::TcpAny(port) => port.fmt(f),
-        }
     }
 }
 

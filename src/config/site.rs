@@ -13,7 +13,7 @@ use super::report::{Findings, Report};
 use super::source::Source;
 use super::units::{Flag, Text, Whole};
 use super::value::quoted;
-use crate::scout::look::{Kind as Runtime, Settings};
+use forkyard_protocol::look::{Kind as Runtime, Settings};
 
 /// The keys of `forkyard.toml`.
 pub const KEYS: [&str; 8] = [

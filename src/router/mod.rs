@@ -19,7 +19,6 @@
 //! not allow. If it dies the master starts another, which is told what runs.
 
 mod answer;
-pub mod channel;
 mod client;
 mod groups;
 mod instances;
@@ -37,4 +36,5 @@ mod state;
 mod tally;
 mod view;
 
+pub use forkyard_protocol::channel;
 pub use start::{Start, run, serve};

@@ -10,7 +10,7 @@ pub mod header;
 pub mod layout;
 pub mod stage;
 pub mod stamp;
-pub mod tally;
 
 pub use effects::{Board, Reader, Slot};
+pub use forkyard_protocol::tally;
 pub use stage::Stage;

@@ -12,11 +12,11 @@
 
 pub mod desk;
 pub mod find;
-pub mod look;
 pub mod pool;
 mod run;
 pub mod signs;
 pub mod users;
 
+pub use forkyard_protocol::look;
 pub use pool::{Refused, pool_of};
 pub use run::run;

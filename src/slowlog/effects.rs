@@ -1,7 +1,7 @@
 //! In a tracer: becomes the pool's user, finds out, writes the entry.
 
 use super::family;
-use super::job::{Asking, Finding, Job, Means, Program, Stack};
+use super::job::{self, Asking, Finding, Job, Means, Program, Stack};
 use super::memory::Memory;
 use super::text::entry;
 use super::told::{self, END};
@@ -110,7 +110,7 @@ pub fn write(job: &Job, descriptors: Descriptors, log: OwnedFd) -> Result<(), Tr
                 None => File::open(format!("/proc/{}/mem", job.pid)),
             };
             match memory {
-                Ok(memory) => (Finding::Calls(source.read(&Process(memory), job.depth)), Ok(())),
+                Ok(memory) => (Finding::Calls(job::read(source, &Process(memory), job.depth)), Ok(())),
                 Err(error) => (nothing(), Err(TraceError::Memory(job.pid, error))),
             }
         }

@@ -3,16 +3,8 @@
 use super::memory::Memory;
 use super::php;
 use crate::sys::identity::Identity;
+use forkyard_protocol::stack::StackSource;
 use serde::{Deserialize, Serialize};
-
-/// Where in a worker's memory its runtime keeps the calls that it is in. A preloader says it: it may be wrong on purpose,
-/// which shows its own pool something wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "runtime", rename_all = "lowercase")]
-pub enum StackSource {
-    /// PHP's engine.
-    Php(php::Layout),
-}
 
 /// How a worker is asked over its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,11 +96,9 @@ pub(super) enum Finding {
     Programs(Vec<Program>),
 }
 
-impl StackSource {
-    /// Reads the calls, at most so many.
-    pub(super) fn read(&self, memory: &dyn Memory, depth: u32) -> Stack {
-        match self {
-            StackSource::Php(layout) => php::read(layout, memory, depth),
-        }
+/// Reads the calls that a worker is in, at most so many.
+pub(super) fn read(source: &StackSource, memory: &dyn Memory, depth: u32) -> Stack {
+    match source {
+        StackSource::Php(layout) => php::read(layout, memory, depth),
     }
 }

@@ -23,8 +23,8 @@ mod text;
 mod told;
 
 pub use effects::{Descriptors, TraceError, write};
-pub use job::{Asking, Job, Means, Stack, StackSource};
-pub use php::Layout as PhpLayout;
+pub use forkyard_protocol::stack::{Layout as PhpLayout, StackSource};
+pub use job::{Asking, Job, Means, Stack};
 pub use text::heading;
 
 /// The option with which forkyard-php is a tracer.

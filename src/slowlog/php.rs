@@ -6,7 +6,7 @@
 
 use super::job::{Call, Stack};
 use super::memory::{Memory, Reader};
-use serde::{Deserialize, Serialize};
+use forkyard_protocol::stack::Layout;
 
 /// Reads for one attempt: about ten for a call. A list that leads in a circle ends here.
 const READS: u32 = 20_000;
@@ -16,40 +16,6 @@ const ATTEMPTS: u32 = 50;
 const MOST_CALLS: u32 = 1_000;
 /// No name is longer; a longer one is none.
 const LONGEST_STRING: u64 = 1 << 24;
-
-/// Where things are in PHP's structures (`struct forkyard_shim_stack`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[repr(C)]
-pub struct Layout {
-    /// The address of `executor_globals.current_execute_data`.
-    pub current_call: u64,
-    /// In `zend_execute_data`: `opline`.
-    pub call_opline: u32,
-    /// `func`.
-    pub call_function: u32,
-    /// `This.u1.type_info`.
-    pub call_info: u32,
-    /// `prev_execute_data`.
-    pub call_previous: u32,
-    /// In `zend_function`: `type`.
-    pub function_type: u32,
-    /// `common.function_name`.
-    pub function_name: u32,
-    /// `op_array.filename`.
-    pub function_file: u32,
-    /// In `zend_op`: `lineno`.
-    pub opline_line: u32,
-    /// In `zend_string`: `len`.
-    pub string_length: u32,
-    /// `val`.
-    pub string_text: u32,
-    /// The bit of the call's information that says: a file or eval, not a function.
-    pub info_code: u32,
-    /// The bit that says: called by no PHP code.
-    pub info_top: u32,
-    /// `ZEND_INTERNAL_FUNCTION`'s bit in `function_type`: it has no file.
-    pub type_internal: u32,
-}
 
 /// Reads the calls.
 pub(super) fn read(layout: &Layout, memory: &dyn Memory, depth: u32) -> Stack {

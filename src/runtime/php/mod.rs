@@ -5,8 +5,9 @@
 
 pub mod files;
 pub mod held;
-pub mod protocol;
 pub mod request_settings;
 pub mod script;
 pub mod settings;
 pub mod status;
+
+pub use forkyard_protocol::preloader as protocol;

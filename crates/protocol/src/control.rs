@@ -1,7 +1,7 @@
 //! What is asked and answered.
 
-use crate::config::{Errors, Finding, Skipped};
-use crate::scoreboard::tally::Tally;
+use crate::skipped::Skipped;
+use crate::tally::Tally;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -212,23 +212,6 @@ impl Complaint {
             line: None,
             column: None,
             text: text.into(),
-        }
-    }
-
-    /// The errors of a configuration.
-    pub fn list(errors: &Errors) -> Vec<Complaint> {
-        errors.errors().map(Complaint::from).collect()
-    }
-}
-
-impl From<&Finding> for Complaint {
-    fn from(finding: &Finding) -> Complaint {
-        let is_placed = finding.place.line > 0;
-        Complaint {
-            file: Some(finding.place.file.display().to_string()),
-            line: is_placed.then_some(finding.place.line),
-            column: is_placed.then_some(finding.place.column),
-            text: finding.to_string(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What master and preloader say to each other: one JSON object a line, over a stream socket that can carry
 //! descriptors.
 
-use crate::slowlog::StackSource;
+use crate::stack::StackSource;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub enum Command<Kit> {
         /// A [`Command::Warm`] follows; [`Answer::Ready`] waits for it, within [`WARM_PATIENCE`].
         #[serde(default)]
         warms_up: bool,
-        /// Pools share the process: it is made from what they have in common ([`crate::config::sharing::common`]), and
+        /// Pools share the process: it is made from what they have in common, and
         /// this is the number of the generation that the kit belongs to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shared: Option<u64>,

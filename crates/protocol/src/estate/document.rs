@@ -2,8 +2,8 @@
 //!
 //! Sockets, pipes and scoreboards go over by descriptor; settings come from the configuration. Here is what connects them.
 
-use crate::config::Address;
-use crate::scoreboard::tally::Tally;
+use crate::address::Address;
+use crate::tally::Tally;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -230,49 +230,18 @@ impl Document {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::super::frame;
     use super::*;
 
-    pub(in crate::estate) fn sample() -> Document {
-        let worker = |id, slot, pid| Worker {
-            id,
-            slot,
-            pid,
-            start_time: 1_000 + id,
-            begun: 5,
-            up: true,
-            told: None,
-            output: false,
-        };
-        Document {
-            version: VERSION,
-            program: "0.1.0".into(),
-            master: 77,
-            stopping: None,
-            descriptor_limit: Some((1024, 4096)),
-            last_pool: 1,
-            last_generation: 4,
-            pools: vec![Pool {
-                id: 1,
-                name: "www".into(),
-                address: Address::Unix("/run/www.sock".into()),
-                file: Some((1, 2)),
-                serving: Some(4),
-                has_queue: true,
-                tally: Tally::default(),
-            }],
-            generations: vec![Generation {
-                id: 4,
-                pool: 1,
-                name: "www".into(),
-                started: 9,
-                slots: 3,
-                programs: Vec::new(),
-                places: 0,
-                workers: vec![worker(0, 0, 100), worker(1, 2, 101)],
-            }],
-        }
+    fn sample() -> Document {
+        let text = r#"{"version":1,"program":"0.1.0","master":77,"stopping":null,"descriptor_limit":[1024,4096],
+            "last_pool":1,"last_generation":4,
+            "pools":[{"id":1,"name":"www","address":{"Unix":"/run/www.sock"},"file":[1,2],"serving":4,
+                "has_queue":true,"tally":{}}],
+            "generations":[{"id":4,"pool":1,"name":"www","started":9,"slots":3,"programs":[],"places":0,
+                "workers":[{"id":0,"slot":0,"pid":100,"start_time":1000,"begun":5,"up":true,"told":null,"output":false}]}]}"#;
+        Document::decode(text.as_bytes()).unwrap()
     }
 
     #[test]

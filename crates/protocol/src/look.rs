@@ -1,6 +1,6 @@
 //! What a scout is asked and what it answers.
 
-use crate::origin::Origin;
+use forkyard_base::origin::Origin;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
