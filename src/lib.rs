@@ -33,7 +33,6 @@
 
 #[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
 pub mod abi;
-pub mod applications;
 pub mod cli;
 pub mod config;
 pub mod confine;
@@ -56,4 +55,5 @@ pub mod worker;
 
 pub use fastcgi;
 pub use forkyard_base::{origin, remedy, tick, timers};
+pub use forkyard_core::applications;
 pub use forkyard_sys as sys;

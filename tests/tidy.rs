@@ -88,32 +88,18 @@ const WORLD: [&str; 9] = [
 ];
 
 /// Parts that decide and do nothing themselves, and which of their files are not so, apart from those named `effects`.
-const PURE: [(&str, &[&str]); 9] = [
-    ("src/applications/", &[]),
+const PURE: [(&str, &[&str]); 7] = [
     ("src/config/", &[]),
     ("src/estate/", &[]),
     ("crates/base/", &[]),
+    ("crates/core/", &[]),
     ("crates/fastcgi/", &[]),
     ("crates/protocol/", &[]),
-    (
-        "src/master/",
-        &[
-            "src/master/run.rs",
-            "src/master/orders.rs",
-            "src/master/commands.rs",
-            "src/master/mod.rs",
-        ],
-    ),
-    ("src/spawn/", &["src/spawn/run.rs", "src/spawn/setupper/"]),
     ("src/status/", &[]),
 ];
 
 /// A part, and what it may not know: other parts, and crates.
-const STRANGERS: [(&str, &str); 17] = [
-    (
-        "src/applications/",
-        "master worker config spawn router scout scoreboard",
-    ),
+const STRANGERS: [(&str, &str); 16] = [
     ("src/config/", "master worker spawn router runtime scoreboard"),
     ("src/confine/", "master spawn router runtime"),
     ("src/control/", "master worker spawn router runtime"),

@@ -88,9 +88,22 @@ pub(super) fn usable_shell(arguments: &Arguments) -> Option<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spawn::plan::sample;
+    use crate::spawn::plan::{Account, Plan};
     use crate::spawn::step::Route;
     use std::path::PathBuf;
+
+    fn sample() -> Plan {
+        let account = Account {
+            user: "app".to_owned(),
+            group: "app".to_owned(),
+            uid: 1000,
+            gid: 1000,
+            groups: vec![1000],
+            home: None,
+            shell: None,
+        };
+        Plan::new("shop", PathBuf::from("/srv/shop"), "./server", account)
+    }
 
     #[test]
     fn a_site_at_the_root_has_no_base_uri() {

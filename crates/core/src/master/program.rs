@@ -20,11 +20,11 @@ use crate::tick::Tick;
 use std::time::Duration;
 
 /// Beyond its own start timeout, after which the spawning kit gives a process up and says why.
-pub(super) const START_PATIENCE: Duration = Duration::from_secs(15);
+pub const START_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What is to be done about a process, by its place, or what is to be told of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub enum Order {
     /// Start it.
     Start(usize),
     /// It is not to be started any more. What comes of that is still told.
@@ -71,14 +71,14 @@ enum Stage {
 
 /// A program's processes.
 #[derive(Debug)]
-pub(super) struct Program {
+pub struct Program {
     processes: Vec<Process>,
     stage: Stage,
 }
 
 impl Program {
     /// A program of so many processes, none of which is there.
-    pub(super) fn new(processes: usize) -> Program {
+    pub fn new(processes: usize) -> Program {
         let down = |_| Process {
             state: State::Down,
             since: Tick::ZERO,
@@ -91,7 +91,7 @@ impl Program {
     }
 
     /// One that another master has started: these of its processes are up, and the others are started.
-    pub(super) fn resume(up: &[bool], now: Tick, orders: &mut Vec<Order>) -> Program {
+    pub fn resume(up: &[bool], now: Tick, orders: &mut Vec<Order>) -> Program {
         let mut program = Program::new(up.len());
         program.stage = Stage::Ready;
         for (place, (process, is_up)) in program.processes.iter_mut().zip(up).enumerate() {
@@ -105,7 +105,7 @@ impl Program {
     }
 
     /// It is wanted.
-    pub(super) fn start(&mut self, orders: &mut Vec<Order>) {
+    pub fn start(&mut self, orders: &mut Vec<Order>) {
         if self.stage != Stage::Absent {
             return;
         }
@@ -117,7 +117,7 @@ impl Program {
     }
 
     /// A process is up.
-    pub(super) fn up(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
+    pub fn up(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
         let Some(process) = self.processes.get_mut(place) else {
             return;
         };
@@ -132,7 +132,7 @@ impl Program {
     }
 
     /// A process could not be started. Nothing of it is left.
-    pub(super) fn failed(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
+    pub fn failed(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
         let Some(process) = self.processes.get_mut(place) else {
             return;
         };
@@ -145,7 +145,7 @@ impl Program {
     }
 
     /// A process that was up is gone, with all that belonged to it.
-    pub(super) fn gone(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
+    pub fn gone(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
         let Some(process) = self.processes.get_mut(place) else {
             return;
         };
@@ -166,7 +166,7 @@ impl Program {
     }
 
     /// It is not wanted any more, or is to go faster.
-    pub(super) fn stop(&mut self, force: Force, orders: &mut Vec<Order>) {
+    pub fn stop(&mut self, force: Force, orders: &mut Vec<Order>) {
         if self.stage == Stage::Absent {
             return;
         }
@@ -189,7 +189,7 @@ impl Program {
     }
 
     /// When [`Program::pass`] is to be called.
-    pub(super) fn next_deadline(&self) -> Option<Tick> {
+    pub fn next_deadline(&self) -> Option<Tick> {
         let due = |process: &Process| match process.state {
             State::Waiting(until) => Some(until),
             State::Down | State::Starting | State::Up | State::Stopping => None,
@@ -199,7 +199,7 @@ impl Program {
     }
 
     /// Time has passed.
-    pub(super) fn pass(&mut self, now: Tick, orders: &mut Vec<Order>) {
+    pub fn pass(&mut self, now: Tick, orders: &mut Vec<Order>) {
         if self.stage != Stage::Ready {
             return;
         }
@@ -212,7 +212,7 @@ impl Program {
     }
 
     /// What a process is doing, in a word for people.
-    pub(super) fn state(&self, place: usize) -> &'static str {
+    pub fn state(&self, place: usize) -> &'static str {
         match self.processes.get(place).map(|process| process.state) {
             Some(State::Down) | None => "stopped",
             Some(State::Starting) => "starting",
@@ -223,7 +223,7 @@ impl Program {
     }
 
     /// Whether one of its processes is up.
-    pub(super) fn is_up(&self) -> bool {
+    pub fn is_up(&self) -> bool {
         self.processes.iter().any(|process| process.state == State::Up)
     }
 

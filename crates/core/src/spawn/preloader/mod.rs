@@ -1,7 +1,7 @@
 //! The preloader of one application: what is known of it, who waits for it, when it is to go.
 
 mod life;
-pub(super) mod wire;
+pub mod wire;
 
 pub(super) use life::{Cause, Force, Life, Order};
 

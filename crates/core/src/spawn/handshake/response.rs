@@ -224,7 +224,7 @@ fn nanos(bytes: &[u8]) -> Option<i128> {
 }
 
 /// Bytes as text without white space around it.
-pub(in crate::spawn) fn clean(bytes: &[u8]) -> String {
+pub fn clean(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 

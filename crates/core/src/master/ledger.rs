@@ -10,36 +10,37 @@ use std::path::PathBuf;
 
 /// The instances of one pool, those that are being started or stopped included.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub struct Ledger {
     last: u64,
     instances: BTreeMap<u64, Instance>,
 }
 
 /// One instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Instance {
+pub struct Instance {
     /// Its application's root.
-    pub(super) application: PathBuf,
-    /// As in [`crate::router::orders::ToMaster::Spawn`].
-    pub(super) generation: u32,
+    pub application: PathBuf,
+    /// As in `ToMaster::Spawn` of the router.
+    pub generation: u32,
     /// The version of its code, once that is known.
-    pub(super) revision: Option<String>,
+    pub revision: Option<String>,
     /// What it is made of, once that is known.
-    pub(super) origin: Option<Origin>,
-    pub(super) at: At,
+    pub origin: Option<Origin>,
+    /// How far its start is.
+    pub at: At,
     /// Since when.
-    pub(super) since: Tick,
+    pub since: Tick,
     /// When the router asked for it.
-    pub(super) asked: Tick,
+    pub asked: Tick,
     /// It was told to stop.
-    pub(super) is_stopping: bool,
+    pub is_stopping: bool,
     /// The present router knows it.
-    pub(super) is_known: bool,
+    pub is_known: bool,
 }
 
 /// How far it has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum At {
+pub enum At {
     /// Its application is being looked at.
     Looking,
     /// A worker was ordered for it.
@@ -52,14 +53,14 @@ pub(super) enum At {
 
 impl Instance {
     /// It has come so far.
-    pub(super) fn come_to(&mut self, at: At, now: Tick) {
+    pub fn come_to(&mut self, at: At, now: Tick) {
         (self.at, self.since) = (at, now);
     }
 }
 
 /// Why there can be no such instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Denial {
+pub enum Denial {
     /// Its number is not higher than all before, of which this is the highest.
     Stale(u64),
     /// There are so many already.
@@ -77,7 +78,7 @@ impl fmt::Display for Denial {
 
 impl Ledger {
     /// Takes up an instance that is to be started. In a rolling restart there is one more than `max`.
-    pub(super) fn admit(
+    pub fn admit(
         &mut self,
         number: u64,
         application: PathBuf,
@@ -109,23 +110,27 @@ impl Ledger {
     }
 
     /// The first number that no instance has had.
-    pub(super) fn next(&self) -> u64 {
+    pub fn next(&self) -> u64 {
         self.last.saturating_add(1)
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&Instance> {
+    /// The instance of this number.
+    pub fn get(&self, number: u64) -> Option<&Instance> {
         self.instances.get(&number)
     }
 
-    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Instance> {
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut Instance> {
         self.instances.get_mut(&number)
     }
 
-    pub(super) fn remove(&mut self, number: u64) -> Option<Instance> {
+    /// Forgets an instance that is gone.
+    pub fn remove(&mut self, number: u64) -> Option<Instance> {
         self.instances.remove(&number)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Instance)> {
+    /// All instances, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Instance)> {
         self.instances
             .iter()
             .map(|(number, instance)| (*number, instance))
@@ -133,7 +138,7 @@ impl Ledger {
 
     /// The router is gone. What was not up yet, or was told to stop, is nobody's any more: the next router is not told of
     /// it, and these numbers are to be stopped.
-    pub(super) fn orphan(&mut self) -> Vec<u64> {
+    pub fn orphan(&mut self) -> Vec<u64> {
         let mut stopped = Vec::new();
         for (number, instance) in &mut self.instances {
             let is_well = matches!(instance.at, At::Up(..)) && !instance.is_stopping;

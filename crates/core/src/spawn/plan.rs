@@ -84,7 +84,7 @@ pub struct Limit {
 }
 
 /// A program of forkyard's own that is started as it is, without the env setupper. It is given the work directory as a
-/// descriptor, [`WORK_DIRECTORY`], and no standard input, and does the env setupper's part itself ([`super::setupper::Notes`]), since it knows better when. It needs no socket, as the
+/// descriptor, [`WORK_DIRECTORY`], and no standard input, and does the env setupper's part itself (`setupper::Notes`), since it knows better when. It needs no socket, as the
 /// master speaks with it over a descriptor that it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Internal {

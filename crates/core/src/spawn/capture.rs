@@ -9,7 +9,7 @@ const TAIL: usize = 48 * 1024;
 
 /// Output of a process.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Capture {
+pub struct Capture {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     skipped: u64,
@@ -17,7 +17,7 @@ pub(super) struct Capture {
 
 impl Capture {
     /// More was written.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         let (first, rest) = bytes.split_at(bytes.len().min(HEAD - self.head.len()));
         self.head.extend_from_slice(first);
         self.tail.extend(rest);
@@ -27,7 +27,7 @@ impl Capture {
     }
 
     /// All that is kept, with a note where something is left out.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut bytes = self.head.clone();
         if self.skipped > 0 {
             bytes.extend_from_slice(format!("\n[… {} bytes left out …]\n", self.skipped).as_bytes());

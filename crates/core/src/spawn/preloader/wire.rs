@@ -5,10 +5,10 @@ use serde_json::json;
 use std::path::Path;
 
 /// Longest answer, in bytes.
-pub(in crate::spawn) const MOST_ANSWER: usize = 10_240;
+pub const MOST_ANSWER: usize = 10_240;
 
 /// The command to fork a process for which this work directory was made; with its newline.
-pub(in crate::spawn) fn spawn_command(work_directory: &Path) -> Vec<u8> {
+pub fn spawn_command(work_directory: &Path) -> Vec<u8> {
     let command = json!({ "command": "spawn", "work_dir": work_directory });
     let mut line = command.to_string().into_bytes();
     line.push(b'\n');
@@ -17,7 +17,7 @@ pub(in crate::spawn) fn spawn_command(work_directory: &Path) -> Vec<u8> {
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::spawn) enum Answer {
+pub enum Answer {
     /// It has forked this process.
     Forked(i32),
     /// It could not.
@@ -35,7 +35,7 @@ struct Document {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(in crate::spawn) fn parse(line: &[u8]) -> Result<Answer, String> {
+pub fn parse(line: &[u8]) -> Result<Answer, String> {
     if line.len() > MOST_ANSWER {
         return Err(format!("it is longer than {MOST_ANSWER} bytes"));
     }

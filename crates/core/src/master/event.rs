@@ -1,7 +1,7 @@
 //! What can happen to the master's core. One value per happening; nothing here has an effect.
 
-pub use crate::estate::document::Told;
 use crate::tick::Tick;
+pub use forkyard_protocol::estate::document::Told;
 use std::fmt;
 use std::time::Duration;
 

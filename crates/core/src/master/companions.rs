@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// What happened to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub enum Cause {
     /// It could not be started.
     Failed,
     /// It has ended.
@@ -34,7 +34,7 @@ pub(super) enum Cause {
 
 /// What is to be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// Nothing.
     None,
     /// Start one.
@@ -59,13 +59,14 @@ enum State {
 
 /// Keeps one such process. The first is due at once.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub struct Keeper {
     state: State,
     backoff: Backoff,
 }
 
 impl Keeper {
-    pub(super) fn new(now: Tick) -> Keeper {
+    /// One that is to be started now.
+    pub fn new(now: Tick) -> Keeper {
         Keeper {
             state: State::Waiting(now),
             backoff: Backoff::default(),
@@ -73,7 +74,7 @@ impl Keeper {
     }
 
     /// When [`Cause::Deadline`] is to be told.
-    pub(super) fn deadline(&self) -> Option<Tick> {
+    pub fn deadline(&self) -> Option<Tick> {
         match self.state {
             State::Waiting(until) | State::Leaving(until) => Some(until),
             State::Running(_) | State::Over => None,
@@ -81,12 +82,12 @@ impl Keeper {
     }
 
     /// Whether it was told to leave.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub fn is_leaving(&self) -> bool {
         matches!(self.state, State::Leaving(_) | State::Over)
     }
 
     /// Takes what happened; says what is to be done.
-    pub(super) fn handle(&mut self, cause: Cause, now: Tick) -> Step {
+    pub fn handle(&mut self, cause: Cause, now: Tick) -> Step {
         let (state, step) = match (self.state, cause) {
             (State::Waiting(_), Cause::Deadline) => (State::Running(now), Step::Start),
             (State::Waiting(_), Cause::Leave(_)) => (State::Over, Step::End),

@@ -23,7 +23,7 @@ const LEAVE_TIME: Duration = Duration::from_secs(2);
 
 /// What happened to a reporter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub enum Cause {
     /// Somebody connects to its address.
     Ready,
     /// It could not be started.
@@ -40,7 +40,7 @@ pub(super) enum Cause {
 
 /// What is to be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// Nothing.
     None,
     /// Watch the address.
@@ -65,7 +65,7 @@ enum State {
 
 /// Keeps the reporter of one pool. The address is watched when it begins.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub struct Keeper {
     state: State,
     backoff: Backoff,
 }
@@ -81,7 +81,7 @@ impl Default for Keeper {
 
 impl Keeper {
     /// When [`Cause::Deadline`] is to be told.
-    pub(super) fn deadline(&self) -> Option<Tick> {
+    pub fn deadline(&self) -> Option<Tick> {
         match self.state {
             State::Watching | State::Running(_) => None,
             State::Leaving(until) | State::Waiting(until) => Some(until),
@@ -89,7 +89,7 @@ impl Keeper {
     }
 
     /// Takes what happened; says what is to be done.
-    pub(super) fn handle(&mut self, cause: Cause, now: Tick) -> Step {
+    pub fn handle(&mut self, cause: Cause, now: Tick) -> Step {
         let (state, step) = match (self.state, cause) {
             (State::Watching, Cause::Ready) => (State::Running(now), Step::Start),
             (
