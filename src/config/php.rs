@@ -2,7 +2,7 @@
 
 /// The version where nothing says which: the newest one that forkyard-php was built for.
 pub fn newest() -> &'static str {
-    env!("FORKYARD_PHP")
+    forkyard_php_shim::NEWEST
 }
 
 /// The version that is meant by a configuration file's path (`/etc/php/8.4/fpm/php-fpm.conf`), or else by the name that

@@ -2,6 +2,7 @@
 
 use forkyard::runtime::php::files;
 use forkyard::slowlog::PhpLayout;
+use forkyard_php_shim::{SHIMS, VERSIONS};
 use std::error::Error as StdError;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
@@ -9,20 +10,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 
-/// A shim that is part of this executable.
-pub(crate) struct Shim {
-    /// The PHP version that it was compiled for, as `8.2`.
-    pub(crate) version: &'static str,
-    /// The number of the API that it was compiled for.
-    pub(crate) api: u32,
-    /// The shared object.
-    pub(crate) object: &'static [u8],
-}
-
-include!(concat!(env!("OUT_DIR"), "/shims.rs"));
-
-/// The versions that a shim can be built for; build.rs has the same.
-const VERSIONS: [&str; 5] = ["8.1", "8.2", "8.3", "8.4", "8.5"];
 /// FORKYARD_SHIM_VERSION.
 const SHIM_VERSION: u32 = 5;
 

@@ -1,7 +1,7 @@
 //! What PHP is: its version, its modules, its settings; forkyard-fpm asks, for its own options of these names. Which
 //! versions of PHP can be run, and whether one starts; `forkyard check` asks.
 
-use crate::ffi::SHIMS;
+use forkyard_php_shim::SHIMS;
 use crate::preloader::{Error, start_php};
 use forkyard::config::php::newest;
 use forkyard::config::{Php, Preloading, RequestSettings};
