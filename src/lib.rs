@@ -34,7 +34,6 @@
 #[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
 pub mod abi;
 pub mod cli;
-pub mod config;
 pub mod confine;
 pub mod control;
 pub mod estate;
@@ -55,5 +54,6 @@ pub mod worker;
 
 pub use fastcgi;
 pub use forkyard_base::{origin, remedy, tick, timers};
+pub use forkyard_config as config;
 pub use forkyard_core::applications;
 pub use forkyard_sys as sys;

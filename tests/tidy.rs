@@ -89,9 +89,9 @@ const WORLD: [&str; 9] = [
 
 /// Parts that decide and do nothing themselves, and which of their files are not so, apart from those named `effects`.
 const PURE: [(&str, &[&str]); 7] = [
-    ("src/config/", &[]),
     ("src/estate/", &[]),
     ("crates/base/", &[]),
+    ("crates/config/", &[]),
     ("crates/core/", &[]),
     ("crates/fastcgi/", &[]),
     ("crates/protocol/", &[]),
@@ -99,8 +99,7 @@ const PURE: [(&str, &[&str]); 7] = [
 ];
 
 /// A part, and what it may not know: other parts, and crates.
-const STRANGERS: [(&str, &str); 16] = [
-    ("src/config/", "master worker spawn router runtime scoreboard"),
+const STRANGERS: [(&str, &str); 15] = [
     ("src/confine/", "master spawn router runtime"),
     ("src/control/", "master worker spawn router runtime"),
     ("src/estate/", "master worker"),
