@@ -45,15 +45,15 @@ pub mod master;
 pub mod reporter;
 pub mod router;
 pub mod runtime;
-pub mod scoreboard;
 pub mod scout;
 pub mod slowlog;
 pub mod spawn;
-pub mod status;
 pub mod worker;
 
 pub use fastcgi;
 pub use forkyard_base::{origin, remedy, tick, timers};
 pub use forkyard_config as config;
 pub use forkyard_core::applications;
+pub use forkyard_scoreboard as scoreboard;
+pub use forkyard_scoreboard::status;
 pub use forkyard_sys as sys;

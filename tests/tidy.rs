@@ -95,11 +95,11 @@ const PURE: [(&str, &[&str]); 7] = [
     ("crates/core/", &[]),
     ("crates/fastcgi/", &[]),
     ("crates/protocol/", &[]),
-    ("src/status/", &[]),
+    ("crates/scoreboard/src/status/", &[]),
 ];
 
 /// A part, and what it may not know: other parts, and crates.
-const STRANGERS: [(&str, &str); 15] = [
+const STRANGERS: [(&str, &str); 13] = [
     ("src/confine/", "master spawn router runtime"),
     ("src/control/", "master worker spawn router runtime"),
     ("src/estate/", "master worker"),
@@ -109,11 +109,9 @@ const STRANGERS: [(&str, &str); 15] = [
     ("src/reporter/", "master spawn router runtime"),
     ("src/router/", "master"),
     ("src/runtime/", "master"),
-    ("src/scoreboard/", "master worker config"),
     ("src/scout/", "master worker router runtime scoreboard"),
     ("src/slowlog/", "master worker config nix:: std::fs"),
     ("src/spawn/", "master worker config"),
-    ("src/status/", "master worker config scoreboard"),
     ("src/worker/", "master"),
 ];
 
