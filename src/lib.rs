@@ -34,13 +34,10 @@
 #[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
 pub mod abi;
 pub mod cli;
-pub mod confine;
 pub mod control;
 pub mod estate;
 pub mod helper;
 pub mod keeper;
-pub mod listen;
-pub mod logs;
 pub mod master;
 pub mod reporter;
 pub mod router;
@@ -54,6 +51,7 @@ pub use fastcgi;
 pub use forkyard_base::{origin, remedy, tick, timers};
 pub use forkyard_config as config;
 pub use forkyard_core::applications;
+pub use forkyard_host::{confine, listen, logs};
 pub use forkyard_scoreboard as scoreboard;
 pub use forkyard_scoreboard::status;
 pub use forkyard_sys as sys;

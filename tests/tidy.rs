@@ -99,13 +99,10 @@ const PURE: [(&str, &[&str]); 7] = [
 ];
 
 /// A part, and what it may not know: other parts, and crates.
-const STRANGERS: [(&str, &str); 13] = [
-    ("src/confine/", "master spawn router runtime"),
+const STRANGERS: [(&str, &str); 10] = [
     ("src/control/", "master worker spawn router runtime"),
     ("src/estate/", "master worker"),
     ("src/helper/", "master spawn"),
-    ("src/listen/", "master worker spawn router runtime scoreboard"),
-    ("src/logs/", "master worker spawn router runtime scoreboard"),
     ("src/reporter/", "master spawn router runtime"),
     ("src/router/", "master"),
     ("src/runtime/", "master"),

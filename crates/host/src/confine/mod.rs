@@ -2,7 +2,7 @@
 //!
 //! Each of the steps is taken once, in the preloader before any PHP code runs (in a chroot: after PHP has loaded its
 //! files), or in the worker of a pool without one; what the preloader forks has inherited it. They come in three places of
-//! [`crate::worker::settle`]:
+//! `settle` of the worker:
 //!
 //! * [`begin`], as root, before the root directory changes: control group, private /tmp;
 //! * [`look_around`], just before the root directory changes: keeps open what is out of reach later;
