@@ -44,7 +44,6 @@ pub mod router;
 pub mod runtime;
 pub mod scout;
 pub mod slowlog;
-pub mod spawn;
 pub mod worker;
 
 pub use fastcgi;
@@ -54,4 +53,5 @@ pub use forkyard_core::applications;
 pub use forkyard_host::{confine, listen, logs};
 pub use forkyard_scoreboard as scoreboard;
 pub use forkyard_scoreboard::status;
+pub use forkyard_spawn as spawn;
 pub use forkyard_sys as sys;

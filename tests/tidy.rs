@@ -99,7 +99,7 @@ const PURE: [(&str, &[&str]); 7] = [
 ];
 
 /// A part, and what it may not know: other parts, and crates.
-const STRANGERS: [(&str, &str); 10] = [
+const STRANGERS: [(&str, &str); 9] = [
     ("src/control/", "master worker spawn router runtime"),
     ("src/estate/", "master worker"),
     ("src/helper/", "master spawn"),
@@ -108,7 +108,6 @@ const STRANGERS: [(&str, &str); 10] = [
     ("src/runtime/", "master"),
     ("src/scout/", "master worker router runtime scoreboard"),
     ("src/slowlog/", "master worker config nix:: std::fs"),
-    ("src/spawn/", "master worker config"),
     ("src/worker/", "master"),
 ];
 

@@ -1,6 +1,6 @@
 //! What this machine knows of users.
 
-use crate::spawn::plan::Account;
+use crate::plan::Account;
 use crate::sys::{self, identity};
 use identity::Identity;
 

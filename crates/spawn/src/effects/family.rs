@@ -1,6 +1,6 @@
 //! Which processes belong together, as /proc tells (proc(5)).
 
-use crate::spawn::plan::Account;
+use crate::plan::Account;
 use crate::sys::pidfd;
 use std::collections::BTreeSet;
 use std::fs;
@@ -285,7 +285,7 @@ mod tests {
         let mut command = std::process::Command::new("/bin/cat");
         let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
         let pid = child.id() as i32;
-        let account = crate::spawn::effects::own_account();
+        let account = crate::effects::own_account();
         assert!(matches!(adopt(pid, None, &account), Ok(Some(_))));
         let other = Account {
             uid: account.uid + 1,

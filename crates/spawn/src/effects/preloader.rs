@@ -1,10 +1,10 @@
 //! A conversation with a preloader: connect, send a line, read a line.
 
 use super::{Effects, Watched};
-use crate::spawn::error::Fault;
-use crate::spawn::event::{JourneyId, News};
-use crate::spawn::handshake::properties::Address;
-use crate::spawn::preloader::wire::{MOST_ANSWER, spawn_command};
+use crate::error::Fault;
+use crate::event::{JourneyId, News};
+use crate::handshake::properties::Address;
+use crate::preloader::wire::{MOST_ANSWER, spawn_command};
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};

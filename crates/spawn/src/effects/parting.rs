@@ -2,11 +2,11 @@
 
 use super::Effects;
 use super::live::Live;
-use crate::spawn::capture::Capture;
-use crate::spawn::event::JourneyId;
-use crate::spawn::handshake::properties::Address;
-use crate::spawn::workdir::WorkDirectory;
+use crate::capture::Capture;
+use crate::event::JourneyId;
+use crate::handshake::properties::Address;
 use crate::sys::{dir, pidfd, process};
+use crate::workdir::WorkDirectory;
 use mio::unix::SourceFd;
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd};

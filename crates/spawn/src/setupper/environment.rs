@@ -1,6 +1,6 @@
 //! The variables that an application is given.
 
-use crate::spawn::handshake::arguments::Arguments;
+use crate::handshake::arguments::Arguments;
 use std::path::Path;
 
 /// What is to be done with a variable.
@@ -88,8 +88,8 @@ pub(super) fn usable_shell(arguments: &Arguments) -> Option<&Path> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spawn::plan::{Account, Plan};
-    use crate::spawn::step::Route;
+    use crate::plan::{Account, Plan};
+    use crate::step::Route;
     use std::path::PathBuf;
 
     fn sample() -> Plan {

@@ -2,13 +2,13 @@
 
 use super::live::Live;
 use super::{Effects, Watched, fault, memory};
-use crate::spawn::event::{JourneyId, News};
-use crate::spawn::handshake::arguments::Arguments;
-use crate::spawn::journey::Journey;
-use crate::spawn::plan::WORK_DIRECTORY;
-use crate::spawn::step::Route;
-use crate::spawn::workdir::WorkDirectory;
+use crate::event::{JourneyId, News};
+use crate::handshake::arguments::Arguments;
+use crate::journey::Journey;
+use crate::plan::WORK_DIRECTORY;
+use crate::step::Route;
 use crate::sys::{self, clock, pidfd, process};
+use crate::workdir::WorkDirectory;
 use nix::sys::signal::Signal;
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd};

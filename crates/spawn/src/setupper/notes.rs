@@ -2,10 +2,10 @@
 //! steps, its error, its dumps.
 
 use super::dump;
-use crate::spawn::error::Category;
-use crate::spawn::journey::State;
-use crate::spawn::plan::WORK_DIRECTORY;
-use crate::spawn::step::Step;
+use crate::error::Category;
+use crate::journey::State;
+use crate::plan::WORK_DIRECTORY;
+use crate::step::Step;
 use crate::sys::{self, clock, dir, fd, process};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,7 +34,7 @@ pub struct Complaint<'t> {
     pub details: Option<&'t str>,
 }
 
-/// For a program of forkyard's own ([`Internal`](crate::spawn::plan::Internal)). What can't be written is not: the kit also
+/// For a program of forkyard's own ([`Internal`](crate::plan::Internal)). What can't be written is not: the kit also
 /// sees how the process ends, and the master hears it.
 impl Notes {
     /// The work directory that this process was started with, and a session of its own, so that all it starts can be

@@ -10,7 +10,7 @@
 //! What goes wrong is written into the work directory, as an application would.
 
 mod access;
-pub(crate) mod command;
+pub mod command;
 mod dump;
 mod effects;
 mod environment;

@@ -1,9 +1,9 @@
 //! What a new process has said of its steps so far.
 
 use super::Effects;
-use crate::spawn::event::JourneyId;
-use crate::spawn::handshake::response::Response;
-use crate::spawn::journey::{Journey, Record};
+use crate::event::JourneyId;
+use crate::handshake::response::Response;
+use crate::journey::{Journey, Record};
 use crate::sys::clock;
 
 impl Effects {

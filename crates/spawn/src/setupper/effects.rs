@@ -3,11 +3,11 @@
 use super::environment::{self, Change};
 use super::notes::Notes;
 use super::{access, command, dump};
-use crate::spawn::error::Category;
-use crate::spawn::handshake::arguments::Arguments;
-use crate::spawn::journey::State;
-use crate::spawn::plan::Limit;
-use crate::spawn::step::Step;
+use crate::error::Category;
+use crate::handshake::arguments::Arguments;
+use crate::journey::State;
+use crate::plan::Limit;
+use crate::step::Step;
 use crate::sys;
 use crate::sys::identity::{self, Identity};
 use crate::sys::origin::is_here;

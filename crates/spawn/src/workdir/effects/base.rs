@@ -21,7 +21,7 @@ const TRIES: usize = 8;
 
 /// The directory of this daemon.
 #[derive(Debug)]
-pub(in crate::spawn) struct Base {
+pub(crate) struct Base {
     path: PathBuf,
     top: OwnedFd,
     /// Ends with the process, however that ends, and is inherited by none.
@@ -41,7 +41,7 @@ pub fn parent() -> PathBuf {
 
 impl Base {
     /// Makes one, which applications of all users can pass through and nobody else can list.
-    pub(in crate::spawn) fn make(parent: &Path) -> sys::Result<Base> {
+    pub(crate) fn make(parent: &Path) -> sys::Result<Base> {
         for _ in 0..TRIES {
             let (path, top) = dir::make_temporary(parent, PREFIX)?;
             let file = match lock::create(top.as_fd(), LOCK) {
@@ -65,19 +65,19 @@ impl Base {
         ))
     }
 
-    pub(in crate::spawn) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Removes it, at the end of the daemon; says what is too large to be removed in no time.
-    pub(in crate::spawn) fn remove(self) -> Option<PathBuf> {
+    pub(crate) fn remove(self) -> Option<PathBuf> {
         remove(&self.path, self.top.as_fd())
     }
 }
 
 /// Removes what daemons of this user that are gone have left. What is too large to be removed in no time is said: that is
 /// for another process.
-pub(in crate::spawn) fn sweep(parent: &Path) -> Vec<PathBuf> {
+pub(crate) fn sweep(parent: &Path) -> Vec<PathBuf> {
     let Ok(directory) = dir::open(parent) else {
         return Vec::new();
     };

@@ -1,6 +1,6 @@
 //! What is wrong with a command, looked at before a shell executes it: the shell's exit code tells next to nothing.
 
-use crate::spawn::handshake::response::CommandCheck;
+use crate::handshake::response::CommandCheck;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const MOST_HEAD: u64 = 256;
 
 /// Looks at the first word of a command. `directory`: where it is executed; `path`: the variable PATH.
-pub(crate) fn check(command: &str, directory: &Path, path: &str) -> CommandCheck {
+pub fn check(command: &str, directory: &Path, path: &str) -> CommandCheck {
     let Some(word) = first_word(command) else {
         return CommandCheck::default();
     };

@@ -1,14 +1,14 @@
 //! What the edge holds for one journey, and the events of its process.
 
 use super::{Effects, Watched, family, fault, translate};
-use crate::spawn::capture::Capture;
-use crate::spawn::effects::preloader::Talk;
-use crate::spawn::error::{Ended, Fault};
-use crate::spawn::event::{JourneyId, News};
-use crate::spawn::plan::Plan;
-use crate::spawn::step::Route;
-use crate::spawn::workdir::WorkDirectory;
+use crate::capture::Capture;
+use crate::effects::preloader::Talk;
+use crate::error::{Ended, Fault};
+use crate::event::{JourneyId, News};
+use crate::plan::Plan;
+use crate::step::Route;
 use crate::sys::{pidfd, process};
+use crate::workdir::WorkDirectory;
 use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};

@@ -2,13 +2,13 @@
 
 pub(super) mod base;
 
-use crate::spawn::handshake::arguments::Arguments;
-use crate::spawn::handshake::properties::MOST_BYTES;
-use crate::spawn::handshake::response::{
+use crate::handshake::arguments::Arguments;
+use crate::handshake::properties::MOST_BYTES;
+use crate::handshake::response::{
     CommandCheck, Complaint, MOST_ANNOTATIONS, MOST_SHORT, MOST_TEXT, Properties, StepFiles, Surroundings,
     clean,
 };
-use crate::spawn::step::Step;
+use crate::step::Step;
 use crate::sys::{self, dir};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// A work directory.
 #[derive(Debug)]
-pub(in crate::spawn) struct WorkDirectory {
+pub(crate) struct WorkDirectory {
     path: PathBuf,
     top: OwnedFd,
     keep: bool,
@@ -24,17 +24,17 @@ pub(in crate::spawn) struct WorkDirectory {
 
 /// What was in it.
 #[derive(Debug, Default)]
-pub(in crate::spawn) struct Contents {
-    pub(in crate::spawn) properties: Properties,
-    pub(in crate::spawn) complaint: Complaint,
-    pub(in crate::spawn) steps: Vec<(Step, StepFiles)>,
-    pub(in crate::spawn) surroundings: Surroundings,
-    pub(in crate::spawn) command: Option<CommandCheck>,
+pub(crate) struct Contents {
+    pub(crate) properties: Properties,
+    pub(crate) complaint: Complaint,
+    pub(crate) steps: Vec<(Step, StepFiles)>,
+    pub(crate) surroundings: Surroundings,
+    pub(crate) command: Option<CommandCheck>,
 }
 
 impl WorkDirectory {
     /// Makes one, with a directory for each step that is reported. `keep`: leave it when done.
-    pub(in crate::spawn) fn make(parent: &Path, steps: &[Step], keep: bool) -> sys::Result<WorkDirectory> {
+    pub(crate) fn make(parent: &Path, steps: &[Step], keep: bool) -> sys::Result<WorkDirectory> {
         let (path, top) = dir::make_temporary(parent, "forkyard.spawn.")?;
         let made = WorkDirectory { path, top, keep };
         if let Err(error) = made.furnish(steps) {
@@ -58,27 +58,27 @@ impl WorkDirectory {
     }
 
     /// The directory itself.
-    pub(in crate::spawn) fn top(&self) -> BorrowedFd<'_> {
+    pub(crate) fn top(&self) -> BorrowedFd<'_> {
         self.top.as_fd()
     }
 
-    pub(in crate::spawn) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Makes the FIFO by which the process says that it is up.
-    pub(in crate::spawn) fn make_finish(&self) -> sys::Result<OwnedFd> {
+    pub(crate) fn make_finish(&self) -> sys::Result<OwnedFd> {
         dir::make_fifo(&self.path.join("response"), "finish", false)
     }
 
     /// Makes the FIFOs that a preloader's fork gets as its standard streams: ours to write to, ours to read from.
-    pub(in crate::spawn) fn make_streams(&self) -> sys::Result<(OwnedFd, OwnedFd)> {
+    pub(crate) fn make_streams(&self) -> sys::Result<(OwnedFd, OwnedFd)> {
         let input = dir::make_fifo(&self.path, "stdin", true)?;
         let output = dir::make_fifo(&self.path, "stdout_and_err", false)?;
         Ok((input, output))
     }
 
-    pub(in crate::spawn) fn write_arguments(&self, arguments: &Arguments) -> sys::Result<()> {
+    pub(crate) fn write_arguments(&self, arguments: &Arguments) -> sys::Result<()> {
         let unfit = |_| sys::Error::new("args.json", "a path is not UTF-8", Errno::EILSEQ);
         let directory = dir::open_in(self.top.as_fd(), "args")?;
         for (name, text) in arguments.files().map_err(unfit)? {
@@ -91,12 +91,12 @@ impl WorkDirectory {
     }
 
     /// Gives all of it to the application's user.
-    pub(in crate::spawn) fn give_away(&self, uid: u32, gid: u32) -> sys::Result<()> {
+    pub(crate) fn give_away(&self, uid: u32, gid: u32) -> sys::Result<()> {
         dir::give_away(self.top.as_fd(), uid, gid)
     }
 
     /// Reads what is there. What can't be read says nothing.
-    pub(in crate::spawn) fn contents(&self, steps: &[Step]) -> Contents {
+    pub(crate) fn contents(&self, steps: &[Step]) -> Contents {
         let mut contents = Contents::default();
         if let Ok(response) = dir::open_in(self.top.as_fd(), "response") {
             contents.properties = match dir::read(response.as_fd(), "properties.json", MOST_BYTES) {
@@ -126,7 +126,7 @@ impl WorkDirectory {
     }
 
     /// What is said of the steps so far, without their ends; the process may be writing it right now.
-    pub(in crate::spawn) fn steps_so_far(&self, steps: &[Step]) -> Vec<(Step, StepFiles)> {
+    pub(crate) fn steps_so_far(&self, steps: &[Step]) -> Vec<(Step, StepFiles)> {
         let read = |step: &Step, name: &str| {
             let path = format!("response/steps/{}/{name}", step.directory());
             dir::read_beneath(self.top.as_fd(), &path, MOST_SHORT).map(|content| content.bytes)
@@ -141,7 +141,7 @@ impl WorkDirectory {
     }
 
     /// Removes it. What is too large to be removed in no time is left to another process.
-    pub(in crate::spawn) fn remove(self) -> sys::Result<Option<PathBuf>> {
+    pub(crate) fn remove(self) -> sys::Result<Option<PathBuf>> {
         if self.keep {
             return Ok(None);
         }
