@@ -31,8 +31,6 @@
 //! * [`timers`]: when something is due.
 #![deny(unsafe_code)]
 
-#[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
-pub mod abi;
 pub mod cli;
 pub mod control;
 pub mod estate;
@@ -41,10 +39,7 @@ pub mod keeper;
 pub mod master;
 pub mod reporter;
 pub mod router;
-pub mod runtime;
 pub mod scout;
-pub mod slowlog;
-pub mod worker;
 
 pub use fastcgi;
 pub use forkyard_base::{origin, remedy, tick, timers};
@@ -55,3 +50,4 @@ pub use forkyard_scoreboard as scoreboard;
 pub use forkyard_scoreboard::status;
 pub use forkyard_spawn as spawn;
 pub use forkyard_sys as sys;
+pub use forkyard_worker::{abi, runtime, slowlog, worker};

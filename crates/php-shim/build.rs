@@ -13,7 +13,7 @@ use std::process::Command;
 include!("src/versions.rs");
 const SHIM: &str = "shim";
 /// Where forkyard.h is.
-const ABI: &str = "../../src/abi";
+const ABI: &str = "../worker/src/abi";
 
 fn main() {
     println!("cargo:rerun-if-changed={SHIM}");
@@ -21,7 +21,8 @@ fn main() {
     println!("cargo:rerun-if-env-changed=PATH");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
 
-    let mut table = String::from("pub static SHIMS: &[Shim] = &[\n");
+    let mut table =
+        String::from("/// One for each version, the oldest first.\npub static SHIMS: &[Shim] = &[\n");
     let mut built = Vec::new();
     for version in VERSIONS {
         let Some(headers) = Headers::find(version) else {
