@@ -38,14 +38,13 @@ pub mod helper;
 pub mod keeper;
 pub mod master;
 pub mod reporter;
-pub mod router;
-pub mod scout;
 
 pub use fastcgi;
 pub use forkyard_base::{origin, remedy, tick, timers};
 pub use forkyard_config as config;
 pub use forkyard_core::applications;
 pub use forkyard_host::{confine, listen, logs};
+pub use forkyard_router::{router, scout};
 pub use forkyard_scoreboard as scoreboard;
 pub use forkyard_scoreboard::status;
 pub use forkyard_spawn as spawn;

@@ -99,13 +99,12 @@ const PURE: [(&str, &[&str]); 7] = [
 ];
 
 /// A part, and what it may not know: other parts, and crates.
-const STRANGERS: [(&str, &str); 7] = [
+const STRANGERS: [(&str, &str); 6] = [
     ("src/control/", "master worker spawn router runtime"),
     ("src/estate/", "master worker"),
     ("src/helper/", "master spawn"),
     ("src/reporter/", "master spawn router runtime"),
-    ("src/router/", "master"),
-    ("src/scout/", "master worker router runtime scoreboard"),
+    ("crates/router/src/scout/", "router"),
     ("crates/worker/src/slowlog/", "worker config nix:: std::fs"),
 ];
 

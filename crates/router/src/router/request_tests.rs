@@ -1,5 +1,5 @@
 use super::*;
-use crate::fastcgi::Request;
+use fastcgi::Request;
 
 const OWN: &[u8] = b"APPLICATION_ROOT";
 

@@ -1,6 +1,6 @@
 //! Which application a request is for: its parameters, looked at where they lie in a connection's input.
 
-use crate::fastcgi::{HEADER_LENGTH, Header, RecordType, Role, VERSION};
+use fastcgi::{HEADER_LENGTH, Header, RecordType, Role, VERSION};
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,6 +1,6 @@
 //! What the router answers where no application does.
 
-use crate::fastcgi::{MAX_CONTENT, ProtocolStatus, RecordType, Violation, header};
+use fastcgi::{MAX_CONTENT, ProtocolStatus, RecordType, Violation, header};
 use std::time::Duration;
 
 /// Why no application answers.
@@ -104,7 +104,7 @@ fn end(id: u16, status: ProtocolStatus) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastcgi::{Answer, Part};
+    use fastcgi::{Answer, Part};
 
     fn text(problem: &Problem) -> String {
         let wire = problem.answer(3);

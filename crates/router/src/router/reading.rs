@@ -2,9 +2,7 @@
 
 use super::channel::MOST_BYTES;
 use super::request::{Head, root_of};
-use crate::fastcgi::{
-    Input, Limits, MAX_CONTENT, RecordType, Reply, Responder, Violation, append_pair, header,
-};
+use fastcgi::{Input, Limits, MAX_CONTENT, RecordType, Reply, Responder, Violation, append_pair, header};
 use std::borrow::Cow;
 
 /// What the input meant.
@@ -202,7 +200,7 @@ fn skip_padding(responder: &mut Responder, bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fastcgi::Request;
+    use fastcgi::Request;
 
     const LIMITS: Limits = Limits {
         params_bytes: 1 << 20,
