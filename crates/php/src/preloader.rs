@@ -6,19 +6,19 @@ use crate::held::{self, Feed};
 use crate::kits::Kits;
 use crate::sapi::PhpRuntime;
 use crate::warm;
-use forkyard::config::{self, Application, sharing};
-use forkyard::logs::Log;
-use forkyard::runtime::php::held::IniFiles;
-use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
-use forkyard::runtime::php::{files, settings as php_settings};
-use forkyard::runtime::preloader::{Message, Socket};
-use forkyard::slowlog::StackSource;
-use forkyard::spawn::error::Category;
-use forkyard::spawn::setupper::{self, Complaint, Notes};
-use forkyard::spawn::step::Step;
-use forkyard::sys::process::{Side, exit_now, fork_sibling};
-use forkyard::sys::{self, last_word, program, signal, title};
-use forkyard::worker::{self, Kit, KitError, Seat, Settings};
+use forkyard_config::{self as config, Application, sharing};
+use forkyard_host::logs::Log;
+use forkyard_spawn::error::Category;
+use forkyard_spawn::setupper::{self, Complaint, Notes};
+use forkyard_spawn::step::Step;
+use forkyard_sys::process::{Side, exit_now, fork_sibling};
+use forkyard_sys::{self as sys, last_word, program, signal, title};
+use forkyard_worker::runtime::php::held::IniFiles;
+use forkyard_worker::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
+use forkyard_worker::runtime::php::{files, settings as php_settings};
+use forkyard_worker::runtime::preloader::{Message, Socket};
+use forkyard_worker::slowlog::StackSource;
+use forkyard_worker::worker::{self, Kit, KitError, Seat, Settings};
 use std::collections::VecDeque;
 use std::error::Error as StdError;
 use std::ffi::{CString, OsStr, OsString};
@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long the master may take to name the scripts to compile.
-const PATIENCE: Duration = forkyard::runtime::php::protocol::WARM_PATIENCE;
+const PATIENCE: Duration = forkyard_worker::runtime::php::protocol::WARM_PATIENCE;
 
 /// Why there are no workers to be had.
 #[derive(Debug)]

@@ -1,13 +1,13 @@
 //! What PHP is: its version, its modules, its settings; forkyard-fpm asks, for its own options of these names. Which
 //! versions of PHP can be run, and whether one starts; `forkyard check` asks.
 
-use forkyard_php_shim::SHIMS;
 use crate::preloader::{Error, start_php};
-use forkyard::config::php::newest;
-use forkyard::config::{Php, Preloading, RequestSettings};
-use forkyard::logs::Log;
-use forkyard::runtime::php::files;
-use forkyard::sys::process::exit_now;
+use forkyard_config::php::newest;
+use forkyard_config::{Php, Preloading, RequestSettings};
+use forkyard_host::logs::Log;
+use forkyard_php_shim::SHIMS;
+use forkyard_sys::process::exit_now;
+use forkyard_worker::runtime::php::files;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;

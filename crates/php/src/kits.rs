@@ -1,9 +1,9 @@
 //! What workers are given: of one pool, or of several that share the process.
 
-use forkyard::config::sharing;
-use forkyard::logs::Log;
-use forkyard::sys::{self, title};
-use forkyard::worker::{Kit, Settings};
+use forkyard_config::sharing;
+use forkyard_host::logs::Log;
+use forkyard_sys::{self as sys, title};
+use forkyard_worker::worker::{Kit, Settings};
 use std::collections::BTreeMap;
 
 /// The number of the only kit of a process that is not shared.

@@ -1,16 +1,16 @@
 //! How a worker answers with PHP: finds the script, then hands the request to the shim.
 
 use crate::ffi::{Description, Facts, Php, Worker};
-use forkyard::abi;
-use forkyard::config::{Application, Pool};
-use forkyard::fastcgi::Params;
-use forkyard::runtime::php::request_settings::{Rule, Verdict};
-use forkyard::runtime::php::script::{self, FileSystem, Rules, Script};
-use forkyard::runtime::php::status;
-use forkyard::runtime::within::Within;
-use forkyard::scoreboard::stamp;
-use forkyard::sys::process::exit_now;
-use forkyard::worker::{Request, Runtime, Settings};
+use fastcgi::Params;
+use forkyard_config::{Application, Pool};
+use forkyard_scoreboard::stamp;
+use forkyard_sys::process::exit_now;
+use forkyard_worker::abi;
+use forkyard_worker::runtime::php::request_settings::{Rule, Verdict};
+use forkyard_worker::runtime::php::script::{self, FileSystem, Rules, Script};
+use forkyard_worker::runtime::php::status;
+use forkyard_worker::runtime::within::Within;
+use forkyard_worker::worker::{Request, Runtime, Settings};
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};

@@ -3,9 +3,9 @@
 
 use crate::ffi::IniNames;
 use crate::preloader::Error;
-use forkyard::runtime;
-use forkyard::runtime::php::held::{IniFile, IniFiles, MOST_JSON_BYTES, OPTION};
-use forkyard::sys::{fd, memfile};
+use forkyard_sys::{fd, memfile};
+use forkyard_worker::runtime;
+use forkyard_worker::runtime::php::held::{IniFile, IniFiles, MOST_JSON_BYTES, OPTION};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;

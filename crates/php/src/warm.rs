@@ -4,13 +4,13 @@
 //! OPcache's memory is shared with it.
 
 use crate::ffi::Php;
-use forkyard::config;
-use forkyard::runtime::php::protocol::SCRIPTS_BYTES;
-use forkyard::sys::clock;
-use forkyard::sys::fd::pipe;
-use forkyard::sys::process::{Side, exit_now, fork, kill_if_orphaned, reap_soon, send_signal};
-use forkyard::sys::signal;
-use forkyard::sys::socket::{Readiness, wait};
+use forkyard_config as config;
+use forkyard_sys::clock;
+use forkyard_sys::fd::pipe;
+use forkyard_sys::process::{Side, exit_now, fork, kill_if_orphaned, reap_soon, send_signal};
+use forkyard_sys::signal;
+use forkyard_sys::socket::{Readiness, wait};
+use forkyard_worker::runtime::php::protocol::SCRIPTS_BYTES;
 use nix::sys::signal::Signal;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! libphp and the shim, opened: the only place that calls them. shim.h is the same in C.
 
-use forkyard::runtime::php::files;
-use forkyard::slowlog::PhpLayout;
 use forkyard_php_shim::{SHIMS, VERSIONS};
+use forkyard_worker::runtime::php::files;
+use forkyard_worker::slowlog::PhpLayout;
 use std::error::Error as StdError;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
