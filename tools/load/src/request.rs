@@ -1,7 +1,7 @@
 //! The bytes of the request: what nginx's stock `fastcgi_params` and a browser's usual headers make of it.
 
 use crate::arguments::Arguments;
-use forkyard::fastcgi::Request;
+use fastcgi::Request;
 
 /// Encodes the request that all clients send.
 pub(crate) fn encode(arguments: &Arguments) -> Vec<u8> {

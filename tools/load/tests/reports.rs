@@ -1,6 +1,6 @@
 //! forkyard-load against a server that counts on the other side.
 
-use forkyard::fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
+use fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;

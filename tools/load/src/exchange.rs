@@ -1,6 +1,6 @@
 //! One answer, from its first byte to its end.
 
-use forkyard::fastcgi::{Answer, Part, ProtocolStatus};
+use fastcgi::{Answer, Part, ProtocolStatus};
 
 /// Puts together what an answer's bytes amount to. Knows no socket.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ fn status(head: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forkyard::fastcgi::Output;
+    use fastcgi::Output;
 
     fn answered(text: &[u8], status: ProtocolStatus, cut: usize) -> Progress {
         let mut output = Output::new();
