@@ -40,7 +40,9 @@ fn sources() -> Vec<(String, String)> {
     };
     let of = |folder: &str| {
         let files = files(folder).into_iter();
-        files.map(move |(name, text)| (format!("{folder}/{name}"), text)).collect::<Vec<_>>()
+        files
+            .map(move |(name, text)| (format!("{folder}/{name}"), text))
+            .collect::<Vec<_>>()
     };
     let files = SOURCES.map(of).concat().into_iter();
     files.map(|(name, text)| (name, without_comments(text))).collect()
@@ -66,7 +68,12 @@ fn no_file_is_too_long() {
 
 #[test]
 fn unsafe_code_is_where_it_may_be() {
-    const ALLOWED: [&str; 4] = ["crates/sys/", "crates/worker/src/abi/", "crates/php/", "src/master/effects/births.rs"];
+    const ALLOWED: [&str; 4] = [
+        "crates/sys/",
+        "crates/worker/src/abi/",
+        "crates/php/",
+        "src/master/effects/births.rs",
+    ];
     for (name, text) in sources() {
         let allowed = ALLOWED.iter().any(|place| name.starts_with(place));
         let has_unsafe = program(&text).contains("unsafe {") || program(&text).contains("unsafe fn");
@@ -75,7 +82,8 @@ fn unsafe_code_is_where_it_may_be() {
 }
 
 /// What touches the world.
-const WORLD: [&str; 9] = [
+const WORLD: [&str; 10] = [
+    "forkyard_sys",
     "crate::sys",
     "libc::",
     "nix::",
@@ -109,6 +117,70 @@ const STRANGERS: [(&str, &str); 8] = [
     ("crates/worker/src/slowlog/", "worker config nix:: std::fs"),
     ("crates/worker/src/worker/", "runtime abi slowlog"),
 ];
+
+/// Crates that touch no kernel, and all that they depend on.
+const WITHOUT_KERNEL: [(&str, &str); 4] = [
+    ("base", "serde"),
+    (
+        "core",
+        "askama forkyard-base forkyard-protocol serde serde_json thiserror",
+    ),
+    ("fastcgi", ""),
+    ("protocol", "crc32fast forkyard-base serde serde_json"),
+];
+
+/// What a crate depends on, in the order of its manifest.
+fn dependencies(name: &str) -> Vec<String> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("crates/{name}/Cargo.toml"));
+    let text = fs::read_to_string(manifest).expect("the manifest");
+    let table = text.split("[dependencies]\n").nth(1).unwrap_or("");
+    let lines = table.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.split_once(".workspace"));
+    names.map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn what_decides_depends_on_no_kernel() {
+    for (name, allowed) in WITHOUT_KERNEL {
+        assert_eq!(dependencies(name).join(" "), allowed, "crates/{name}");
+    }
+}
+
+#[test]
+fn the_table_of_crates_is_right_and_arrows_run_one_way() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
+    let text = fs::read_to_string(path).expect("the document");
+    let (_, table) = text
+        .split_once("| crate | knows |\n| --- | --- |\n")
+        .expect("the table");
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let mut above: Vec<&str> = Vec::new();
+    for row in rows {
+        let mut words = row.split('`').skip(1).step_by(2);
+        let name = words.next().expect("a crate's name");
+        let known: Vec<&str> = words.collect();
+        let mut ours: Vec<String> = dependencies(name)
+            .iter()
+            .map(|name| name.strip_prefix("forkyard-").unwrap_or(name).to_owned())
+            .filter(|name| {
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join("crates")
+                    .join(name)
+                    .exists()
+            })
+            .collect();
+        ours.sort_unstable();
+        assert_eq!(ours, known, "what crates/{name} knows");
+        let below = known.iter().find(|name| !above.contains(name));
+        assert_eq!(
+            below, None,
+            "crates/{name} knows a crate that does not stand above it"
+        );
+        above.push(name);
+    }
+    let crates = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).expect("the crates");
+    assert_eq!(above.len(), crates.count(), "crates in the table");
+}
 
 /// A file of unit tests, or one whose name says that it touches the world.
 fn is_edge(name: &str) -> bool {
