@@ -185,11 +185,11 @@ fn nothing_is_left_to_do() {
 fn named_tests() -> Vec<String> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let document = |name: &str| fs::read_to_string(docs.join(name)).expect("the document");
-    let differences = document("php-fpm-differences.md");
+    let differences = document("reference/php-fpm-differences.md");
     let rows = differences
         .lines()
         .filter_map(|line| line.strip_suffix("` |")?.rsplit_once("| `"));
-    let security = document("security.md");
+    let security = document("explain/security.md");
     let is_sentence = |word: &&str| {
         let is_name = word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         is_name && word.matches('_').count() >= 3

@@ -4,7 +4,7 @@
 //! system call, and a hundred journeys may be under way in it at once. `effects` carries actions out, [`run`] is a loop
 //! around both. `setupper` is what the new process is before it is the application.
 //!
-//! The documents are `docs/spawning.md` for operators and application authors.
+//! The documents are `docs/reference/spawning.md` for operators and application authors.
 
 pub mod action;
 pub mod alone;

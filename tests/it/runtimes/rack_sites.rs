@@ -1,4 +1,4 @@
-//! Ruby applications behind a real nginx, by the block of docs/runtimes.md.
+//! Ruby applications behind a real nginx, by the block of docs/reference/runtimes.md.
 
 use super::rack::Application;
 use crate::support::nginx::{Nginx, curl};
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 
 /// The document's server block for this application.
 fn block(application: &Application) -> String {
-    let document = include_str!("../../../docs/runtimes.md");
+    let document = include_str!("../../../docs/reference/runtimes.md");
     let (_, chapter) = document.split_once("\n## Rack\n").expect("a chapter");
     let (_, block) = chapter.split_once("```nginx\nserver {\n").expect("a block");
     let (block, _) = block.split_once("\n}\n```").expect("its end");
