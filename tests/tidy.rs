@@ -148,7 +148,7 @@ fn what_decides_depends_on_no_kernel() {
 
 #[test]
 fn the_table_of_crates_is_right_and_arrows_run_one_way() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/explain/architecture.md");
     let text = fs::read_to_string(path).expect("the document");
     let (_, table) = text
         .split_once("| crate | knows |\n| --- | --- |\n")
@@ -238,11 +238,11 @@ fn nothing_is_left_to_do() {
 fn named_tests() -> Vec<String> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let document = |name: &str| fs::read_to_string(docs.join(name)).expect("the document");
-    let differences = document("php-fpm-differences.md");
+    let differences = document("reference/php-fpm-differences.md");
     let rows = differences
         .lines()
         .filter_map(|line| line.strip_suffix("` |")?.rsplit_once("| `"));
-    let security = document("security.md");
+    let security = document("explain/security.md");
     let is_sentence = |word: &&str| {
         let is_name = word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         is_name && word.matches('_').count() >= 3

@@ -2,7 +2,7 @@
 //!
 //! Only root and the user that the daemon runs as may give orders; the kernel says who asks. Owners of applications have a
 //! socket of their own. Knows no master: the master
-//! carries out what is asked. `docs/control.md` describes it for others than forkyard's own command line.
+//! carries out what is asked. `docs/reference/control.md` describes it for others than forkyard's own command line.
 
 pub mod client;
 mod guests;

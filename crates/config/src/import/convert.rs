@@ -248,7 +248,7 @@ pub(super) fn request_settings(rule: &RequestSettings) -> (Value, Vec<String>) {
     let word = |word: &str| (Value::from(word), Vec::new());
     match rule {
         RequestSettings::All => {
-            let comment = "As in php-fpm. Without this line a request can't have settings that run code; see docs/security.md.";
+            let comment = "As in php-fpm. Without this line a request can't have settings that run code; see docs/explain/security.md.";
             (Value::from("all"), vec![comment.to_owned()])
         }
         RequestSettings::Harmless => word("harmless"),

@@ -261,7 +261,11 @@ fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Opti
     }
     let format = match draft.access_format.written() {
         Some(written) => parse_format(&written.value.0).unwrap_or_else(|problem| {
-            report.rule(written, problem, "see docs/logging.md for what there is");
+            report.rule(
+                written,
+                problem,
+                "see docs/reference/logging.md for what there is",
+            );
             Format::default()
         }),
         None => parse_format(DEFAULT_FORMAT).unwrap_or_default(),

@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""/srv/app""#))
         .unlike("not there"),
     key(Php, "request_settings", r#"`"harmless"`, `"all"`, `"none"`, or a list"#, r#"`"harmless"`"#,
-        "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](security.md#settings-that-come-with-a-request)")
+        "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](../explain/security.md#settings-that-come-with-a-request)")
         .unlike("all"),
     key(Php, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
         "a preloader whose pool has had no worker for this long is stopped")
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Setting] = &[
         "the most time for `warm_up`")
         .unlike("not there"),
     key(Php, "preloader", r#"`"own"`, `"shared"`, `"shared:NAME"`"#, r#"`"own"`"#,
-        "a preloader, and so an OPcache, of the pool's own, or [shared](process-management.md#pools-that-share-a-preloader) with the other pools that write the same here")
+        "a preloader, and so an OPcache, of the pool's own, or [shared](../explain/process-management.md#pools-that-share-a-preloader) with the other pools that write the same here")
         .unlike("all pools share one"),
     key(Pool, "env", "table", "`{}`",
         r#"the workers' environment; a value `"$NAME"` is taken from that variable of the master's"#)

@@ -8,10 +8,10 @@ use super::sample;
 pub const FILES: &[&str] = &[
     "conf/forkyard.toml",
     "conf/php-fpm.conf",
-    "docs/configuration.md",
-    "docs/forkyard-fpm.md",
-    "docs/runtimes.md",
-    "docs/application-pool.md",
+    "docs/reference/configuration.md",
+    "docs/reference/forkyard-fpm.md",
+    "docs/reference/runtimes.md",
+    "docs/reference/application-pool.md",
 ];
 
 /// What one of [`FILES`] that holds `text` has to hold. `None`: a place for a table is missing in it.
@@ -19,18 +19,18 @@ pub fn renewed(file: &str, text: &str) -> Option<String> {
     match file {
         "conf/forkyard.toml" => Some(sample::toml()),
         "conf/php-fpm.conf" => Some(sample::php_fpm()),
-        "docs/configuration.md" => {
+        "docs/reference/configuration.md" => {
             let text = with_table(text, 0, &render(Section::Global))?;
             let text = with_table(&text, 1, &render(Section::Pool))?;
             let text = with_table(&text, 2, &render(Section::Php))?;
             with_table(&text, 0, &render_absent())
         }
-        "docs/forkyard-fpm.md" => {
+        "docs/reference/forkyard-fpm.md" => {
             let (before, _) = text.split_once("\n### In [global]\n")?;
             Some(format!("{before}{}", render_fpm()))
         }
-        "docs/application-pool.md" => with_table(text, 0, &render_runtime(Section::Applications)),
-        "docs/runtimes.md" => {
+        "docs/reference/application-pool.md" => with_table(text, 0, &render_runtime(Section::Applications)),
+        "docs/reference/runtimes.md" => {
             let text = below(text, "\n## CGI\n", &render_runtime(Section::Cgi))?;
             let text = match text.contains(FASTCGI) {
                 true => below(&text, FASTCGI, &render_runtime(Section::FastCgi))?,

@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Setting] = &[
         .unlike("the option `-R` there"),
     key(Global, "on_error", r#"`"fail"`, `"skip"`"#, r#"`"fail"`"#,
         "what a pool that can't be had does to the others: with `fail` nothing starts, or is reloaded; with `skip` they serve \
-         without it: see [Pools with errors](#pools-with-errors)")
+         without it: see [Pools with errors](configuration.md#pools-with-errors)")
         .unlike("`fail` always"),
     key(Global, "control", "path", "none",
         "a unix socket over which root, or the daemon's user, gives [orders](control.md): `forkyard reload`, `forkyard status`")

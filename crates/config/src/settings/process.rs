@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""www""#))
         .unlike("workers fail one by one"),
     key(Pool, "confine.read", "list of paths", "everything",
-        "the only paths, beside those of `confine.write` and of the system, that may be read and executed; see [Security](security.md#paths)")
+        "the only paths, beside those of `confine.write` and of the system, that may be read and executed; see [Security](../explain/security.md#paths)")
         .sample(Off(r#"["/"]"#))
         .unlike("not there"),
     key(Pool, "confine.write", "list of paths", "everything",
@@ -55,13 +55,13 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#"["/app"]"#))
         .unlike("not there"),
     key(Pool, "confine.deny_system_calls", "flag", "`false`",
-        "refuse system calls that attacks begin with; see [Security](security.md#system-calls)")
+        "refuse system calls that attacks begin with; see [Security](../explain/security.md#system-calls)")
         .unlike("not there"),
     key(Pool, "confine.private_tmp", "flag", "`false`",
         "a `/tmp` and `/var/tmp` of the pool's own, in memory; needs root")
         .unlike("not there"),
     key(Pool, "cgroup.parent", "path", "none",
-        "a control group (cgroup v2) in which the pool's own is made, under the pool's name; see [Security](security.md#control-groups)")
+        "a control group (cgroup v2) in which the pool's own is made, under the pool's name; see [Security](../explain/security.md#control-groups)")
         .sample(Off(r#""/sys/fs/cgroup/forkyard""#))
         .unlike("not there"),
     key(Pool, "cgroup.memory_max", r#"size, `"4M"` or more"#, "no limit",

@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn the_documentation_shows_the_directives() {
-        let text = include_str!("../../../../docs/forkyard-fpm.md");
+        let text = include_str!("../../../../docs/reference/forkyard-fpm.md");
         let table = render_fpm();
         assert!(
             text.ends_with(&table),
-            "docs/forkyard-fpm.md has to end with what `forkyard settings fpm` prints:\n{table}"
+            "docs/reference/forkyard-fpm.md has to end with what `forkyard settings fpm` prints:\n{table}"
         );
     }
 }

@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Setting] = &[
         "calls of a slow request that are written down, the innermost first. Needs `slowlog`")
         .same(Number, "20"),
     key(Pool, "request_terminate_timeout", "duration", "`0`",
-        "a request that takes longer is ended, and its worker with it; 0: never ([Slow requests](slow-requests.md))")
+        "a request that takes longer is ended, and its worker with it; 0: never ([Slow requests](../howto/slow-requests.md))")
         .same(Time, "0").shown(Seconds)
         .unlike("the client is answered with 504"),
     key(Pool, "request_terminate_timeout_track_finished", "flag", "`false`",

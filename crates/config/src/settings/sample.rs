@@ -71,7 +71,7 @@ pub fn toml() -> String {
     );
     for (what, section, name, runtime) in OTHERS {
         text.push_str(&format!(
-            "\n\n# A pool of {what}. See docs/runtimes.md.\n#[pool.{name}]\n#listen = \"/run/forkyard-$pool.sock\"\n\
+            "\n\n# A pool of {what}. See docs/reference/runtimes.md.\n#[pool.{name}]\n#listen = \"/run/forkyard-$pool.sock\"\n\
              #user = \"www-data\"\n#pm = \"ondemand\"\n#max_children = 4\n\n\
              #[pool.{name}.application]\n#runtime = \"{runtime}\"\n"
         ));
@@ -84,7 +84,7 @@ pub fn toml() -> String {
          #max_children = 4\n#application = { runtime = \"http\", address = \"127.0.0.1:3000\" }\n",
     );
     text.push_str(
-        "\n\n# A pool of many applications. See docs/application-pool.md.\n#[pool.sites]\n\
+        "\n\n# A pool of many applications. See docs/reference/application-pool.md.\n#[pool.sites]\n\
          #listen = \"/run/forkyard-$pool.sock\"\n#routing = \"application\"\n\n#[pool.sites.applications]\n",
     );
     keys(Section::Applications, &mut text);
@@ -222,7 +222,7 @@ fn literal(default: &str) -> Option<&str> {
         .filter(|text| !text.contains('`'))
 }
 
-/// A text without marks of Markdown; a link becomes the document's name.
+/// A text without marks of Markdown; a link, which is relative to `docs/reference/`, becomes the document's path.
 fn plain(text: &str) -> String {
     let mut rest = text.replace('`', "");
     let mut done = String::new();
@@ -231,12 +231,16 @@ fn plain(text: &str) -> String {
         else {
             break;
         };
-        let path = target.split('#').next().unwrap_or(target);
+        let file = target.split('#').next().unwrap_or(target);
+        let path = match file.strip_prefix("../") {
+            Some(path) => format!("docs/{path}"),
+            None => format!("docs/reference/{file}"),
+        };
         done.push_str(before);
         if before.ends_with("see ") || before.ends_with('(') {
-            done.push_str(&format!("docs/{path}"));
+            done.push_str(&path);
         } else {
-            done.push_str(&format!("{name} (docs/{path})"));
+            done.push_str(&format!("{name} ({path})"));
         }
         rest = after.to_owned();
     }

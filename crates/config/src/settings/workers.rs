@@ -96,6 +96,6 @@ pub(super) const ROWS: &[Setting] = &[
         "a worker is replaced after this many requests; 0: never")
         .fpm("pm.max_requests", Number, "0"),
     key(Pool, "reload", r#"`"changed"`, `"always"`"#, r#"`"changed"`"#,
-        "which reloads replace the workers: those that find [something changed](process-management.md#what-counts-as-changed), or all")
+        "which reloads replace the workers: those that find [something changed](../explain/process-management.md#what-counts-as-changed), or all")
         .unlike("always"),
 ];

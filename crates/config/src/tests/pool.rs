@@ -69,7 +69,7 @@ fn rules_of_a_pool() {
         ),
         (
             "access.format = \"%{x}r\"",
-            "7:8: error: [pool www] access.format: embrace is not allowed for modifier %r; see docs/logging.md for what there is",
+            "7:8: error: [pool www] access.format: embrace is not allowed for modifier %r; see docs/reference/logging.md for what there is",
         ),
         (
             "access.suppress_path = [\"x\"]",

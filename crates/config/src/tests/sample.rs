@@ -11,7 +11,7 @@ use crate::settings::{self, Sample};
 
 const SAMPLE: &str = include_str!("../../../../conf/forkyard.toml");
 
-const DOCUMENTATION: &str = include_str!("../../../../docs/configuration.md");
+const DOCUMENTATION: &str = include_str!("../../../../docs/reference/configuration.md");
 
 #[test]
 fn the_sample_is_valid() {

@@ -3,7 +3,7 @@
 //! [`event`] and [`action`] are the contract between the book and the world: read them first. [`Book`] is a plain value;
 //! `handle` takes what happened and the time, and adds what is to be done. It knows no socket, no process, no file and
 //! no clock: files are looked at, programs started and requests passed on by whoever owns the book. The rules in words
-//! are in `docs/application-pool.md`.
+//! are in `docs/reference/application-pool.md`.
 
 pub mod action;
 mod adoption;

@@ -3,7 +3,7 @@
 //! [`machine`] decides: [`event`]s and the time go in, [`action`]s come out; it sees no clock, no descriptor and no
 //! system call, and a hundred journeys may be under way in it at once.
 //!
-//! The documents are `docs/spawning.md` for operators and application authors.
+//! The documents are `docs/reference/spawning.md` for operators and application authors.
 
 pub mod action;
 pub mod alone;

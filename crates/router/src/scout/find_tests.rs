@@ -519,7 +519,7 @@ fn many_applications_are_told_apart() {
 
 #[test]
 fn the_document_s_example_is_right_and_every_key_and_file_is_told_of() {
-    let text = include_str!("../../../../docs/application-pool.md");
+    let text = include_str!("../../../../docs/reference/application-pool.md");
     let examples: Vec<&str> = text
         .split("```toml site\n")
         .skip(1)

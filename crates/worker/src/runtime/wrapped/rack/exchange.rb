@@ -122,9 +122,22 @@ module Forkyard
       nil
     end
 
+    def printf(format, *values)
+      write(Kernel.format(format, *values))
+      nil
+    end
+
     # Sent with the answer.
     def flush
       self
+    end
+
+    # An application may not close it, but Logger takes what has no such method for the name of a file.
+    def close
+    end
+
+    def closed?
+      false
     end
 
     def sync
