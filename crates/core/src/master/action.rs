@@ -59,7 +59,9 @@ pub enum Action {
     /// The pool is no longer wanted: close its listening socket and remove a unix socket's path. Comes before its
     /// workers are gone, so that nobody connects to what nobody will answer.
     ClosePool(PoolId),
-    /// Say something in the log.
+    /// Something has happened that the edge keeps account of: in a reload that is under way, in the hand-over document.
+    Note(Fact),
+    /// Say something in the log. Nothing else may come of it.
     Say(Notice),
     /// Every worker is gone and the daemon is to stop: leave the loop.
     Exit(Outcome),
@@ -101,6 +103,18 @@ pub struct Figures {
     pub max_children_reached: u64,
     /// Requests that ran past `request_slowlog_timeout`.
     pub slow_requests: u64,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fact {
+    /// A generation serves, and the one before it retires.
+    Serves(GenerationId),
+    /// A generation has a worker less than it should have, or no preloader: it could not be made or did not live, and is tried
+    /// again after a while.
+    Fails(GenerationId),
+    /// A worker was reaped.
+    Gone(WorkerId),
 }
 
 /// A line for the log, as a value, so that tests can tell lines apart.

@@ -1,6 +1,6 @@
 //! How workers go: told to, by themselves, or before they were there.
 
-use super::action::{Action, Force, Notice};
+use super::action::{Action, Fact, Force, Notice};
 use super::backoff;
 use super::children::Life;
 use super::event::{Exit, GenerationId, WorkerId};
@@ -130,6 +130,7 @@ impl Manager {
             Going::Terminated(Why::Expired) | Going::Killed(Why::Expired)
         );
         let is_expected = exit == Exit::Code(0) || !(stayed || expired);
+        step.note(Fact::Gone(id));
         step.say(Notice::WorkerGone(id, exit, is_expected));
         if let Some(generation) = self.generations.get_mut(&id_of_generation) {
             if (stayed || expired || worker.replaced)
@@ -215,6 +216,7 @@ impl Manager {
         let Some(pool) = self.pools.get_mut(&generation.pool) else {
             return;
         };
+        step.note(Fact::Fails(id));
         if none_left && pool.serving == Some(id) && !pool.said_none && !pool.by_order {
             pool.said_none = true;
             step.say(Notice::NoWorkerPossible(generation.pool, Some(delay)));

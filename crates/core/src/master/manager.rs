@@ -3,7 +3,7 @@
 //! The rules are in the tables and in `policy`; here and in the files beside it (`growth`, `reload`, `departure`,
 //! `inspection`, `preloading`) they are applied.
 
-use super::action::{Action, Notice, Outcome};
+use super::action::{Action, Fact, Notice, Outcome};
 use super::census::View;
 use super::children::{Children, Crew, Life};
 use super::emergency::Emergency;
@@ -52,6 +52,10 @@ pub(super) struct Step<'a> {
 impl Step<'_> {
     pub(super) fn act(&mut self, action: Action) {
         self.actions.push(action);
+    }
+
+    pub(super) fn note(&mut self, fact: Fact) {
+        self.actions.push(Action::Note(fact));
     }
 
     pub(super) fn say(&mut self, notice: Notice) {

@@ -1,6 +1,6 @@
 //! What is done about preloaders.
 
-use super::action::{Action, Force, Notice};
+use super::action::{Action, Fact, Force, Notice};
 use super::backoff;
 use super::departure::KILL_AFTER;
 use super::event::{Exit, GenerationId};
@@ -83,6 +83,7 @@ impl Manager {
             .or(generation.backoff.wait(step.now))
             .unwrap_or(Duration::ZERO);
         if let Some(exit) = exit {
+            step.note(Fact::Fails(id));
             step.say(Notice::PreloaderLost(id, exit, delay));
         }
         self.start_failed(id, step);

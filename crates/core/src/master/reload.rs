@@ -1,6 +1,6 @@
 //! What is done about configurations: generations come, take over, and leave. And how everything ends.
 
-use super::action::{Action, Notice, Outcome};
+use super::action::{Action, Fact, Notice, Outcome};
 use super::census::View;
 use super::event::{GenerationId, PoolId, Wanted, WantedPool};
 use super::generation::{CensusNumber, Generation, Stage};
@@ -239,6 +239,7 @@ impl Manager {
         let pm = generation.policy.pm;
         generation.owed = policy::at_start(pm).saturating_sub(staying);
         if let Some(old) = old {
+            step.note(Fact::Serves(id));
             step.say(Notice::GenerationServes(id));
             self.leave(old, leave::Cause::Leave, step);
         }

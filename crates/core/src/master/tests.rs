@@ -1,6 +1,6 @@
 //! The core as a whole, step by step: what it does about each event.
 
-use super::action::{Action, Force, Notice, Notify, Outcome};
+use super::action::{Action, Fact, Force, Notice, Notify, Outcome};
 use super::budget;
 use super::event::{
     Event, Exit, GenerationId, Policy, PoolId, PreloaderPolicy, Row, SlotIndex, Wanted, WantedPool, WorkerId,
@@ -201,7 +201,10 @@ fn idle_workers_are_retired_and_then_nothing_is_due() {
     let actions = world.tell(Event::WorkerExited(worker, Exit::Code(0), false));
     assert_eq!(
         actions,
-        [Action::Say(Notice::WorkerGone(worker, Exit::Code(0), true))]
+        [
+            Action::Note(Fact::Gone(worker)),
+            Action::Say(Notice::WorkerGone(worker, Exit::Code(0), true))
+        ]
     );
     assert_eq!(world.next_in(), None);
 }
@@ -217,6 +220,7 @@ fn static_workers_are_replaced_at_once_but_not_if_they_die_at_birth() {
     let actions = world.tell(Event::WorkerExited(next, Exit::Code(1), false));
     assert_eq!(forks(&actions), []);
     assert!(actions.contains(&Action::Say(Notice::BackingOff(POOL, Duration::from_millis(100)))));
+    assert!(actions.contains(&Action::Note(Fact::Fails(FIRST))));
     world.pass(Duration::from_millis(100));
     assert_eq!(forks(&world.tell(Event::Deadline)).len(), 1);
 }
@@ -358,6 +362,7 @@ fn a_new_generation_is_warm_before_the_old_one_leaves() {
     assert_eq!(
         world.tell(Event::WorkerUp(workers[1])),
         [
+            Action::Note(Fact::Serves(SECOND)),
             Action::Say(Notice::GenerationServes(SECOND)),
             Action::Retire(old[0]),
             Action::Retire(old[1])
@@ -476,7 +481,7 @@ fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() 
     world.pass(Duration::from_millis(100));
     assert_eq!(world.tell(Event::Deadline), [Action::StartPreloader(SECOND)]);
     let actions = world.tell(Event::PreloaderReady(SECOND));
-    assert_eq!(actions[0], Action::Say(Notice::GenerationServes(SECOND)));
+    assert_eq!(actions[0], Action::Note(Fact::Serves(SECOND)));
 }
 
 #[test]
