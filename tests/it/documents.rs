@@ -4,6 +4,8 @@
 //! block; `sh` are commands; `rust` is a part of a file in `examples/`. Any other block is text.
 
 pub(crate) mod blocks;
+mod container;
+mod first;
 pub(crate) mod served;
 
 use crate::support::daemon::{directory, php_pool};
@@ -14,7 +16,19 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// Commands of others that the documents may name.
-const COMMANDS: &[&str] = &["cargo", "cd", "curl", "git", "kill", "mv", "nginx", "systemctl"];
+const COMMANDS: &[&str] = &[
+    "apt-get",
+    "cargo",
+    "cd",
+    "curl",
+    "git",
+    "install",
+    "journalctl",
+    "kill",
+    "mv",
+    "nginx",
+    "systemctl",
+];
 
 fn blocks(kind: &str) -> Vec<Block> {
     documents()
@@ -92,6 +106,10 @@ fn every_block_has_a_kind_that_is_known() {
         "caddy",
         "sh",
         "rust",
+        "php",
+        // A drop-in of systemd; read by the tests of forkyard-fpm.
+        "ini",
+        "dockerfile",
         // Run by the tests in spawning/documentation.rs.
         "shell",
         "python",
@@ -121,6 +139,7 @@ fn check_command(block: &Block, line: &str) {
     let program = words[0].strip_prefix("target/release/").unwrap_or(words[0]);
     match program {
         "forkyard" => check_options(block, &words[1..]),
+        "forkyard-fpm" => check_fpm_options(block, &words[1..]),
         script if script.starts_with("scripts/") => {
             let path = root().join(script);
             let read = Command::new("bash").arg("-n").arg(&path).status().expect("bash");
@@ -158,6 +177,44 @@ fn check_options(block: &Block, words: &[&str]) {
         let known = help.split([' ', ',', '\n', '=', '[']).any(|word| word == option);
         assert!(known, "{block}: {option} is not in\n{help}");
     }
+}
+
+/// The options of php-fpm that are used are in the help of forkyard-fpm.
+fn check_fpm_options(block: &Block, words: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard-fpm"))
+        .arg("-h")
+        .output();
+    let output = output.expect("forkyard-fpm");
+    let said = [output.stdout, output.stderr].concat();
+    let help = String::from_utf8_lossy(&said);
+    for option in words.iter().filter(|word| word.starts_with('-')) {
+        let known = help
+            .split([' ', ',', '\n', '=', '[', ']'])
+            .any(|word| word == *option);
+        assert!(known, "{block}: {option} is not in\n{help}");
+    }
+}
+
+/// The table of commands names every command that the help shows, and no other.
+#[test]
+fn every_command_is_in_the_table_of_commands() {
+    let text = fs::read_to_string(root().join("docs/reference/commands.md")).expect("document");
+    let told: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    let output = forkyard(&["--help"]);
+    let help = String::from_utf8_lossy(&output.stdout);
+    let shown: BTreeSet<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(!shown.is_empty());
+    assert_eq!(told, shown);
 }
 
 #[test]
