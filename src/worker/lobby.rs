@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::gauge::Gauge;
-use super::order::{LOOK_INTERVAL, Line};
+use super::order::{LOOK_INTERVAL, Line, RUN_INTERVAL};
 use super::outlook::count;
 use super::promotion::Promotion;
 use super::routed;
@@ -85,6 +85,8 @@ pub(super) struct Lobby {
     pub(super) contended: bool,
     /// Since when the worker has not had to wait for work.
     pub(super) busy_since: Tick,
+    /// Since when it has run without waiting, or giving the processor to others.
+    pub(super) runs_since: Tick,
     /// When it last gave requests to an idle sibling, and last looked for expired connections.
     pub(super) shared: Tick,
     pub(super) expired: Tick,
@@ -129,6 +131,7 @@ impl Lobby {
             alone: false,
             contended: false,
             busy_since: Tick::ZERO,
+            runs_since: Tick::ZERO,
             shared: Tick::ZERO,
             expired: Tick::ZERO,
             line: (Line::default(), Tick::ZERO),
@@ -171,6 +174,12 @@ impl Lobby {
         }
         if service.channel.is_some() {
             return self.next_routed(service);
+        }
+        let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
+        // A request on a connection that this worker holds would wait for it.
+        if self.eager && has_run && service.minder.held().idle() == 0 {
+            self.runs_since = idle_since;
+            std::thread::yield_now();
         }
         if idle_since.since(self.looked) < LOOK_INTERVAL {
             if let Some(work) = self.at_once(service) {

@@ -96,7 +96,7 @@ impl Lobby {
         }
         let is_prompt = now.since(idle_since) < PROMPT;
         if may_sleep && !is_prompt {
-            self.busy_since = now;
+            (self.busy_since, self.runs_since) = (now, now);
         }
         self.eager = ready.listener && is_prompt;
         self.alone = !ready.listener && !ready.queue;

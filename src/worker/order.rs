@@ -20,6 +20,13 @@ pub const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 pub const STAY: Duration = Duration::from_micros(300);
 /// How long a request runs, or another waits for it, before the worker's other requests are passed on.
 pub const PATIENCE: Duration = Duration::from_micros(600);
+/// A worker to which new connections come one after the other gives the processor to others at least this often, between two
+/// requests.
+///
+/// Else the kernel takes it at the end of a time slice of about a millisecond, mostly in the middle of a request, and that
+/// request waits for as long as the others run. Measured with 8 clients on 2 processors: 99 % of the requests took at most
+/// 0.6 ms instead of 0.8, and the longest took 5 ms instead of 40.
+pub const RUN_INTERVAL: Duration = Duration::from_micros(50);
 /// Most requests that stay, however short they are.
 const MOST: usize = 16;
 
