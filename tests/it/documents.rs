@@ -51,6 +51,7 @@ fn check(text: &str) -> Result<(), String> {
     let dir = directory();
     let application = dir.path().join("app");
     fs::create_dir(&application).expect("mkdir");
+    fs::write(application.join("app.js"), "").expect("application");
     let text = text.replace("/srv/app", &application.display().to_string());
     let file = dir.path().join("forkyard.toml");
     fs::write(&file, text).expect("configuration");

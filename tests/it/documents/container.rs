@@ -1,6 +1,6 @@
 //! What the document says of containers: the daemon as process 1, and its end by the signal that is named there.
 
-use super::blocks::{self, root};
+use super::blocks;
 use super::served::settle_toml;
 use crate::support::daemon::{Daemon, directory, make_writable};
 use crate::support::nginx::free_port;
