@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Setting] = &[
         "put pool, process id and stream before what workers write")
         .same(Flag, "yes"),
     key(Pool, "friendly_error_pages", "flag", "`false`",
-        "when the application can't be started, show its report, with environment and output, to everybody who asks for a page; \
+        "when the application can't be started, answer requests with its report, including environment and output; \
          for development. See [How applications are started](spawning.md#what-clients-see)")
         .unlike("not there"),
     key(Pool, "clear_env", "flag", "`true`",
