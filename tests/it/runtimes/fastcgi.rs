@@ -249,7 +249,11 @@ fn plack_runs_as_it_is() {
 #[test]
 fn the_documents_site_is_served() {
     let toml = blocks::find("docs/reference/runtimes.md", "toml", "plackup");
-    let site = blocks::find("docs/reference/runtimes.md", "nginx", "fastcgi_param SCRIPT_NAME \"\"");
+    let site = blocks::find(
+        "docs/reference/runtimes.md",
+        "nginx",
+        "fastcgi_param SCRIPT_NAME \"\"",
+    );
     let daemon = Daemon::start(|dir| {
         fs::write(
             dir.join("app.psgi"),
