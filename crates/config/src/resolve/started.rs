@@ -66,8 +66,7 @@ pub(super) fn node(
     report: &mut Report<'_>,
 ) -> Option<Program> {
     if let Some(written) = draft.address.written() {
-        let remedy =
-            "leave it out; with runtime = \"http\" it is where a program listens that forkyard does not start";
+        let remedy = "leave it out; with runtime = \"http\" it is where a program listens that forkyard does not start";
         report.rule(
             written,
             "forkyard starts the program and chooses where it listens",
