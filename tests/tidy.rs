@@ -265,3 +265,76 @@ fn tests_that_are_named_exist() {
         assert!(code.contains(&format!("fn {name}(")), "there is no test {name}");
     }
 }
+
+/// The documents, by their paths.
+fn documents() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.to_owned()];
+    let docs = fs::read_dir(root.join("docs")).expect("docs");
+    folders.extend(docs.map(|entry| entry.expect("an entry").path()));
+    let entries = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("a folder"));
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let name = |path: &Path| path.strip_prefix(root).expect("below it").display().to_string();
+    paths
+        .map(|path| (name(&path), fs::read_to_string(&path).expect("a document")))
+        .collect()
+}
+
+/// What a document has between backquotes, outside of its blocks.
+fn quoted(text: &str) -> Vec<String> {
+    let prose: String = text.split("```").step_by(2).collect();
+    prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// A file or folder of the repository that a document names is there.
+#[test]
+fn files_that_documents_name_exist() {
+    const FOLDERS: [&str; 7] = [
+        "benches/",
+        "conf/",
+        "crates/",
+        "examples/",
+        "scripts/",
+        "src/",
+        "tests/",
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut named = 0;
+    for (document, text) in documents() {
+        for word in quoted(&text) {
+            let file = word.split([' ', ':']).next().unwrap_or_default();
+            let is_file = FOLDERS.iter().any(|folder| file.starts_with(folder));
+            if is_file && !file.contains(['{', '*', '<']) {
+                named += 1;
+                assert!(root.join(file).exists(), "{document} names {file}");
+            }
+        }
+    }
+    assert!(named > 50, "{named} files are named");
+}
+
+/// The table that tells where something is decided names files and functions that are there.
+#[test]
+fn what_is_decided_is_decided_where_the_table_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("docs/explain/architecture.md")).expect("the document");
+    let (_, table) = text
+        .split_once("\n## Where is what decided\n")
+        .expect("the table");
+    let rows: Vec<&str> = table
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(2)
+        .collect();
+    assert!(rows.len() > 20, "{} rows", rows.len());
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').rsplitn(3, " | ").map(str::trim).collect();
+        let (function, file) = (cells[0].trim_matches('`'), cells[1].trim_matches('`'));
+        let code = fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let has = code.contains(&format!("fn {function}(")) || code.contains(&format!("fn {function}<"));
+        assert!(has, "{file} has no function {function}: {row}");
+    }
+}

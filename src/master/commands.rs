@@ -195,7 +195,7 @@ impl Master {
         }
     }
 
-    /// What whoever is neither root nor the daemon's own user may ask for.
+    /// Whether a user with these rights may make the request. Owners of applications may not make every one.
     pub(super) fn is_for_owners(request: &Request, rights: Rights) -> bool {
         match request {
             Request::Ping {} | Request::Status {} | Request::Restart { .. } | Request::Detach { .. } => true,

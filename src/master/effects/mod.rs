@@ -92,7 +92,7 @@ pub(super) struct Edge {
     tallies: tallies::Tallies,
     /// Of application pools.
     routers: BTreeMap<PoolId, routers::RouterEdge>,
-    /// For which instance of which pool each worker is that was ordered, and each order.
+    /// The pool, and the router's number of the instance, of each ordered worker and of each order.
     instances: HashMap<WorkerId, (PoolId, u64)>,
     orders: HashMap<OrderId, (PoolId, u64)>,
     next_order: u64,

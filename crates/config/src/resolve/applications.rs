@@ -133,7 +133,7 @@ fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Rep
         return true;
     };
     if !written.value.0 && draft.default_user.is_absent() {
-        let problem = "it is false, and nobody is named whom all applications run as";
+        let problem = "it is false, and the user whom all applications run as is missing";
         report.rule(written, problem, "set applications.default_user");
     }
     written.value.0

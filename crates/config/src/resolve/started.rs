@@ -33,7 +33,7 @@ pub(super) fn http(
     report: &mut Report<'_>,
 ) -> Option<Application> {
     if let (Some(_), Some(command)) = (draft.address.written(), draft.start_command.written()) {
-        let remedy = "keep address if somebody else starts it, start_command if forkyard does";
+        let remedy = "keep start_command if forkyard starts the program, otherwise address";
         report.rule(command, "the program has an address already", remedy);
         return None;
     }
@@ -66,8 +66,7 @@ pub(super) fn node(
     report: &mut Report<'_>,
 ) -> Option<Program> {
     if let Some(written) = draft.address.written() {
-        let remedy =
-            "leave it out; with runtime = \"http\" it is where a program listens that somebody else starts";
+        let remedy = "leave it out; with runtime = \"http\" it is where a program listens that forkyard does not start";
         report.rule(
             written,
             "forkyard starts the program and chooses where it listens",

@@ -104,7 +104,7 @@ pub(super) const ROWS: &[Setting] = &[
         "scripts that a request names are below this directory, links resolved; others are answered with 403")
         .sample(Off(r#""/srv/app""#)),
     key(Http, "address", "string", "",
-        "where a program listens that somebody else starts: an address and port, a port of this machine, or the path of a unix socket; all other keys are for one that forkyard starts")
+        "where a program listens that forkyard does not start: an address and port, a port of this machine, or the path of a unix socket; all other keys are for a program that forkyard starts")
         .sample(Nowhere),
     key(Http, "root", "path", "required with `start_command`",
         "the application's directory, in which it is started")

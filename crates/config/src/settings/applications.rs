@@ -20,11 +20,11 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "max_requests", "number", "`0`",
         "an instance is replaced after this many requests; 0: never"),
     key(Applications, "max_idle_time", "duration", r#"`"5m"`"#,
-        "an instance without a request for so long is let go; 0: never"),
+        "an instance without a request for this long is stopped; 0: never"),
     key(Applications, "max_spawning", "number, 1 or more", "`4`",
         "most instances that are being started at a time"),
     key(Applications, "use_global_queue", "flag", "`true`",
-        "where requests wait when all instances are busy: for whichever is free first, or each for one of them"),
+        "where requests wait when all instances are busy: for the first free instance, or each for one of them"),
     key(Applications, "max_request_queue_size", "number", "`100`",
         "most requests of an application that wait, others are answered with 503; 0: no limit"),
     key(Applications, "max_request_queue_time", "duration", "`0`",
@@ -46,9 +46,9 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "restart_dir", "path", r#"`"tmp"`"#,
         "where `restart.txt` and `always_restart.txt` are, relative to the application's root"),
     key(Applications, "stat_throttle_rate", "duration", r#"`"10s"`"#,
-        "how long a look at an application's files is good; 0: they are looked at with every request"),
+        "how long the result of an inspection of an application's files is used; 0: inspect them with every request"),
     key(Applications, "forget_after", "duration", r#"`"1h"`"#,
-        "an application without a request and an instance for so long is forgotten"),
+        "an application without requests and instances for this long is forgotten"),
     key(Applications, "groups", "table", "`{}`",
         "names of groups, each with a list of applications' roots: [Groups](application-pool.md#groups)")
         .sample(Off(r#"{ images = ["/srv/www/thumbnails", "/srv/www/posters"] }"#)),
@@ -57,11 +57,11 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "user_switching", "flag", "`true`",
         "run each application as its owner; otherwise all as `default_user`"),
     key(Applications, "user_mounts", "flag", "`false`",
-        "run applications also on FUSE file systems and those that a user has had mounted, where users decide whose a file is"),
+        "also run applications on FUSE and other file systems that users have mounted, where users decide who owns a file"),
     key(Applications, "default_user", "string", "none",
-        "whom applications run as whose owner may have none; without it they are refused")
+        "the user of applications whose owner may have none; without it they are refused")
         .sample(Off(r#""www-data""#)),
     key(Applications, "router_user", "string", "the pool's `user`, or else `forkyard` if there is such a user, or `nobody`",
-        "whom router and scout run as; with `user_switching` no application may; ignored without root, which the log says")
+        "the user of router and scout, as which no application may run with `user_switching`; ignored without root, with a notice")
         .sample(Off(r#""www-data""#)),
 ];

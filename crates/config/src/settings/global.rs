@@ -42,17 +42,17 @@ pub(super) const ROWS: &[Setting] = &[
         .same(Time, "0").shown(Seconds)
         .unlike("a machine that was booted a moment ago counts right"),
     key(Global, "emergency_restart_threshold", "number", "`0`",
-        "so many workers killed by SIGSEGV or SIGBUS within `emergency_restart_interval` give every pool new processes, as a reload does; 0: never")
+        "this many workers killed by SIGSEGV or SIGBUS within `emergency_restart_interval` give every pool new processes, as a reload does; 0: never")
         .same(Number, "0"),
     key(Global, "process_control_timeout", "duration", r#"`"60s"`"#,
-        "how long a worker that has to go may work on its request before it is terminated")
+        "how long a worker that has to leave may work on its request before it is terminated")
         .same(Time, "0").shown(Seconds).note("unset: 60 s")
         .unlike("0 is the default there, and requests are cut off"),
     key(Global, "process.max", "number", "`0`",
         "most workers over all pools; 0: no limit")
         .same(Number, "0"),
     key(Global, "process.priority", "number, -19 to 20", "as inherited",
-        "nice(2) value of the master; ignored without root, which the log says")
+        "nice(2) value of the master; ignored without root, with a notice")
         .same(Number, "64").shown(Priority)
         .sample(Off("-5")),
     key(Global, "daemonize", "flag", "`false`",
@@ -79,11 +79,11 @@ pub(super) const ROWS: &[Setting] = &[
         "let pools run as root, which is refused otherwise")
         .unlike("the option `-R` there"),
     key(Global, "on_error", r#"`"fail"`, `"skip"`"#, r#"`"fail"`"#,
-        "what a pool that can't be had does to the others: with `fail` nothing starts, or is reloaded; with `skip` they serve \
+        "what a pool with errors means for the others: with `fail` nothing starts or is reloaded, with `skip` the others serve \
          without it: see [Pools with errors](configuration.md#pools-with-errors)")
         .unlike("`fail` always"),
     key(Global, "control", "path", "none",
-        "a unix socket over which root, or the daemon's user, gives [orders](control.md): `forkyard reload`, `forkyard status`")
+        "the [control socket](control.md), for `forkyard reload`, `forkyard status` and others")
         .sample(On(r#""/run/forkyard.sock""#))
         .unlike("not there"),
     key(Global, "include", "list", "`[]`",

@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#""unlimited""#))
         .unlike("0 means none here"),
     key(Pool, "chroot", "path", "none",
-        "root directory of the workers; ignored without root, which the log says")
+        "root directory of the workers; ignored without root, with a notice")
         .same(Text, "")
         .sample(Off(r#""/srv/www""#))
         .unlike("no `$prefix`"),
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Setting] = &[
         "put pool, process id and stream before what workers write")
         .same(Flag, "yes"),
     key(Pool, "friendly_error_pages", "flag", "`false`",
-        "when the application can't be started, show its report, with environment and output, to everybody who asks for a page; \
+        "when the application can't be started, answer requests with its report, including environment and output; \
          for development. See [How applications are started](spawning.md#what-clients-see)")
         .unlike("not there"),
     key(Pool, "clear_env", "flag", "`true`",
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#"["/app"]"#))
         .unlike("not there"),
     key(Pool, "confine.deny_system_calls", "flag", "`false`",
-        "refuse system calls that attacks begin with; see [Security](../explain/security.md#system-calls)")
+        "refuse system calls that attacks use; see [Security](../explain/security.md#system-calls)")
         .unlike("not there"),
     key(Pool, "confine.private_tmp", "flag", "`false`",
         "a `/tmp` and `/var/tmp` of the pool's own, in memory; needs root")

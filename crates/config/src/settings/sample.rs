@@ -78,7 +78,7 @@ pub fn toml() -> String {
         keys(*section, &mut text);
     }
     text.push_str(
-        "\n\n# A pool of a program that speaks HTTP and that somebody else starts: an address and port, a port of this\n\
+        "\n\n# A pool of a program that speaks HTTP and that forkyard does not start: an address and port, a port of this\n\
          # machine, or the path of a unix socket.\n\
          #[pool.elsewhere]\n#listen = \"/run/forkyard-$pool.sock\"\n#user = \"www-data\"\n#pm = \"ondemand\"\n\
          #max_children = 4\n#application = { runtime = \"http\", address = \"127.0.0.1:3000\" }\n",

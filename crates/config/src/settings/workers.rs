@@ -13,11 +13,11 @@ pub(super) const ROWS: &[Setting] = &[
         "write paths in full", "leave it out: paths are written in full")
         .sample(Off(r#""/srv""#)),
     key(Pool, "user", "string", "required for a root master",
-        "user of the workers, a name or a numeric id; ignored without root, which the log says")
+        "user of the workers, a name or a numeric id; ignored without root, with a notice")
         .same(Text, "")
         .sample(On(r#""www-data""#)),
     key(Pool, "group", "string", "the user's",
-        "group of the workers; ignored without root, which the log says")
+        "group of the workers; ignored without root, with a notice")
         .same(Text, "")
         .sample(On(r#""www-data""#)),
     key(Pool, "listen", "string, or the table of the next rows", "required",
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Setting] = &[
         "connections that may wait to be accepted; -1: as many as the kernel lets")
         .same(Number, "-1"),
     key(Pool, "listen.acl_users", "list", "`[]`",
-        "users, by name or id, that may connect to the unix socket (an access control list, read and write), beside whom `listen.mode` lets; `listen.owner` and `listen.group` are not used then, with a warning")
+        "users, by name or id, that may connect to the unix socket (an access control list, read and write), in addition to those that `listen.mode` admits; replaces `listen.owner` and `listen.group`, with a warning")
         .same(Text, "").note("with commas between them")
         .unlike("names with commas between them"),
     key(Pool, "listen.acl_groups", "list", "`[]`",
@@ -56,14 +56,14 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(Off(r#"["127.0.0.1", "::1"]"#))
         .unlike("a wrong address is an error, not left out"),
     key(Pool, "process.priority", "number, -19 to 20", "as inherited",
-        "nice(2) value of the workers; ignored without root, which the log says")
+        "nice(2) value of the workers; ignored without root, with a notice")
         .same(Number, "64").shown(Priority)
         .sample(Off("0")),
     key(Pool, "process.dumpable", "flag", "`false`",
         "let workers be traced and dump core although they changed user")
         .same(Flag, "no"),
     key(Pool, "routing", r#"`"pool"`, `"application"`"#, r#"`"pool"`"#,
-        r#"what the socket is for: one application, or [many](application-pool.md), each found by the root that a request names. With `"application"`, `pm` and the numbers that go with it are not written, `[pool.NAME.applications]` has others, `[pool.NAME.application]` has what holds for each PHP application and need not be there, and neither need `user`"#)
+        r#"what the socket is for: one application, or [many](application-pool.md), each found by the root that a request names. With `"application"`, leave out `pm` and its numbers: `[pool.NAME.applications]` has others. `[pool.NAME.application]`, with the settings of each PHP application, and `user` are optional then"#)
         .unlike("always one"),
     key(Pool, "pm", r#"`"static"`, `"dynamic"`, `"ondemand"`"#, "required",
         "how many workers there are, and when. `static`: always `max_children`; `dynamic`: as many as are busy, and from `min_spare_servers` to `max_spare_servers` idle ones; `ondemand`: none until a request comes")
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Setting] = &[
         "`dynamic`: most workers started in one step")
         .fpm("pm.max_spawn_rate", Number, "32"),
     key(Pool, "process_idle_timeout", "duration, not 0", r#"`"10s"`"#,
-        "`dynamic`, `ondemand`: an idle worker that is not needed goes after this time")
+        "`dynamic`, `ondemand`: an idle worker that is not needed is stopped after this time")
         .fpm("pm.process_idle_timeout", Time, "10").note("without effect with `dynamic`")
         .unlike("for `ondemand` only"),
     key(Pool, "max_requests", "number", "`0`",

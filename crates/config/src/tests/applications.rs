@@ -164,8 +164,7 @@ fn rules_of_applications() {
         (
             "",
             "directories = [\"/srv/www\"]\nuser_switching = false",
-            "7:1: error: [pool www] applications.user_switching: it is false, and nobody is named whom all applications run \
-             as; set applications.default_user",
+            "7:1: error: [pool www] applications.user_switching: it is false, and the user whom all applications run as is missing; set applications.default_user",
         ),
         (
             "",

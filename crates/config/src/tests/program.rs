@@ -86,7 +86,7 @@ fn rules_of_programs() {
         (
             "",
             "address = \"127.0.0.1:3000\"\nstart_command = \"./x\"",
-            "12:1: error: [pool www] application.start_command: the program has an address already; keep address if somebody else starts it, start_command if forkyard does",
+            "12:1: error: [pool www] application.start_command: the program has an address already; keep start_command if forkyard starts the program, otherwise address",
         ),
         (
             "",
@@ -156,7 +156,7 @@ fn rules_of_programs() {
     assert_eq!(
         both,
         [
-            "13:1: error: [pool www] application.address: forkyard starts the program and chooses where it listens; leave it out; with runtime = \"http\" it is where a program listens that somebody else starts"
+            "13:1: error: [pool www] application.address: forkyard starts the program and chooses where it listens; leave it out; with runtime = \"http\" it is where a program listens that forkyard does not start"
         ]
     );
 }

@@ -35,7 +35,8 @@ pub struct Book {
     pub(super) last_ticket: Option<Ticket>,
     /// Rises with each use of an instance.
     pub(super) uses: u64,
-    /// As many as there were when the total was last lowered, and not more than there are now.
+    /// Instances that may exceed the total: the number at the time when the total was last lowered, or the present number if
+    /// that is less.
     pub(super) excused: u32,
     pub(super) ending: bool,
     pub(super) finished: bool,

@@ -25,14 +25,6 @@ pub struct OrderId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotIndex(pub u32);
 
-impl Exit {
-    /// Whether the kernel ended the process for what it did to memory: SIGSEGV or SIGBUS, whose numbers are the same on
-    /// every architecture that forkyard is built for.
-    pub fn is_crash(self) -> bool {
-        matches!(self, Exit::Signal { signal: 7 | 11, .. })
-    }
-}
-
 impl fmt::Display for SlotIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
@@ -130,6 +122,14 @@ pub enum Exit {
     },
     /// Somebody else's to reap: nobody here knows.
     Unknown,
+}
+
+impl Exit {
+    /// Whether the kernel ended the process for what it did to memory: SIGSEGV or SIGBUS, whose numbers are the same on
+    /// every architecture that forkyard is built for.
+    pub fn is_crash(self) -> bool {
+        matches!(self, Exit::Signal { signal: 7 | 11, .. })
+    }
 }
 
 /// What one worker's slot says. The worker wrote it: any of it may be nonsense.

@@ -39,7 +39,7 @@ pub struct Listener {
 pub enum Place {
     /// To the socket, as far as can be told.
     Own,
-    /// Nowhere: nobody can connect.
+    /// Nowhere: it can't be reached.
     Gone,
     /// To something else.
     Taken,
@@ -94,7 +94,7 @@ impl fmt::Display for ListenError {
             }
             ListenError::Replaced(path) => write!(
                 f,
-                "{} is not the socket that was made there: somebody replaced it",
+                "{} is not the socket that was made there: it has been replaced",
                 path.display()
             ),
             ListenError::Link(path, error) => write!(f, "listen on {}: {error}", path.display()),
@@ -288,7 +288,7 @@ fn bind_unix(path: &Path, listen: &Listen) -> Result<(OwnedFd, (u64, u64)), List
     let fd =
         make_socket(AddressFamily::Unix, SockType::Stream, flags, None).map_err(|e| failed("socket", e))?;
     let address = UnixAddr::new(path).map_err(|e| failed("bind", e))?;
-    // The file is created with its final mode. Until listen(2) nobody can connect, so that owner and list come in time.
+    // The file is created with its final mode. Until listen(2) it can't be reached, so that owner and list come in time.
     let before = umask(Mode::from_bits_truncate(!listen.mode & 0o777));
     let bound = bind_socket(fd.as_raw_fd(), &address);
     umask(before);

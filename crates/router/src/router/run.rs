@@ -82,7 +82,7 @@ pub(super) struct Router {
     /// Accepting has failed: when it is tried again.
     pause: AcceptPause,
     most_clients: usize,
-    /// Told to finish, or the master is gone: at the latest then, if at all.
+    /// `Some`: the router finishes, because the master told it to or is gone; the deadline, if there is one.
     pub(super) finishing: Option<Option<Tick>>,
     pub(super) is_orphan: bool,
     /// Orders that wait for an instance to be disabled.

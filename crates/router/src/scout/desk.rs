@@ -164,7 +164,7 @@ impl Desk {
                 if let Some(task) = queue.pop_front() {
                     actions.push(fail(
                         task,
-                        "nobody was free to look for 5 s, since looks at other directories hang",
+                        "no process was free to look for 5 s, because looks at other directories hang",
                     ));
                 }
             }

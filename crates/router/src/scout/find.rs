@@ -160,7 +160,7 @@ impl Place {
     fn check_sharing(&self, terms: &Terms) -> Result<(), String> {
         if terms.switching && self.entry.mode & WRITABLE_BY_ALL != 0 {
             return Err(format!(
-                "{}: everybody may write to this directory, so nobody knows whose application it is; chmod o-w it",
+                "{}: everybody may write to this directory, so its owner can't be known; chmod o-w it",
                 self.root.display()
             ));
         }
@@ -194,7 +194,7 @@ impl Place {
         let (owner, own) = (startup.uid, self.entry.uid);
         if startup.names != 1 {
             return Err(format!(
-                "{shown} has {} names, and may be somebody else's file; copy it",
+                "{shown} has {} names, and may be another user's file; copy it",
                 startup.names
             ));
         }
@@ -245,7 +245,7 @@ impl Place {
         let entry = &content.entry;
         if entry.names != 1 {
             return Err(format!(
-                "{shown} has {} names, and may be somebody else's file; copy it",
+                "{shown} has {} names, and may be another user's file; copy it",
                 entry.names
             ));
         }

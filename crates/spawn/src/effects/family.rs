@@ -119,14 +119,14 @@ pub(super) fn adopt(pid: i32, preloader: Option<i32>, account: &Account) -> Resu
     };
     let (uid, gid) = (id("Uid:"), id("Gid:"));
     if uid != Some(account.uid) {
-        let uid = uid.map_or("nobody knows which".to_owned(), |uid| uid.to_string());
+        let uid = uid.map_or("unknown".to_owned(), |uid| uid.to_string());
         return Err(format!(
             "process {pid} runs as user {uid} and not as {} ({})",
             account.user, account.uid
         ));
     }
     if gid != Some(account.gid) {
-        let gid = gid.map_or("nobody knows which".to_owned(), |gid| gid.to_string());
+        let gid = gid.map_or("unknown".to_owned(), |gid| gid.to_string());
         return Err(format!(
             "process {pid} runs with group {gid} and not with {} ({})",
             account.group, account.gid

@@ -18,9 +18,10 @@ use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Bits of a word in the child_accept pipe, beside the slot: the worker has called accept for the first time;
+/// A bit of a word in the child_accept pipe, beside the slot: the worker has called accept for the first time.
 pub const IS_UP: u32 = 1 << 31;
-/// it has served enough requests for a preloader to be made from it. It says nothing else then.
+/// A bit of such a word: the worker has served enough requests for a preloader to be made from it. The word has no other
+/// meaning then.
 pub const IS_SEASONED: u32 = 1 << 30;
 
 pub(super) const LISTENER: u64 = 0;
@@ -38,9 +39,10 @@ pub(super) const PROMPT: Duration = Duration::from_micros(10);
 const COUNT_INTERVAL: Duration = Duration::from_millis(10);
 const COUNT_ALWAYS: usize = 16;
 
-/// How the sources are watched that siblings watch, too.
+/// For sources that siblings watch, too. The kernel wakes one of the sleeping workers, in the order in which they registered
+/// here, and not the one that fell asleep last.
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
-/// Why accept(2) fails while the process or the machine has none left of something.
+/// Errors of accept(2) when the process or the machine has no descriptor or memory left.
 const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 
 /// What to do next.
@@ -54,7 +56,7 @@ pub(super) enum Work {
     OutOfBand,
     /// The companion has to be looked after.
     Companion,
-    /// The same, from a router; it is the current one already.
+    /// A router has passed a connection with a request; it is the current one already.
     Attached,
     /// Finish: told so, or the master is gone.
     Retire,

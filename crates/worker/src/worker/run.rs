@@ -185,7 +185,7 @@ impl Worker {
                 }
                 Place::Working => {
                     // Whoever does not know how has done nothing.
-                    self.worked(Err("nobody here knows how to do it".into()));
+                    self.worked(Err("the runtime can't do it".into()));
                     Place::Lobby
                 }
                 Place::Connection => match self.begin_request() {
