@@ -52,6 +52,9 @@ pub mod router;
 pub mod runtime;
 pub mod scoreboard;
 pub mod scout;
+#[cfg(test)]
+#[path = "../tests/skip/mod.rs"]
+mod skip;
 pub mod slowlog;
 pub mod spawn;
 pub mod status;
