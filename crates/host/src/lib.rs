@@ -8,3 +8,7 @@ pub mod logs;
 use forkyard_base::{remedy, tick};
 use forkyard_config as config;
 use forkyard_sys as sys;
+
+#[cfg(test)]
+#[path = "../../../tests/skip/mod.rs"]
+mod skip;
