@@ -107,7 +107,7 @@ fn assert_attacked(dir: &Path) {
     let names: Vec<String> = names
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
-    for failed in names.iter().filter(|name| name.starts_with("failed-")) {
+    if let Some(failed) = names.iter().find(|name| name.starts_with("failed-")) {
         panic!("{}", fs::read_to_string(dir.join(failed)).expect("read"));
     }
     let sent = names.iter().filter_map(|name| {
