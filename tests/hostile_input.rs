@@ -1,8 +1,7 @@
 //! Input that a hostile worker, preloader or client could make up, from seeds. `FORKYARD_SEED` replays the one round that
 //! a failure named.
 
-mod random;
-
+use crate::random::{Random, rounds};
 use forkyard::config::RequestSettings;
 use forkyard::logs::parse_message;
 use forkyard::runtime::php::protocol::Answer;
@@ -14,7 +13,6 @@ use forkyard::spawn::letter::Letter;
 use forkyard::spawn::plan::{Kind, Plan};
 use forkyard::tick::Tick;
 use forkyard::worker::Sight;
-use random::{Random, rounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

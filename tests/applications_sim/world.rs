@@ -1,8 +1,8 @@
 //! What happens, and what becomes of what the book asks for.
 
+use super::scenario::{Mutant, Scenario};
+use super::shadow::{Shadow, name};
 use crate::random::Random;
-use crate::scenario::{Mutant, Scenario};
-use crate::shadow::{Shadow, name};
 use forkyard::applications::action::{Action, Force};
 use forkyard::applications::event::{
     Adopted, Consumer, ErrorId, Event, Get, InstanceId, Patience, Removal, Return, Target, Ticket,

@@ -1,8 +1,8 @@
 //! In the place of Debian's php-fpm: its files, its unit's commands, nginx in front; once with php-fpm and once with
 //! forkyard-fpm.
 
-use crate::both::{OURS, STOCK, compare, is_root, is_stock_there, said};
-use crate::service::{Daemon, PATIENCE};
+use super::both::{OURS, STOCK, compare, is_root, is_stock_there, said};
+use super::service::{Daemon, PATIENCE};
 use crate::support::nginx::{Nginx, curl};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;

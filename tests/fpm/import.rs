@@ -1,7 +1,7 @@
 //! `forkyard import`: the TOML means what php-fpm's files mean.
 
-use crate::both::{compare, is_root, is_stock_there};
-use crate::files::{CASES, FULL, VALUES, prepare, write};
+use super::both::{compare, is_root, is_stock_there};
+use super::files::{CASES, FULL, VALUES, prepare, write};
 use forkyard::config::fpm::{Options, test};
 use forkyard::config::import::{Imported, import};
 use forkyard::config::{Address, Application, Config, Host, Listen, parse};

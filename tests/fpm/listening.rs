@@ -1,7 +1,7 @@
 //! Where pools listen, and who may connect: IPv4 beside IPv6, and lists with mistakes.
 
-use crate::both::{OURS, STOCK, is_root, is_stock_there, said, without_time};
-use crate::pair::{Fpm, is_possible};
+use super::both::{OURS, STOCK, is_root, is_stock_there, said, without_time};
+use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
 use nix::sys::signal::Signal;
 use std::net::{TcpListener, TcpStream};

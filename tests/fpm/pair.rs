@@ -1,6 +1,6 @@
 //! One configuration, run by php-fpm and by forkyard-fpm.
 
-use crate::both::OURS;
+use super::both::OURS;
 use crate::support::fcgi::{Answer, Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

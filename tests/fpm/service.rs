@@ -1,6 +1,6 @@
 //! The daemon at work, with Debian's pool file.
 
-use crate::both::{OURS, is_root, without_time};
+use super::both::{OURS, is_root, without_time};
 use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -269,7 +269,7 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
         );
     }
     site.append("php_admin_value[forkyard.request_settings] = precision,display_errors\n");
-    if crate::both::is_stock_there() {
+    if super::both::is_stock_there() {
         let file = site.path("php-fpm.conf");
         let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
             .arg("-t")
@@ -307,7 +307,7 @@ fn pools_can_share_an_opcache_as_in_php_fpm() {
     let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
     let other = pool.replace("[www]", "[other]").replace("fpm.sock", "other.sock");
     site.write("pool.d/other.conf", &other);
-    if crate::both::is_stock_there() {
+    if super::both::is_stock_there() {
         let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
             .arg("-t")
             .arg("-y")

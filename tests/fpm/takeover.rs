@@ -1,7 +1,7 @@
 //! What reaches the daemon by other ways than its files: the environment, descriptors, options for PHP.
 
-use crate::both::{OURS, STOCK, is_root, is_stock_there};
-use crate::service::{Daemon, Site, title};
+use super::both::{OURS, STOCK, is_root, is_stock_there};
+use super::service::{Daemon, Site, title};
 use crate::support::until;
 use nix::sys::signal::Signal;
 use std::os::fd::AsRawFd;
@@ -131,7 +131,7 @@ fn the_background_keeps_no_stream_open() {
         let text = log.replace(&format!("pid {pid}"), "pid N");
         let lines = text
             .lines()
-            .map(|line| crate::both::without_time(line).to_owned());
+            .map(|line| super::both::without_time(line).to_owned());
         lines.filter(|line| !line.contains("systemd")).collect::<Vec<_>>()
     });
     assert_eq!(logs[0], logs[1]);

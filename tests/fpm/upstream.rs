@@ -1,7 +1,7 @@
 //! What php-fpm's own tests of options and configuration look at, with both programs.
 
-use crate::both::{OURS, STOCK, compare, is_root, is_stock_there, said, without_time};
-use crate::service::{Daemon, Site};
+use super::both::{OURS, STOCK, compare, is_root, is_stock_there, said, without_time};
+use super::service::{Daemon, Site};
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -1,6 +1,6 @@
 //! The numbers for monitoring systems: all pools, whatever they run, as strict readers of others read them.
 
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::{curl, free_port};

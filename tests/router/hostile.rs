@@ -1,6 +1,6 @@
 //! Clients that mean no good, or nothing.
 
-use crate::stand::{Stand, said};
+use super::stand::{Stand, said};
 use crate::support::{process, until};
 use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! What must hold, seen from outside the core.
 
-use crate::world::{At, Loader, World};
+use super::world::{At, Loader, World};
 use forkyard::config::ProcessManager;
 use forkyard::master::action::{Action, Force, Notice};
 use forkyard::master::event::{Event, Exit, GenerationId, PoolId, WorkerId};

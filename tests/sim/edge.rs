@@ -1,8 +1,8 @@
 //! The edge: happenings become events, actions are performed, one at a time.
 
-use crate::kernel::CRASH;
-use crate::scenario::Mutant;
-use crate::world::{Loader, Reading, Slot, World};
+use super::kernel::CRASH;
+use super::scenario::Mutant;
+use super::world::{Loader, Reading, Slot, World};
 use forkyard::master::action::{Action, Fact, Force, Notice};
 use forkyard::master::event::{Event, Exit, GenerationId, PoolId, Row, SlotIndex, WorkerId};
 use forkyard::scoreboard::stage::Stage;

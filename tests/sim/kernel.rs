@@ -1,7 +1,7 @@
 //! Workers, preloaders and the kernel between them.
 
-use crate::scenario::Mutant;
-use crate::world::{At, Generation, Loader, Work, Worker, World};
+use super::scenario::Mutant;
+use super::world::{At, Generation, Loader, Work, Worker, World};
 use forkyard::master::event::{Event, Exit, GenerationId, PoolId, SlotIndex, WorkerId};
 use forkyard::scoreboard::stage::Stage;
 use forkyard::tick::Tick;

@@ -1,8 +1,8 @@
 //! Preloaders that are made from workers: what workers, those preloaders and the edge do, and what must hold.
 
-use crate::kernel::CRASH;
-use crate::scenario::Mutant;
-use crate::world::{Generation, Loader, World};
+use super::kernel::CRASH;
+use super::scenario::Mutant;
+use super::world::{Generation, Loader, World};
 use forkyard::config::ProcessManager;
 use forkyard::master::action::Force;
 use forkyard::master::event::{Event, Exit, GenerationId, WorkerId};

@@ -1,6 +1,6 @@
 //! The master dies and another takes over: with it goes all that it was about to do, was being told, or knew.
 
-use crate::world::{Loader, World};
+use super::world::{Loader, World};
 use forkyard::master::Manager;
 use forkyard::master::action::Notify;
 use forkyard::master::event::{

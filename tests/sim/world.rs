@@ -1,7 +1,7 @@
 //! The world: kernel, workers, preloaders and the edge, each in small steps; the seed decides who goes next.
 
+use super::scenario::Scenario;
 use crate::random::Random;
-use crate::scenario::Scenario;
 use forkyard::config::{EmergencyRestart, ProcessManager};
 use forkyard::master::Manager;
 use forkyard::master::action::{Action, Notify};

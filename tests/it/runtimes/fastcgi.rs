@@ -2,8 +2,8 @@
 
 use super::assert_echoes;
 use super::fastcgi_programs::*;
-use crate::documents::blocks;
-use crate::documents::served::{settle_nginx, settle_toml};
+use crate::it::documents::blocks;
+use crate::it::documents::served::{settle_nginx, settle_toml};
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl, free_port};

@@ -13,13 +13,11 @@
 //! expects each to be noticed.
 
 mod fairness;
-#[path = "../random/mod.rs"]
-mod random;
 mod scenario;
 mod shadow;
 mod world;
 
-use random::{Random, all_are_noticed, number, outcome, print_end, seeds};
+use crate::random::{Random, all_are_noticed, number, outcome, print_end, seeds};
 use scenario::{MUTANTS, Mutant, Scenario};
 use world::World;
 

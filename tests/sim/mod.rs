@@ -57,15 +57,13 @@ mod checks;
 mod edge;
 mod kernel;
 mod ordered;
-#[path = "../random/mod.rs"]
-mod random;
 mod refork;
 mod scenario;
 mod service;
 mod succession;
 mod world;
 
-use random::{Random, all_are_noticed, number, outcome, print_end, seeds};
+use crate::random::{Random, all_are_noticed, number, outcome, print_end, seeds};
 use scenario::{MUTANTS, Mutant, REFORK_MUTANTS, Scenario};
 use world::World;
 

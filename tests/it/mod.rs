@@ -1,7 +1,5 @@
 //! End-to-end tests: the real daemon, real front ends, real PHP.
 
-#![allow(unreachable_pub, reason = "a test program has no public interface")]
-
 mod accepts;
 mod access;
 mod applications;
@@ -21,8 +19,6 @@ mod order;
 mod preloader_shared;
 mod processes;
 mod protocol;
-#[path = "../random/mod.rs"]
-mod random;
 mod reload;
 mod reporter;
 mod runtimes;
@@ -32,14 +28,11 @@ mod security;
 mod service_manager;
 mod signals;
 mod sites;
-#[path = "../skip/mod.rs"]
-mod skip;
 mod slow;
 mod sockets;
 mod spawning;
 mod starts;
 mod storm;
-mod support;
 mod syscalls;
 mod terminate;
 mod upgrade;
