@@ -440,7 +440,7 @@ fn finishing_waits_terminates_and_kills() {
         false,
     ));
     assert_eq!(
-        actions[1..],
+        actions[2..],
         [
             Action::DropGeneration(FIRST),
             Action::ClosePool(POOL),
