@@ -1,5 +1,5 @@
 //! One section's keys as a flat list of dotted paths, so that `ping.path`, `ping = { path = … }` and a table
-//! `[….ping]` are the same thing, and so that what nobody asked for can be reported.
+//! `[….ping]` are the same thing, and so that unknown keys can be reported.
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
@@ -56,7 +56,7 @@ pub(super) struct Entry<T> {
     pub(super) table: &'static str,
 }
 
-/// The keys of one section that nobody has taken yet.
+/// The keys of one section that have not been read yet.
 #[derive(Debug)]
 pub(super) struct Leaves<'t> {
     leaves: Vec<Leaf<'t>>,

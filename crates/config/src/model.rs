@@ -202,7 +202,7 @@ pub struct Pool {
     pub catch_workers_output: bool,
     /// Put pool, pid and stream before caught output.
     pub decorate_workers_output: bool,
-    /// Show the report of an application that can't be started to whoever asks for a page.
+    /// Answer requests with the report while the application can't be started.
     pub friendly_error_pages: bool,
     /// Which reloads replace the workers.
     pub reload: ReloadWhen,

@@ -262,7 +262,7 @@ pub struct Pool {
     /// What was counted since the pool was begun.
     #[serde(default)]
     pub counts: Tally,
-    /// Memory (PSS) of its workers, programs and preloaders, bytes. Filled in by whoever asks, who may look.
+    /// Memory (PSS) of its workers, programs and preloaders, bytes. Filled in by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Processor time of its workers so far, of those that are gone as well, milliseconds.
@@ -376,7 +376,7 @@ pub struct Process {
     pub sessions: u64,
     /// How often another came up in its place before it.
     pub restarts: u64,
-    /// Its share of memory (PSS), bytes. Filled in by whoever asks, who may look.
+    /// Its share of memory (PSS), bytes. Filled in by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Processor time so far, milliseconds. The same.
@@ -435,7 +435,7 @@ pub struct Worker {
     /// The same.
     #[serde(default)]
     pub query: String,
-    /// Its share of memory (PSS), bytes. Filled in by whoever asks, who may look.
+    /// Its share of memory (PSS), bytes. Filled in by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Processor time so far, milliseconds.

@@ -48,7 +48,7 @@ pub fn used(words: &[AtomicU64], slot: usize) -> bool {
     bit(words, header::USED, slot)
 }
 
-/// How often the logs were opened anew. Whoever sees a new number finds what was laid out before it was stored.
+/// How often the logs were opened anew. A worker that sees a new number finds what was laid out before the number was stored.
 pub fn logs_opened(words: &[AtomicU64]) -> u64 {
     words[header::LOGS_OPENED].load(Ordering::Acquire)
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The word before the colon in process titles.
 const TITLE: &str = "php-fpm";
 const DEFAULT_MODE: u32 = 0o660;
-/// php-fpm cuts off what runs unless it is told to wait; nobody misses that.
+/// php-fpm cuts off what runs unless it is told to wait; no user relies on that.
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
 /// What php-fpm has no settings for.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -156,7 +156,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         catch_workers_output: values.flag("catch_workers_output"),
         decorate_workers_output: values.flag("decorate_workers_output"),
         friendly_error_pages: false,
-        // Whoever reloads php-fpm relies on a fresh OPcache.
+        // Users of php-fpm rely on a fresh OPcache after a reload.
         reload: ReloadWhen::Always,
         access: access(values),
         application: Application::Php(php(text, context)?),

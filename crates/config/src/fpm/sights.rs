@@ -1,4 +1,4 @@
-//! What was written, with the place and the comments of each line: for whoever turns it into something else.
+//! What was written, with the place and the comments of each line: for a program that turns it into something else.
 
 use super::directives::Directive;
 use super::ini::{self, Statement};

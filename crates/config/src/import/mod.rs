@@ -54,7 +54,7 @@ pub struct Imported {
     pub journal: Journal,
 }
 
-/// Turns a php-fpm configuration into TOML. The pools may have any users, whoever runs this.
+/// Turns a php-fpm configuration into TOML. The pools may have any users, whatever user runs this.
 pub fn import(options: &Options, machine: &dyn Machine) -> Imported {
     let (survey, journal) = fpm::survey(options, &Elsewhere(machine));
     let Some(survey) = survey else {
@@ -140,7 +140,7 @@ impl Import<'_> {
 
     /// What every pool needs and php-fpm has no directive for.
     fn application(&mut self, name: &str, pool: &Pool) {
-        // Whoever reloads php-fpm relies on a fresh OPcache.
+        // Users of php-fpm rely on a fresh OPcache after a reload.
         self.document.put(&["pool", name], "reload", "always", Vec::new());
         let table = ["pool", name, "application"];
         self.document.put(&table, "runtime", "php", Vec::new());

@@ -24,7 +24,7 @@ const DEFAULT_ROOT_PARAMETER: &str = "FORKYARD_APP_ROOT";
 const DEFAULT_RESTART_DIR: &str = "tmp";
 const DEFAULT_STAT_THROTTLE: Duration = Duration::from_secs(10);
 const DEFAULT_FORGET_AFTER: Duration = Duration::from_secs(3600);
-/// Debian's first user that is somebody.
+/// The first user id that Debian gives to a person.
 const DEFAULT_MIN_UID: u32 = 1000;
 /// The scoreboard of each application has a page for so many, and one more.
 const MOST_INSTANCES: i64 = 100_000;

@@ -369,7 +369,7 @@ fn shared_preloaders(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
     }
 }
 
-/// Can't both be bound? For paths nobody asks.
+/// Whether both can't be bound. For TCP addresses; equal paths are found elsewhere.
 fn overlap(a: &Address, b: &Address) -> bool {
     match (a, b) {
         (Address::TcpAny(a), Address::TcpAny(b)) => a == b,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Applications with many parts take long to load; Passenger gives them as much.
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
-/// What a page may still have to write away when nobody waits for it any more.
+/// A page may still have something to save when its client has left.
 const DEFAULT_ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn cgi(

@@ -95,7 +95,7 @@ pub(super) fn node(
     program(text, draft, command, world, report)
 }
 
-/// Settings of a start say nothing of a program that somebody else starts.
+/// Settings of a start have no effect on a program that forkyard does not start.
 fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {
     fn check<T>(field: &Field<T>, report: &mut Report<'_>) {
         if let Some(written) = field.written() {

@@ -107,7 +107,7 @@ pub(super) fn join(cgroup: &Cgroup, pool: &str) -> Result<(), ConfineError> {
     })
 }
 
-/// Removes a group, if nobody is left in it. A process that was reaped may be in it for a moment longer: `patience` is
+/// Removes a group, if no process is left in it. A process that was reaped may be in it for a moment longer: `patience` is
 /// how long to wait for that.
 pub fn remove(group: &Group, patience: Duration) -> bool {
     let end = clock::now() + patience;

@@ -1,5 +1,5 @@
 //! System calls of helpers: router, inspector of directories and reporter may make these and no others. They read what
-//! strangers send; whoever takes one over can't start programs, make files or reach what the process was not given.
+//! strangers send; an attacker who takes one over can't start programs, make files or reach what the process was not given.
 //!
 //! Others fail with ENOSYS: a C library that is newer than this list tries a new call first and then takes the older one,
 //! as on an older kernel. Ended by the kernel, a router would take the requests of all with it.

@@ -57,7 +57,7 @@ pub enum ListenError {
     },
     /// The path names something that is no socket.
     NotASocket(PathBuf),
-    /// Somebody put something else where the socket was.
+    /// Something else is where the socket was.
     Replaced(PathBuf),
     /// A link on the way, which another user may have put there.
     Link(PathBuf, std::io::Error),
@@ -152,7 +152,7 @@ pub fn bind(listen: &Listen, inherited: &mut Inherited) -> Result<Listener, List
         file,
     };
     if let Some((socket, is_ours)) = inherited.take(&listen.address) {
-        // Whoever made its file removes it, too, unless it is gone.
+        // The process that made its file removes it, too, unless it is gone.
         let file = match &listen.address {
             Address::Unix(path) if is_ours => identity_of(path),
             _ => None,
@@ -342,7 +342,7 @@ fn set_owner(held: &Held, listen: &Listen) -> Result<(), ListenError> {
 /// Removes a stale socket; refuses a live one.
 ///
 /// A socket is live when the process that called listen(2) for it lives. After a kill of the master its workers still
-/// hold the socket while they finish their requests, but nobody will serve what waits in its queue: stale.
+/// hold the socket while they finish their requests, but no process will serve what waits in its queue: stale.
 fn make_way(path: &Path, entry: &Entry) -> Result<(), ListenError> {
     match entry.stat() {
         Err(_) => return Ok(()),

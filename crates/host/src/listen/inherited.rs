@@ -6,7 +6,7 @@ use crate::sys::fd;
 use crate::sys::socket::{self, Bound};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// The sockets that the daemon was started with and nobody has taken yet.
+/// The sockets that the daemon was started with and no pool has taken yet.
 #[derive(Debug, Default)]
 pub struct Inherited {
     sockets: Vec<Passed>,
@@ -16,7 +16,7 @@ pub struct Inherited {
 struct Passed {
     address: Address,
     socket: OwnedFd,
-    /// Nobody else will remove its file: php-fpm left it.
+    /// No other process will remove its file: php-fpm left it.
     is_ours: bool,
 }
 

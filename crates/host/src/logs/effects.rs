@@ -283,7 +283,7 @@ impl State {
                 let datagram = line::syslog(about, *facility, ident, names_level, &text);
                 match socket.send_to(datagram.as_bytes(), path) {
                     Ok(_) => Ok(()),
-                    // Nobody listens, or nobody reads: standard error may still be seen.
+                    // No process listens, or none reads: standard error may still be seen.
                     Err(_) => io::stderr().write_all(format!("{datagram}\n").as_bytes()),
                 }
             }
@@ -346,7 +346,7 @@ fn message(level: LogLevel, text: &str) -> Vec<u8> {
     line
 }
 
-/// Takes a line apart that a worker, or somebody in its place, sent.
+/// Takes a line apart that a worker, or another process in its place, sent.
 pub fn parse_message(line: &[u8]) -> (LogLevel, String) {
     let level = line
         .first()

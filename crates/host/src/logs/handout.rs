@@ -4,7 +4,7 @@
 //! out gets a descriptor of its own, so one message serves all workers of a generation, those that are forked later
 //! too. To replace the file the master puts a new message behind the old one and takes the old one out; then it raises
 //! a number in the scoreboard's header. A worker compares that number before it writes, which costs no system call,
-//! and looks again when it has changed. Nobody is woken or replaced, and no line is lost: until then it goes to the old
+//! and looks again when it has changed. No worker is woken or replaced, and no line is lost: until then it goes to the old
 //! file.
 
 use crate::sys::Error;
@@ -59,7 +59,7 @@ impl Handout {
         &self.shelf
     }
 
-    /// A worker's look: a descriptor of the file. `None`: somebody has taken it away.
+    /// A worker's look: a descriptor of the file. `None`: it was taken away.
     pub fn look(shelf: &OwnedFd) -> Option<OwnedFd> {
         look_at(shelf.as_fd()).ok()?.into_iter().next()
     }

@@ -1,4 +1,4 @@
-//! The document: what a master knows that nobody else can tell.
+//! The document: what only the master knows.
 //!
 //! Sockets, pipes and scoreboards go over by descriptor; settings come from the configuration. Here is what connects them.
 

@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub workers: Vec<WorkerRow>,
 }
 
-/// The queue of connections that nobody has accepted yet.
+/// The queue of connections that have not been accepted yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ListenQueue {
     /// Now.
