@@ -4,6 +4,7 @@
 mod applications_sim;
 mod config;
 mod hostile_input;
+mod mutations;
 mod random;
 mod sim;
 mod tidy;
