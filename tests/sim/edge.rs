@@ -59,6 +59,13 @@ impl World {
         if self.reading.is_some() {
             return self.read_slot();
         }
+        // A fact comes with the line that says it, and takes no turn of its own.
+        while let Some(Action::Note(fact)) = self.actions.front() {
+            if let Fact::Serves(id) = *fact {
+                self.check_warm(id);
+            }
+            self.actions.pop_front();
+        }
         if let Some(action) = self.actions.pop_front() {
             self.check_action(&action);
             return self.perform(action);
@@ -287,7 +294,6 @@ impl World {
                     pool.queue.clear();
                 }
             }
-            Action::Note(Fact::Serves(id)) => self.check_warm(id),
             Action::Say(Notice::PromotionFailed(id, ..)) => self.check_failed_promotion(id),
             Action::Note(_) | Action::Say(_) => {}
             Action::Exit(_) => self.exited = true,

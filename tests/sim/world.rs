@@ -265,6 +265,9 @@ impl World {
             }
             if self.random.percent(50) {
                 self.rest()?;
+                if self.exited {
+                    return self.check_end();
+                }
                 if self.random.percent(60) {
                     self.pass_time();
                 }
@@ -413,8 +416,11 @@ impl World {
         };
         self.now = self.now.max(next);
         if self.random.percent(10) {
-            // The machine was asleep.
-            self.now = self.now + self.random.millis(1, 40_000);
+            // The machine was asleep: nobody could do anything about work that waited meanwhile.
+            let asleep = self.random.millis(1, 40_000);
+            self.now = self.now + asleep;
+            let neglected = self.pools.values_mut().filter_map(|pool| pool.neglected.as_mut());
+            neglected.for_each(|since| *since = *since + asleep);
         }
         true
     }
