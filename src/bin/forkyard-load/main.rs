@@ -27,6 +27,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    forkyard::logs::diagnose();
     match run::run(&arguments) {
         Ok(measured) => {
             report::print(&arguments, &measured);
