@@ -300,10 +300,7 @@ fn a_tool_tells_what_it_does_if_it_is_asked() {
         String::from_utf8(output.stderr).expect("UTF-8")
     };
     assert_eq!(said(None), "");
-    let (config, control) = (
-        daemon.dir.join("forkyard.toml"),
-        daemon.dir.join("control.sock"),
-    );
+    let (config, control) = (daemon.dir.join("forkyard.toml"), daemon.dir.join("control.sock"));
     let reads = format!("[DEBUG forkyard::config] reading {}\n", config.display());
     let connects = format!(
         "[DEBUG forkyard::control] connecting to the daemon at {}\n",
