@@ -6,7 +6,6 @@
 #![allow(unreachable_pub, reason = "a test program has no public interface")]
 
 mod compat;
-mod fastcgi_load;
 mod fastcgi_peers;
 mod fpm;
 mod it;

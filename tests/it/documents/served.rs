@@ -167,11 +167,12 @@ fn the_sample_site_passes_nginx_s_own_check() {
     assert!(output.status.success() && !said.contains("[warn]"), "{said}");
 }
 
-/// The example's own file is what the README shows.
+/// The example's own file is what the document shows.
 #[test]
-fn the_responder_s_configuration_is_the_readme_s() {
+fn the_responder_s_configuration_is_the_documents() {
     let file = fs::read_to_string(root().join("examples/responder.toml")).expect("responder.toml");
-    assert!(file.contains(&readme("toml", "runtime = \"rust\"")));
+    let shown = blocks::find("docs/start/rust-handler.md", "toml", "runtime = \"rust\"");
+    assert!(file.contains(&shown));
 }
 
 /// Builds the example as cargo does for `cargo run --example responder`, unless it is there.
