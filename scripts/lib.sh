@@ -89,5 +89,5 @@ check_source() {
 
 # The tests that need no other program.
 test_alone() {
-    cargo test --locked --workspace --lib --bins --test pure
+    cargo test --locked --workspace --lib --bins --test pure --test simulations
 }
