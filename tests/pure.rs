@@ -3,5 +3,6 @@
 
 mod config;
 mod hostile_input;
+mod mutations;
 mod random;
 mod tidy;

@@ -221,6 +221,73 @@ fn parts_know_only_whom_they_may() {
     }
 }
 
+/// What says that a test is skipped, by `tests/skip`.
+const SKIPS: [&str; 10] = [
+    "has_ipv6()",
+    "has_landlock()",
+    "skip::skip(",
+    "skip_unless(",
+    "needs_root()",
+    "is_stock_there()",
+    "is_possible()",
+    "has_v6()",
+    "without_the_capability(",
+    "Stock::start(",
+];
+
+/// The early returns of the tests in a file: what each depends on, from its `if` or `let` to the return.
+fn early_returns(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let mut is_test = false;
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        match line.trim() {
+            "#[test]" => is_test = true,
+            _ if *line == "}" => is_test = false,
+            word if is_test
+                && word.starts_with("return")
+                && (word == "return;" || word.contains("skip(")) =>
+            {
+                let begins = |line: &&&str| {
+                    depth(line) < depth(lines[at])
+                        && ["if ", "let ", "match "]
+                            .iter()
+                            .any(|word| line.trim_start().starts_with(word))
+                };
+                let begin = lines[..at].iter().rev().take_while(|line| !begins(line)).count();
+                found.push(lines[at.saturating_sub(begin + 1)..=at].join("\n"));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A test that returns early says that it was skipped, each condition for itself.
+#[test]
+fn a_test_that_does_nothing_says_so() {
+    let mut count = 0;
+    for (name, text) in files("tests") {
+        for early in early_returns(&text) {
+            let says = |part: &str| SKIPS.iter().any(|skip| part.contains(skip));
+            let is_said_inside = early.split_once("{\n").is_some_and(|(_, block)| says(block));
+            let (condition, _) = early.split_once("{\n").unwrap_or((&early, ""));
+            assert!(
+                is_said_inside || condition.split("||").all(says),
+                "tests/{name} returns and does not say that it was skipped:\n{early}"
+            );
+            count += 1;
+        }
+        let is_own = name == "skip/mod.rs" || name == "tidy.rs";
+        assert!(
+            is_own || !text.contains("\"skipped: "),
+            "tests/{name} skips without tests/skip"
+        );
+    }
+    assert!(count > 50, "{count} tests can be skipped");
+}
+
 #[test]
 fn nothing_is_left_to_do() {
     const WORDS: [&str; 4] = ["TODO", "FIXME", "todo!(", "unimplemented!("];

@@ -1,8 +1,9 @@
 //! In the place of Debian's php-fpm: its files, its unit's commands, nginx in front; once with php-fpm and once with
 //! forkyard-fpm.
 
-use super::both::{OURS, STOCK, compare, is_root, is_stock_there, said};
+use super::both::{OURS, STOCK, compare, is_stock_there, said};
 use super::service::{Daemon, PATIENCE};
+use crate::skip::{needs_root, skip_unless};
 use crate::support::nginx::{Nginx, curl};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -87,7 +88,7 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
         crate::skip::skip(&format!("there is no {UNIT}"));
         return;
     };
-    if !is_stock_there() || crate::skip::needs_root() {
+    if !is_stock_there() || needs_root() {
         return;
     }
     let lines = [STOCK, OURS].map(|program| {
@@ -190,7 +191,10 @@ fn milestones(log: &str) -> Vec<String> {
 /// Everything that Debian's files show and do not set, one line at a time: both programs read it alike.
 #[test]
 fn every_line_that_debian_comments_out_is_read_alike() {
-    if !is_stock_there() || !is_root() || !Path::new(TREE).exists() {
+    if !is_stock_there()
+        || needs_root()
+        || skip_unless(Path::new(TREE).exists(), "Debian's files are not here")
+    {
         return;
     }
     let copy = Copy::new();

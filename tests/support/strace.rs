@@ -23,6 +23,20 @@ pub fn attach(pid: u32, report: &Path, options: &[&str]) -> Child {
     strace
 }
 
+/// A command that is run by its own process under strace, which holds each of these calls for so long before it is made.
+pub fn held(command: &Command, report: &Path, calls: &str, millis: u32) -> Command {
+    let mut strace = Command::new("strace");
+    // -D: strace is the child, and the program has the pid that its starter knows.
+    strace
+        .args(["-D", "-e", &format!("trace={calls}")])
+        .args(["-e", &format!("inject={calls}:delay_enter={}", millis * 1000)])
+        .arg("-o")
+        .arg(report)
+        .arg(command.get_program())
+        .args(command.get_args());
+    strace
+}
+
 /// Counts the system calls of a process and its threads while `act` runs, by their names.
 pub fn count(pid: u32, directory: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
     let report = directory.join("strace");

@@ -12,3 +12,7 @@ use forkyard_config as config;
 use forkyard_core::{applications, spawn};
 use forkyard_host::{confine, listen, logs};
 use forkyard_sys as sys;
+
+#[cfg(test)]
+#[path = "../../../tests/skip/mod.rs"]
+mod skip;

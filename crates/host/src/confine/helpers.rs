@@ -130,6 +130,41 @@ pub fn keep_to(helper: Helper) -> Result<(), ConfineError> {
 mod tests {
     use super::*;
 
+    /// What each helper can't do, one call of each kind: which of them is not refused as a call that is not there.
+    fn possible(helper: Helper) -> Option<usize> {
+        use nix::sys::signal::{Signal, kill};
+        use nix::unistd::{Pid, Uid, execv, getpid, setuid};
+        use std::fs;
+        keep_to(helper).ok()?;
+        let errno = |error: std::io::Error| nix::Error::from_raw(error.raw_os_error().unwrap_or(0));
+        let mut tried = vec![
+            execv(c"/bin/true", &[c"true"]).err(),
+            nix::sys::ptrace::attach(Pid::from_raw(1)).err(),
+            setuid(Uid::from_raw(0)).err(),
+            kill(getpid(), None::<Signal>).err(),
+            fs::rename("/no/such", "/no/such").err().map(errno),
+            fs::remove_file("/no/such").err().map(errno),
+            nix::mount::umount("/no/such").err(),
+        ];
+        if helper == Helper::Router {
+            tried.push(fs::File::open("/dev/null").err().map(errno));
+            tried.push(std::net::UdpSocket::bind("127.0.0.1:0").err().map(errno));
+        }
+        tried.iter().position(|error| *error != Some(nix::Error::ENOSYS))
+    }
+
+    #[test]
+    fn other_calls_of_a_helper_fail() {
+        use crate::sys::process::{Ended, fork_child, reap_pid};
+        if crate::skip::skip_unless(calls::check().is_ok(), "this kernel has no system call filters") {
+            return;
+        }
+        for helper in [Helper::Router, Helper::Inspector, Helper::Reporter] {
+            let child = fork_child(&[], || possible(helper).map_or(0, |at| at as i32 + 1));
+            assert_eq!(reap_pid(child.unwrap()).unwrap(), Ended::Code(0), "{helper:?}");
+        }
+    }
+
     #[test]
     fn no_helper_may_start_programs_or_look_into_processes() {
         for helper in [Helper::Router, Helper::Inspector, Helper::Reporter] {

@@ -173,7 +173,7 @@ fn both_are_answered_and_its_end_is_theirs() {
 
 #[test]
 fn it_can_read_and_has_no_other_right() {
-    if !is_root() {
+    if crate::skip::needs_root() {
         return;
     }
     let scout = Process::start();
