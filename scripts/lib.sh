@@ -75,7 +75,7 @@ build() {
         *) options+=(--bin "$what") ;;
         esac
     done
-    cargo build --profile "$profile" --locked "${options[@]}"
+    cargo build --profile "$profile" --locked --package forkyard --package forkyard-load "${options[@]}"
     for what in "$@"; do
         test -x "$target/$profile/$what" || { echo "$target/$profile/$what was not built" >&2; exit 1; }
     done
@@ -84,10 +84,10 @@ build() {
 # Format and lints.
 check_source() {
     cargo fmt --all --check
-    cargo clippy --locked --all-targets -- -D warnings
+    cargo clippy --locked --workspace --all-targets -- -D warnings
 }
 
 # The tests that need no other program.
 test_alone() {
-    cargo test --locked --lib --bins --test pure
+    cargo test --locked --workspace --lib --bins --test pure --test simulations
 }

@@ -20,7 +20,7 @@ use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;
 use crate::estate::Heritage;
 use crate::helper;
-use crate::logs::{Log, is_stderr};
+use crate::logs::{self, Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
 use crate::runtime::wrapped;
 use crate::slowlog;
@@ -154,12 +154,25 @@ enum Command {
     },
 }
 
+impl Command {
+    /// It is not a process of a daemon.
+    fn is_tool(&self) -> bool {
+        !matches!(
+            self,
+            Command::Run { .. } | Command::Helper { .. } | Command::Trace | Command::SpawnEnvSetupper(_)
+        )
+    }
+}
+
 /// Runs `forkyard` with the arguments of this process.
 pub fn main() -> ExitCode {
     invocation::remember();
     let (arguments, rehearsal) = takeover::arguments();
     let arguments: Arguments = suggestions::parse(arguments);
     title::prepare();
+    if arguments.command.is_tool() {
+        logs::diagnose();
+    }
     match arguments.command {
         Command::Reload { daemon, all } => control::reload(&daemon, all),
         Command::Upgrade { daemon } => control::upgrade(&daemon),

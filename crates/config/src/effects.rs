@@ -128,6 +128,7 @@ impl World for Host {
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        log::debug!(target: "forkyard::config", "reading {}", path.display());
         let file = fs::File::open(path).map_err(|error| error.to_string())?;
         let mut bytes = Vec::new();
         file.take(MAX_FILE_BYTES + 1)

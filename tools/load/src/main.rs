@@ -27,6 +27,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Says what it does if the variable asks for it; see the documentation of the log.
+    env_logger::init_from_env(env_logger::Env::new().filter_or("FORKYARD_LOG", "off"));
     match run::run(&arguments) {
         Ok(measured) => {
             report::print(&arguments, &measured);

@@ -321,6 +321,7 @@ impl Load {
     }
 
     fn fail(&mut self, index: usize, failure: Failure, example: &str) {
+        log::debug!("client {index}: {failure:?}: {example}");
         self.clients[index].stream = None;
         self.end(index, Some(failure), example);
     }

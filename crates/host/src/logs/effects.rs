@@ -1,5 +1,6 @@
 //! Opens, writes and reopens the log.
 
+use super::diagnostics;
 use super::line::{self, About, shown};
 use crate::config::{Global, LogFormat, LogLevel, LogTarget};
 use crate::remedy;
@@ -52,12 +53,16 @@ impl std::error::Error for LogError {
 #[derive(Debug)]
 pub struct Log {
     state: Mutex<State>,
+    /// Takes records that are wanted until the log is open.
+    diagnostics: Option<env_logger::Logger>,
 }
 
 #[derive(Debug)]
 struct State {
     target: LogTarget,
     sink: Sink,
+    /// It is where a configuration or the master wants it.
+    is_open: bool,
     level: LogLevel,
     format: LogFormat,
     /// Bytes of a line of caught output.
@@ -107,16 +112,19 @@ impl Log {
             let state = State {
                 target: LogTarget::Stderr,
                 sink: Sink::Stderr,
+                is_open: false,
                 level: LogLevel::Notice,
                 format: LogFormat::Text,
                 limit: LIMIT_BYTES,
             };
             Log {
                 state: Mutex::new(state),
+                diagnostics: diagnostics::wanted(),
             }
         });
         if log::set_logger(log).is_ok() {
-            log::set_max_level(LevelFilter::Debug);
+            let wanted = log.diagnostics.as_ref().map(env_logger::Logger::filter);
+            log::set_max_level(wanted.unwrap_or(LevelFilter::Debug).max(LevelFilter::Debug));
         }
         log
     }
@@ -127,6 +135,7 @@ impl Log {
         let mut state = self.lock();
         state.target = target.clone();
         state.sink = sink;
+        state.is_open = true;
         state.level = level;
         Ok(())
     }
@@ -154,6 +163,7 @@ impl Log {
     pub fn send_to_master(&self, channel: OwnedFd) {
         let mut state = self.lock();
         std::mem::forget(std::mem::replace(&mut state.sink, Sink::Master(channel)));
+        state.is_open = true;
     }
 
     /// In a worker or a preloader: goes on over another channel to the master, and closes the one before.
@@ -363,6 +373,10 @@ impl log::Log for Log {
     }
 
     fn log(&self, record: &Record<'_>) {
+        let diagnostics = self.diagnostics.as_ref().filter(|own| own.matches(record));
+        if let Some(own) = diagnostics.filter(|_| !self.lock().is_open) {
+            return own.log(record);
+        }
         let level = match record.level() {
             Level::Error => LogLevel::Error,
             Level::Warn => LogLevel::Warning,

@@ -9,7 +9,7 @@
 //!
 //! What bounds the time until a request is noticed, and seen by all workers, is a handful of limits, which add up to about a
 //! millisecond: [`LOOK_INTERVAL`], [`STAY`] and [`PATIENCE`]. Nothing here knows sockets, shared memory or a clock, and so
-//! the simulation in `tests/sim` runs it.
+//! the simulation in `crates/core/tests/sim` runs it.
 
 use crate::tick::Tick;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! What a seed stands for: configurations, load and faults.
 
 use crate::random::Random;
-use forkyard::config::{EmergencyRestart, ProcessManager};
-use forkyard::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
+use forkyard_core::config::{EmergencyRestart, ProcessManager};
+use forkyard_core::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, Wanted, WantedPool};
 use std::time::Duration;
 
 /// How the world misbehaves, in percent of the occasions.

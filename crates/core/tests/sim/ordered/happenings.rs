@@ -1,8 +1,8 @@
 //! What happens by itself: orders come and are canceled, preloaders and workers come up and die, time goes by.
 
 use super::{APPLICATIONS, Fate, Generation, Loader, MAX, PATIENCE, World};
-use forkyard::config::ProcessManager;
-use forkyard::master::event::{
+use forkyard_core::config::ProcessManager;
+use forkyard_core::master::event::{
     Event, GenerationId, OrderId, Ordered, Policy, PoolId, PreloaderPolicy, WorkerId,
 };
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! What the core asks for, carried out; and whether it may ask for that.
 
 use super::{Fate, Loader, Loses, MAX, Worker, World};
-use forkyard::master::action::{Action, Force, Notice};
-use forkyard::master::event::{Event, Exit, GenerationId, OrderId, PoolId, SlotIndex, WorkerId};
+use forkyard_core::master::action::{Action, Force, Notice};
+use forkyard_core::master::event::{Event, Exit, GenerationId, OrderId, PoolId, SlotIndex, WorkerId};
 
 impl World {
     pub(super) fn perform(&mut self, action: Action) {

@@ -2,12 +2,12 @@
 
 use super::scenario::Scenario;
 use crate::random::Random;
-use forkyard::config::{EmergencyRestart, ProcessManager};
-use forkyard::master::Manager;
-use forkyard::master::action::{Action, Notify};
-use forkyard::master::event::{Event, Exit, GenerationId, Policy, PoolId, Row, SlotIndex, WorkerId};
-use forkyard::scoreboard::stage::Stage;
-use forkyard::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::config::{EmergencyRestart, ProcessManager};
+use forkyard_core::master::Manager;
+use forkyard_core::master::action::{Action, Notify};
+use forkyard_core::master::event::{Event, Exit, GenerationId, Policy, PoolId, Row, SlotIndex, WorkerId};
+use forkyard_scoreboard::stage::Stage;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! A pool of workers, its clients, and the kernel between them. Times are microseconds.
 
 use crate::random::Random;
-use forkyard::tick::Tick;
-use forkyard::worker::order::{self, LOOK_INTERVAL, Line, Next, Waiting};
+use forkyard_base::tick::Tick;
+use forkyard_worker::worker::order::{self, LOOK_INTERVAL, Line, Next, Waiting};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;

@@ -9,9 +9,9 @@ mod edge;
 mod happenings;
 
 use crate::random::{Random, all_are_noticed, outcome, seeds};
-use forkyard::master::Manager;
-use forkyard::master::event::{Event, GenerationId, OrderId, PoolId, SlotIndex, Wanted, WorkerId};
-use forkyard::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::Manager;
+use forkyard_core::master::event::{Event, GenerationId, OrderId, PoolId, SlotIndex, Wanted, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

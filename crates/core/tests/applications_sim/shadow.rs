@@ -1,9 +1,9 @@
 //! The rules once more, kept in plain lists that are looked at from end to end.
 
-use forkyard::applications::Options;
-use forkyard::applications::action::{Action, Disabling, Notice, Reason, Refusal};
-use forkyard::applications::event::{Consumer, Event, InstanceId, Patience, Removal, Target, Ticket};
-use forkyard::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::Options;
+use forkyard_core::applications::action::{Action, Disabling, Notice, Reason, Refusal};
+use forkyard_core::applications::event::{Consumer, Event, InstanceId, Patience, Removal, Target, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -405,7 +405,7 @@ impl Shadow {
             return Err(format!("{count} instances, {} allowed", self.max));
         }
         let rolls =
-            |options: &Options| options.restart_method == forkyard::applications::RestartMethod::Rolling;
+            |options: &Options| options.restart_method == forkyard_core::applications::RestartMethod::Rolling;
         if count > self.max.max(self.excused) && !self.apps.iter().any(rolls) {
             return Err(format!("{count} instances, {} allowed, and none rolls", self.max));
         }

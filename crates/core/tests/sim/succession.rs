@@ -1,9 +1,9 @@
 //! The master dies and another takes over: with it goes all that it was about to do, was being told, or knew.
 
 use super::world::{Loader, World};
-use forkyard::master::Manager;
-use forkyard::master::action::Notify;
-use forkyard::master::event::{
+use forkyard_core::master::Manager;
+use forkyard_core::master::action::Notify;
+use forkyard_core::master::event::{
     Adopted, AdoptedGeneration, AdoptedWorker, Event, Exit, GenerationId, PoolId, SlotIndex, Told, WorkerId,
 };
 

@@ -4,10 +4,10 @@
 //! alone or beside the flood. Nothing else happens, so that the times are the book's doing.
 
 use crate::random::Random;
-use forkyard::applications::action::Action;
-use forkyard::applications::event::{Event, Get, InstanceId, Patience, Return, Target, Ticket};
-use forkyard::applications::{Book, Options};
-use forkyard::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::action::Action;
+use forkyard_core::applications::event::{Event, Get, InstanceId, Patience, Return, Target, Ticket};
+use forkyard_core::applications::{Book, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;

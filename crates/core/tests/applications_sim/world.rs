@@ -3,12 +3,12 @@
 use super::scenario::{Mutant, Scenario};
 use super::shadow::{Shadow, name};
 use crate::random::Random;
-use forkyard::applications::action::{Action, Force};
-use forkyard::applications::event::{
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::action::{Action, Force};
+use forkyard_core::applications::event::{
     Adopted, Consumer, ErrorId, Event, Get, InstanceId, Patience, Removal, Return, Target, Ticket,
 };
-use forkyard::applications::{Book, Options, RestartMethod, Sight, Stamp};
-use forkyard::tick::Tick;
+use forkyard_core::applications::{Book, Options, RestartMethod, Sight, Stamp};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! What must hold, seen from outside the core.
 
 use super::world::{At, Loader, World};
-use forkyard::config::ProcessManager;
-use forkyard::master::action::{Action, Force, Notice};
-use forkyard::master::event::{Event, Exit, GenerationId, PoolId, WorkerId};
-use forkyard::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::config::ProcessManager;
+use forkyard_core::master::action::{Action, Force, Notice};
+use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, WorkerId};
 use std::time::Duration;
 
 /// With faults, work may wait this long though someone could take it: an idle worker that does not must be found out

@@ -1,7 +1,7 @@
 //! What a seed chooses before anything happens.
 
 use crate::random::Random;
-use forkyard::applications::{Options, RestartMethod};
+use forkyard_core::applications::{Options, RestartMethod};
 use std::num::NonZeroU32;
 
 /// What passes between the book and the world is falsified like this.

@@ -3,10 +3,10 @@
 use super::kernel::CRASH;
 use super::scenario::Mutant;
 use super::world::{Generation, Loader, World};
-use forkyard::config::ProcessManager;
-use forkyard::master::action::Force;
-use forkyard::master::event::{Event, Exit, GenerationId, WorkerId};
-use forkyard::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::config::ProcessManager;
+use forkyard_core::master::action::Force;
+use forkyard_core::master::event::{Event, Exit, GenerationId, WorkerId};
 use std::time::Duration;
 
 /// After this long a worker that was told to go and is still busy holds up the others no more.

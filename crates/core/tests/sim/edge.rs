@@ -3,10 +3,10 @@
 use super::kernel::CRASH;
 use super::scenario::Mutant;
 use super::world::{Loader, Reading, Slot, World};
-use forkyard::master::action::{Action, Fact, Force, Notice};
-use forkyard::master::event::{Event, Exit, GenerationId, PoolId, Row, SlotIndex, WorkerId};
-use forkyard::scoreboard::stage::Stage;
-use forkyard::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::action::{Action, Fact, Force, Notice};
+use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, Row, SlotIndex, WorkerId};
+use forkyard_scoreboard::stage::Stage;
 use std::time::Duration;
 
 /// What the edge can do next when it has nothing to perform.

@@ -2,9 +2,9 @@
 
 use super::scenario::Mutant;
 use super::world::{At, Generation, Loader, Work, Worker, World};
-use forkyard::master::event::{Event, Exit, GenerationId, PoolId, SlotIndex, WorkerId};
-use forkyard::scoreboard::stage::Stage;
-use forkyard::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, SlotIndex, WorkerId};
+use forkyard_scoreboard::stage::Stage;
 
 pub(crate) const CRASH: Exit = Exit::Signal {
     signal: 11,
