@@ -56,6 +56,21 @@ need() {
 # Rust, which is not installed for anybody.
 need_rust() {
     command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup, then run this again" >&2; exit 1; }
+    use_fast_linker
+}
+
+# Links with mold or lld where they are installed and Rust has no lld of its own, which it uses from 1.90 on on x86-64. The
+# compiler looks for ld there first; cargo does not see it. RUSTFLAGS, or a linker named in .cargo/config.toml, would have
+# everything built anew whenever somebody goes from the scripts to plain cargo, and the latter would break without the linker.
+use_fast_linker() {
+    local version linker
+    version=$(rustc --version | cut -d. -f2)
+    [ "$(uname -m)" = x86_64 ] && [ "$version" -ge 90 ] && return
+    linker=$(command -v mold || command -v ld.lld) || return 0
+    mkdir -p "$target/linker"
+    ln -sf "$linker" "$target/linker/ld"
+    COMPILER_PATH=$(cd "$target/linker" && pwd)
+    export COMPILER_PATH
 }
 
 # What building needs, beside Rust itself.
