@@ -140,6 +140,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         env,
         own_env: Vec::new(),
         origin: None,
+        tells_memory: false,
         rlimit_files: positive(values, "rlimit_files").map(u64::from),
         rlimit_core: core(values),
         process_priority: priority(values, context),
