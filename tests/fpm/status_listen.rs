@@ -164,7 +164,7 @@ fn the_status_address_answers_as_php_fpm_s_does() {
     let [theirs, own] =
         both.map(|server| counted(&server.ask("GET", "/st", "json&full").expect("an answer").1));
     assert_eq!(theirs, own);
-    // Whoever may connect to the pool may connect here.
+    // Those who may connect to the pool may connect here.
     use std::os::unix::fs::MetadataExt;
     let [theirs, own] = both.map(|server| {
         let data = std::fs::metadata(server.path("status.sock")).expect("a socket");

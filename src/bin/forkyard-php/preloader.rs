@@ -9,7 +9,7 @@ use crate::warm;
 use forkyard::config::{self, Application, sharing};
 use forkyard::logs::Log;
 use forkyard::runtime::php::held::IniFiles;
-use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
+use forkyard::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
 use forkyard::runtime::php::{files, settings as php_settings};
 use forkyard::runtime::preloader::{Message, Socket};
 use forkyard::slowlog::StackSource;
@@ -184,6 +184,7 @@ pub(crate) fn run() -> ExitCode {
     socket.answer(&Answer::Ready {
         version: preloader.php.version.clone(),
         extensions: preloader.php.ini(c"extension_dir").map(PathBuf::from),
+        loaded: loaded(&preloader.php),
         powered_by: powered_by(&preloader.php),
         is_code_fixed: warm::is_code_fixed(&preloader.php),
         stack: Some(StackSource::Php(preloader.php.stack())),
@@ -539,6 +540,21 @@ fn scanned_directories(config: &config::Php, variable: Option<&OsStr>) -> Option
 
 fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {
     CString::new(value.as_ref().as_bytes()).map_err(|_| Error::Setting(name.to_owned()))
+}
+
+/// The files that extensions were loaded from, as many as a line has room for.
+fn loaded(php: &Php) -> Vec<PathBuf> {
+    let mut room = LOADED_BYTES;
+    let files = php.loaded().into_iter();
+    files
+        // A line is JSON.
+        .filter(|path| path.to_str().is_some())
+        .take_while(|path| {
+            let left = room.checked_sub(path.as_os_str().len());
+            room = left.unwrap_or(0);
+            left.is_some()
+        })
+        .collect()
 }
 
 /// What PHP says of itself to clients, unless `expose_php` forbids it.
