@@ -122,7 +122,7 @@ pub fn test(options: &Options, shows: bool, machine: &dyn Machine) -> (bool, Jou
             machine,
             journal: &mut journal,
         };
-        start::test_identities(&written, &mut context)?;
+        start::test_pools(&written, &mut context)?;
         if shows {
             dump::dump(&written, &mut journal);
         }
