@@ -1,6 +1,7 @@
 //! Starts and stops the reporters, as their keepers say.
 
 use super::helper::zone;
+use super::preloader::Preloader;
 use super::sources::Source;
 use super::{Edge, Who};
 use crate::config::Listen;
@@ -186,7 +187,9 @@ impl Edge {
             .get(&id)
             .is_none_or(|generation| generation.make.is_known);
         let mut preloaders = self.preloaders.values();
-        !is_known && preloaders.any(|it| it.start.is_some() && it.members.all().any(|member| member == id))
+        // One that is up has said so in its work directory, and may not have said yet what it is.
+        let is_coming = |it: &Preloader| it.start.is_some() || it.facts.is_none();
+        !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
     }
 
     fn start_reporter(&mut self, pool: PoolId, id: GenerationId) -> Result<(), Error> {
