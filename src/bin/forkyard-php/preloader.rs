@@ -559,9 +559,8 @@ fn loaded(php: &Php) -> Vec<PathBuf> {
 
 /// What PHP says of itself to clients, unless `expose_php` forbids it.
 fn powered_by(php: &Php) -> Option<String> {
-    let is_on = php.ini(c"expose_php").is_some_and(|value| {
-        let word = value.trim().to_ascii_lowercase();
-        matches!(word.as_str(), "on" | "yes" | "true") || word.parse::<i64>().is_ok_and(|number| number != 0)
-    });
-    is_on.then(|| format!("PHP/{}", php.version))
+    let value = php.ini(c"expose_php");
+    value
+        .is_some_and(|value| php_settings::is_on(&value))
+        .then(|| format!("PHP/{}", php.version))
 }

@@ -23,10 +23,11 @@ mod start;
 mod validate;
 mod values;
 
+pub use effects::release_of;
 pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::PREFIX;
-pub use php_ini::complete;
+pub use php_ini::{complete, entry};
 pub(in crate::config) use resolve::is_ours;
 pub use sights::{Listed, Plain, Sight, Survey, survey};
 

@@ -194,6 +194,9 @@ impl Edge {
 
     fn start_reporter(&mut self, pool: PoolId, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
+        let unknown = self.generations.get(&id).filter(|it| !it.make.is_known);
+        let unknown = unknown.map(|generation| generation.settings.pool.clone());
+        let expected = unknown.and_then(|pool| self.expected_name(&pool));
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let generation = self.generations.get(&id).ok_or_else(nothing)?;
         let resources = generation.resources.as_ref().ok_or_else(nothing)?;
@@ -207,7 +210,7 @@ impl Edge {
             settings.started,
             settings.descriptor_limit,
         );
-        brief.powered_by.clone_from(&generation.make.powered_by);
+        brief.powered_by = generation.make.powered_by.clone().or(expected);
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         // Plain values to memory: it can't fail.
         let message = serde_json::to_vec(&brief).unwrap_or_default();

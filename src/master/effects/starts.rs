@@ -1,10 +1,12 @@
 //! What PHP was started from when the daemon was, or at its last reload: it holds for processes that are started later.
 
 use super::Edge;
+use crate::config::fpm::release_of;
 use crate::config::{Application, Config, Pool};
 use crate::master::event::GenerationId;
 use crate::runtime::php::files::{Fingerprint, Origin};
 use crate::runtime::php::held::{Changes, Held};
+use crate::runtime::php::settings::exposes;
 use crate::sys::memfile;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -33,6 +35,8 @@ struct Start {
     held: Held,
     /// What the log has last said of it.
     told: Option<Changes>,
+    /// Which release libphp is, once that was asked for.
+    release: Option<Option<String>>,
 }
 
 /// What a preloader is about to be started from.
@@ -126,6 +130,24 @@ impl Edge {
     }
 }
 
+impl Edge {
+    /// What PHP will say of itself to clients, for a pool whose PHP was not started yet.
+    pub(super) fn expected_name(&mut self, pool: &Pool) -> Option<String> {
+        let Application::Php(php) = &pool.application else {
+            return None;
+        };
+        let (key, origin) = (start_key(pool)?, self.origin(pool)?);
+        let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
+        if !exposes(php, start.held.ini()) {
+            return None;
+        }
+        let release = start
+            .release
+            .get_or_insert_with(|| origin.library.as_deref().and_then(release_of));
+        release.as_ref().map(|release| format!("PHP/{release}"))
+    }
+}
+
 fn start_key(pool: &Pool) -> Option<Key> {
     let Application::Php(php) = &pool.application else {
         return None;
@@ -157,6 +179,7 @@ impl Start {
         Start {
             held: Held::take(origin),
             told: None,
+            release: None,
         }
     }
 }
