@@ -1,6 +1,6 @@
 //! Sockets' files: one that was deleted, which php-fpm never binds again, and one whose name is too long.
 
-use crate::pair::{Fpm, is_possible};
+use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
 use nix::sys::signal::Signal;
 use std::path::Path;
