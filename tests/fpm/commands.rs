@@ -56,6 +56,7 @@ fn what_php_says_of_itself_is_as_in_php_fpm() {
             "Configuration File (php.ini) Path",
             "Strings",
             "memory =>",
+            "Start time =>",
         ]
         .iter()
         .any(|part| line.contains(part))

@@ -178,6 +178,9 @@ pub struct Pool {
     /// pool is no such application's, or whoever owns its files does not matter.
     #[serde(default)]
     pub origin: Option<Origin>,
+    /// Its workers tell their router how much memory they use: the application pool limits it.
+    #[serde(default)]
+    pub tells_memory: bool,
     /// `RLIMIT_NOFILE` of the workers.
     pub rlimit_files: Option<u64>,
     /// `RLIMIT_CORE` of the workers.

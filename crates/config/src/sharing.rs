@@ -104,6 +104,7 @@ pub fn common(pool: &Pool) -> Pool {
             .collect(),
         own_env: Vec::new(),
         origin: None,
+        tells_memory: false,
         rlimit_files,
         rlimit_core,
         process_priority,

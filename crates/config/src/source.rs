@@ -76,16 +76,10 @@ impl<'t> Source<'t> {
                 .starts_with(';')
         });
         if comments.count() >= COMMENTS_OF_PHP_FPM {
-            findings.push(Finding {
-                severity: Severity::Error,
-                place: self.place(start(&errors[0])),
-                pool: None,
-                key: None,
-                kind: Kind::Syntax {
-                    problem: "this looks like a file of php-fpm's".to_owned(),
-                    advice: Some("forkyard import makes TOML of it".to_owned()),
-                },
-            });
+            let problem = "this looks like a file of php-fpm's".to_owned();
+            let advice = Some("forkyard import makes TOML of it".to_owned());
+            let place = self.place(start(&errors[0]));
+            findings.push(unreadable(place, Kind::Syntax { problem, advice }));
             return None;
         }
         let mut told = 0;
@@ -105,13 +99,7 @@ impl<'t> Source<'t> {
                 break;
             }
             if let Some(kind) = self.duplicate(place.line, error.message()) {
-                findings.push(Finding {
-                    severity: Severity::Error,
-                    place,
-                    pool: None,
-                    key: None,
-                    kind,
-                });
+                findings.push(unreadable(place, kind));
                 continue;
             }
             let advice = known::advice_for_line(self.line(place.line), error.message());
@@ -123,13 +111,7 @@ impl<'t> Source<'t> {
             };
             let problem = error.message()[..end.unwrap_or(error.message().len())].to_owned();
             let kind = Kind::Syntax { problem, advice };
-            findings.push(Finding {
-                severity: Severity::Error,
-                place,
-                pool: None,
-                key: None,
-                kind,
-            });
+            findings.push(unreadable(place, kind));
         }
         None
     }
@@ -187,6 +169,17 @@ impl<'t> Source<'t> {
         let start = self.line_starts[number - 1];
         let end = self.line_starts.get(number).copied().unwrap_or(self.text.len());
         &self.text[start..end]
+    }
+}
+
+/// What keeps the file from being read as a table.
+fn unreadable(place: Place, kind: Kind) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        place,
+        pool: None,
+        key: None,
+        kind,
     }
 }
 

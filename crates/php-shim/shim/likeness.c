@@ -8,6 +8,14 @@ static int is_constant_of(zval *constant, void *module_number)
     return is_its ? ZEND_HASH_APPLY_REMOVE : ZEND_HASH_APPLY_KEEP;
 }
 
+static int is_class_of(zval *entry, void *module_number)
+{
+    zend_class_entry *class = Z_PTR_P(entry);
+    bool is_its = class->type == ZEND_INTERNAL_CLASS && class->info.internal.module
+        && (uint32_t)class->info.internal.module->module_number == *(uint32_t *)module_number;
+    return is_its ? ZEND_HASH_APPLY_REMOVE : ZEND_HASH_APPLY_KEEP;
+}
+
 /* Gives the module that was registered last the number of one that is gone. PHP takes the count of modules for the number of
  * the next one, which would be OPcache's and another one's then, and get_defined_constants() mix them up. */
 static void take_number(uint32_t number)
@@ -49,6 +57,7 @@ static void remove_pcntl(void)
     uint32_t number = (uint32_t)pcntl->module_number;
     zend_unregister_functions(pcntl->functions, -1, CG(function_table));
     zend_hash_apply_with_argument(EG(zend_constants), is_constant_of, &number);
+    zend_hash_apply_with_argument(CG(class_table), is_class_of, &number);
     zend_hash_str_del(&module_registry, "pcntl", sizeof("pcntl") - 1);
     take_number(number);
 }
@@ -145,6 +154,7 @@ static void become_like_php_fpm(void)
      * functions by the table's length. A table that has gaps closes them when it grows, and a script's own first ones would
      * then be before that place. */
     zend_hash_rehash(CG(function_table));
+    zend_hash_rehash(CG(class_table));
     zend_hash_rehash(EG(zend_constants));
 
     zval *path = zend_get_constant_str("PHP_CONFIG_FILE_PATH", sizeof("PHP_CONFIG_FILE_PATH") - 1);

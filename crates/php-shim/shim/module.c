@@ -104,12 +104,15 @@ static PHP_FUNCTION(fpm_get_status)
     if (!REQUEST()) {
         RETURN_FALSE;
     }
-    char *buffer = emalloc(STATUS_SIZE);
+    /* Not of the request's memory, whose peak it would be. Only what is written of it is ever there. */
+    static char *buffer;
+    if (!buffer && !(buffer = malloc(STATUS_SIZE))) {
+        RETURN_FALSE;
+    }
     size_t length = worker.status(REQUEST(), buffer, STATUS_SIZE);
     if (length == 0 || php_json_decode(return_value, buffer, length, true, STATUS_DEPTH) == FAILURE) {
         RETVAL_FALSE;
     }
-    efree(buffer);
 }
 
 ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_bool, 0, 0, _IS_BOOL, 0)

@@ -119,7 +119,7 @@ static int on_send_headers(sapi_headers_struct *sapi_headers)
     return SAPI_HEADER_SENT_SUCCESSFULLY;
 }
 
-/* A script may set another response code when the headers are gone, up to PHP 8.2 at least. */
+/* Up to PHP 8.2 a script may set another response code when the headers are gone. */
 static void tell_later_status(void)
 {
     int status = SG(sapi_headers).http_response_code;

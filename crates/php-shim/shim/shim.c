@@ -30,8 +30,10 @@
 #include "zend_ini_scanner.h"
 #include "zend_smart_str.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -100,7 +102,7 @@ static int body_file = -1;
 /* Where the worker is between two scripts; negative: PHP finds its way back by itself. */
 static int home_directory = -1;
 static bool has_logged;
-/* The script has ended its answer and goes on: what it still prints is for nobody. */
+/* The script has ended its answer and goes on: what it still prints is dropped. */
 static bool has_finished;
 /* The response code with which the headers were sent; 0: they were not. */
 static int sent_status;
@@ -129,6 +131,7 @@ static char *param(const char *name, size_t length)
 #include "report.c"
 #include "warm.c"
 #include "heap.c"
+#include "loaded.c"
 #include "stack.c"
 
 /* --- what the preloader calls --- */

@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Grows with every change of this file. */
-#define FORKYARD_SHIM_VERSION 5
+#define FORKYARD_SHIM_VERSION 6
 
 /* How an ini value is set: the numbers are PHP's own. */
 enum forkyard_shim_mode {
@@ -101,6 +101,8 @@ struct forkyard_shim_stack {
 };
 /* In the preloader, once it has started. */
 void forkyard_shim_stack(struct forkyard_shim_stack *stack);
+/* After the start: names the files that extensions were loaded from. `each` must return. */
+void forkyard_shim_loaded(void (*each)(void *context, const char *path, size_t length), void *context);
 /* After the start: an ini value, which lives until it is changed; NULL: there is no such entry. */
 const char *forkyard_shim_ini(const char *name);
 

@@ -4,14 +4,15 @@ use forkyard_php_shim::{SHIMS, VERSIONS};
 use forkyard_worker::runtime::php::files;
 use forkyard_worker::slowlog::PhpLayout;
 use std::error::Error as StdError;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::fmt;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 
 /// FORKYARD_SHIM_VERSION.
-const SHIM_VERSION: u32 = 5;
+const SHIM_VERSION: u32 = 6;
 
 /// Ini values set in this mode can be changed by scripts.
 pub(crate) const USER: c_int = 1;
@@ -99,6 +100,8 @@ type ResolvesFn = unsafe extern "C" fn(*const c_char) -> c_int;
 type ServeFn = unsafe extern "C" fn(*mut c_void, *const Description) -> c_int;
 type ReportFn = unsafe extern "C" fn(c_int) -> c_int;
 type IniFn = unsafe extern "C" fn(*const c_char) -> *const c_char;
+type EachFile = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
+type LoadedFn = unsafe extern "C" fn(EachFile, *mut c_void);
 type BeginQuietFn = unsafe extern "C" fn() -> c_int;
 type EachScript = unsafe extern "C" fn(*mut c_void, *const c_char, usize, i64);
 type ScriptsFn = unsafe extern "C" fn(EachScript, *mut c_void);
@@ -118,6 +121,7 @@ pub(crate) struct Php {
     serve: ServeFn,
     report: ReportFn,
     ini: IniFn,
+    loaded: LoadedFn,
     begin_quiet: BeginQuietFn,
     scripts: ScriptsFn,
     compile: CompileFn,
@@ -251,6 +255,9 @@ impl Php {
                     shim.symbol(c"forkyard_shim_report")?,
                 ),
                 ini: std::mem::transmute::<NonNull<c_void>, IniFn>(shim.symbol(c"forkyard_shim_ini")?),
+                loaded: std::mem::transmute::<NonNull<c_void>, LoadedFn>(
+                    shim.symbol(c"forkyard_shim_loaded")?,
+                ),
                 begin_quiet: std::mem::transmute::<NonNull<c_void>, BeginQuietFn>(
                     shim.symbol(c"forkyard_shim_begin_quiet")?,
                 ),
@@ -338,6 +345,22 @@ impl Php {
         let value = unsafe { (self.ini)(name.as_ptr()) };
         // SAFETY: not NULL, a C string of PHP's own, copied before anything can change it.
         (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+    }
+
+    /// The files that extensions were loaded from.
+    pub(crate) fn loaded(&self) -> Vec<PathBuf> {
+        unsafe extern "C" fn each(context: *mut c_void, path: *const c_char, length: usize) {
+            // SAFETY: the context is the vector below, and the path has this length.
+            unsafe {
+                let found = &mut *context.cast::<Vec<PathBuf>>();
+                let path = std::slice::from_raw_parts(path.cast(), length);
+                found.push(PathBuf::from(OsStr::from_bytes(path)));
+            }
+        }
+        let mut found: Vec<PathBuf> = Vec::new();
+        // SAFETY: PHP has started; `found` outlives the call and nothing else uses it meanwhile; `each` returns.
+        unsafe { (self.loaded)(each, (&raw mut found).cast()) };
+        found
     }
 
     /// Begins a request that says nothing, in a process that serves none; `false` when PHP can't.

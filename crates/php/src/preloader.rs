@@ -14,7 +14,7 @@ use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling};
 use forkyard_sys::{self as sys, last_word, program, signal, title};
 use forkyard_worker::runtime::php::held::IniFiles;
-use forkyard_worker::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
+use forkyard_worker::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
 use forkyard_worker::runtime::php::{files, settings as php_settings};
 use forkyard_worker::runtime::preloader::{Message, Socket};
 use forkyard_worker::slowlog::StackSource;
@@ -184,6 +184,7 @@ pub(crate) fn run() -> ExitCode {
     socket.answer(&Answer::Ready {
         version: preloader.php.version.clone(),
         extensions: preloader.php.ini(c"extension_dir").map(PathBuf::from),
+        loaded: loaded(&preloader.php),
         powered_by: powered_by(&preloader.php),
         is_code_fixed: warm::is_code_fixed(&preloader.php),
         stack: Some(StackSource::Php(preloader.php.stack())),
@@ -541,11 +542,25 @@ fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {
     CString::new(value.as_ref().as_bytes()).map_err(|_| Error::Setting(name.to_owned()))
 }
 
+/// The files that extensions were loaded from, as many as a line has room for.
+fn loaded(php: &Php) -> Vec<PathBuf> {
+    let mut room = LOADED_BYTES;
+    let files = php.loaded().into_iter();
+    files
+        // A line is JSON.
+        .filter(|path| path.to_str().is_some())
+        .take_while(|path| {
+            let left = room.checked_sub(path.as_os_str().len());
+            room = left.unwrap_or(0);
+            left.is_some()
+        })
+        .collect()
+}
+
 /// What PHP says of itself to clients, unless `expose_php` forbids it.
 fn powered_by(php: &Php) -> Option<String> {
-    let is_on = php.ini(c"expose_php").is_some_and(|value| {
-        let word = value.trim().to_ascii_lowercase();
-        matches!(word.as_str(), "on" | "yes" | "true") || word.parse::<i64>().is_ok_and(|number| number != 0)
-    });
-    is_on.then(|| format!("PHP/{}", php.version))
+    let value = php.ini(c"expose_php");
+    value
+        .is_some_and(|value| php_settings::is_on(&value))
+        .then(|| format!("PHP/{}", php.version))
 }

@@ -18,6 +18,9 @@ pub const WARM_PATIENCE: Duration = Duration::from_secs(2);
 /// How long an answer to [`Command::Scripts`] may be, bytes.
 pub const SCRIPTS_BYTES: usize = 60 * 1024;
 
+/// How long the paths in [`Answer::Ready`] may be together, bytes.
+pub const LOADED_BYTES: usize = 8 * 1024;
+
 /// From the master. Every line comes with a descriptor at least. End of file: the preloader ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
@@ -85,6 +88,9 @@ pub enum Answer {
         /// The directory of PHP's extensions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         extensions: Option<PathBuf>,
+        /// The files that extensions were loaded from, [`LOADED_BYTES`] of paths at most.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        loaded: Vec<PathBuf>,
         /// What PHP says of itself in `X-Powered-By`, if it does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         powered_by: Option<String>,
@@ -203,11 +209,12 @@ mod tests {
             json(&Answer::Ready {
                 version: "8.2.35".into(),
                 extensions: Some("/usr/lib/php/20220829".into()),
+                loaded: vec!["/opt/a.so".into()],
                 powered_by: None,
                 is_code_fixed: false,
                 stack: None,
             }),
-            r#"{"result":"ready","version":"8.2.35","extensions":"/usr/lib/php/20220829","is_code_fixed":false}"#
+            r#"{"result":"ready","version":"8.2.35","extensions":"/usr/lib/php/20220829","loaded":["/opt/a.so"],"is_code_fixed":false}"#
         );
         assert_eq!(
             json(&Answer::Ok { worker: 5, pid: 77 }),

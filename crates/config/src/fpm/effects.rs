@@ -30,10 +30,7 @@ impl Machine for Host {
             .iter()
             .map(|directory| Path::new(directory).join(&library))
             .find(|path| path.exists())?;
-        let bytes = fs::read(path).ok()?;
-        let at = bytes.windows(MARK.len()).position(|part| part == MARK)? + MARK.len();
-        let version = bytes[at..].iter().take_while(|byte| **byte != 0).copied();
-        String::from_utf8(version.collect()).ok()
+        release_of(&path)
     }
 
     fn touch(&self, path: &Path) -> Result<(), OsFailure> {
@@ -52,6 +49,14 @@ impl Machine for Host {
         }
         Ok(found)
     }
+}
+
+/// The release that a libphp says that it is, as `8.2.35`. All of it is read.
+pub fn release_of(library: &Path) -> Option<String> {
+    let bytes = fs::read(library).ok()?;
+    let at = bytes.windows(MARK.len()).position(|part| part == MARK)? + MARK.len();
+    let version = bytes[at..].iter().take_while(|byte| **byte != 0).copied();
+    String::from_utf8(version.collect()).ok()
 }
 
 fn failure(error: &io::Error) -> OsFailure {

@@ -23,10 +23,11 @@ mod start;
 mod validate;
 mod values;
 
+pub use effects::release_of;
 pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::PREFIX;
-pub use php_ini::complete;
+pub use php_ini::{complete, entry};
 pub(crate) use resolve::is_ours;
 pub use sights::{Listed, Plain, Sight, Survey, survey};
 
@@ -122,7 +123,7 @@ pub fn test(options: &Options, shows: bool, machine: &dyn Machine) -> (bool, Jou
             machine,
             journal: &mut journal,
         };
-        start::test_identities(&written, &mut context)?;
+        start::test_pools(&written, &mut context)?;
         if shows {
             dump::dump(&written, &mut journal);
         }

@@ -101,17 +101,25 @@ fn scanned(options: &Options) -> Vec<String> {
 }
 
 fn read(text: &str, options: &Options, machine: &dyn Machine) -> Option<String> {
-    let lookup = |name: ini::Name<'_>| value_of(name, options.version(), machine);
+    last_entry(text, CONFIG, &|name| value_of(name, options.version(), machine))
+}
+
+/// What a text of php.ini says last of a setting, for every host and directory; without the environment.
+pub fn entry(text: &str, name: &str) -> Option<String> {
+    last_entry(text, name, &|_| None)
+}
+
+fn last_entry(text: &str, wanted: &str, lookup: &dyn Fn(ini::Name<'_>) -> Option<String>) -> Option<String> {
     let mut found = None;
     for line in text
         .lines()
-        .filter(|line| line.contains(CONFIG) || line.starts_with('['))
+        .filter(|line| line.contains(wanted) || line.starts_with('['))
     {
-        for statement in ini::parse(line, &lookup).0 {
+        for statement in ini::parse(line, lookup).0 {
             match statement {
                 // What follows is for one host or directory alone.
                 Statement::Section(name) if name.contains('=') => return found,
-                Statement::Entry(name, Some(value)) if name == CONFIG => found = Some(value),
+                Statement::Entry(name, Some(value)) if name == wanted => found = Some(value),
                 _ => {}
             }
         }

@@ -36,6 +36,23 @@ pub(super) fn is_priority(number: i32) -> bool {
     number == NO_PRIORITY || (-19..=20).contains(&number)
 }
 
+/// `sun_path` with its zero byte (unix(7)).
+pub(super) const SOCKET_PATH_ROOM: usize = 108;
+
+/// Whether a unix socket can have this path.
+pub(super) fn is_short_enough(path: &str) -> bool {
+    path.len() < SOCKET_PATH_ROOM
+}
+
+/// What is said where it can't.
+pub(super) fn too_long(path: &str, pool: &str) -> String {
+    format!(
+        "[pool {pool}] cannot bind to UNIX socket '{path}' as path is too long (found length: {}, maximal length: \
+         {SOCKET_PATH_ROOM})",
+        path.len()
+    )
+}
+
 /// Whether an address is TCP's and not a path.
 pub(super) fn is_tcp(address: &str) -> bool {
     address.contains(':') || address.bytes().all(|byte| byte.is_ascii_digit())

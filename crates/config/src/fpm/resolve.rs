@@ -3,7 +3,7 @@
 use super::directives::NO_PRIORITY;
 use super::journal::Failed;
 use super::parse::{PoolText, Written};
-use super::pool_rules::is_tcp;
+use super::pool_rules::{SOCKET_PATH_ROOM, is_short_enough, is_tcp, too_long};
 use super::validate::Context;
 use super::values::{Manager, Values};
 use crate::access::{DEFAULT_FORMAT, parse_format};
@@ -140,6 +140,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
         env,
         own_env: Vec::new(),
         origin: None,
+        tells_memory: false,
         rlimit_files: positive(values, "rlimit_files").map(u64::from),
         rlimit_core: core(values),
         process_priority: priority(values, context),
@@ -150,7 +151,7 @@ fn pool(text: &PoolText, context: &mut Context<'_>) -> Result<Pool, Failed> {
             ..Confine::default()
         },
         status_path: own("pm.status_path"),
-        status_listen: status_listen(values, &listen, context)?,
+        status_listen: status_listen(text, &listen, context)?,
         ping_path: own("ping.path"),
         ping_response: own("ping.response").unwrap_or_else(|| "pong".to_owned()),
         catch_workers_output: values.flag("catch_workers_output"),
@@ -351,7 +352,7 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
     }
     let (allowed_clients, wrong_clients) = allowed_clients(values);
     let listen = Listen {
-        address: address(values.text("listen").unwrap_or_default(), context)?,
+        address: address(values.text("listen").unwrap_or_default(), &text.name, context)?,
         backlog: values.number("listen.backlog"),
         owner: own("listen.owner"),
         group: own("listen.group"),
@@ -372,15 +373,16 @@ fn listen(text: &PoolText, context: &mut Context<'_>) -> Result<Listen, Failed> 
 
 /// The address of the status alone, with the pool's owner, mode and allowed clients, and a backlog of its own.
 fn status_listen(
-    values: &Values,
+    text: &PoolText,
     pool: &Listen,
     context: &mut Context<'_>,
 ) -> Result<Option<Listen>, Failed> {
-    let Some(text) = values.full("pm.status_listen") else {
+    let Some(wanted) = text.values.full("pm.status_listen") else {
         return Ok(None);
     };
     Ok(Some(Listen {
-        address: address(text, context)?,
+        // In php-fpm it is a pool of this name.
+        address: address(wanted, &format!("{}_status", text.name), context)?,
         backlog: STATUS_BACKLOG,
         ..pool.clone()
     }))
@@ -399,9 +401,9 @@ fn octal(text: &str) -> u32 {
     })
 }
 
-fn address(text: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
+fn address(text: &str, pool: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
     if !is_tcp(text) {
-        return Ok(Address::Unix(PathBuf::from(text)));
+        return Ok(Address::Unix(socket_path(text, pool, context)));
     }
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let Some(port) = port.parse::<u16>().ok().filter(|port| *port > 0) else {
@@ -433,6 +435,19 @@ fn address(text: &str, context: &mut Context<'_>) -> Result<Address, Failed> {
         context.journal.warn(text);
     }
     Ok(Address::Tcp(*first))
+}
+
+/// The path of a unix socket, cut where the kernel's structure ends, as in php-fpm.
+fn socket_path(text: &str, pool: &str, context: &mut Context<'_>) -> PathBuf {
+    if is_short_enough(text) {
+        return PathBuf::from(text);
+    }
+    let mut ends = (0..SOCKET_PATH_ROOM).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end));
+    let (cut, problem) = (&text[..end.unwrap_or(0)], too_long(text, pool));
+    let line = format!("{problem}, trying cut socket path instead '{cut}'");
+    context.journal.warn(line);
+    PathBuf::from(cut)
 }
 
 /// The addresses of a list, and what in it is none.

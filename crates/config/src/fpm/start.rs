@@ -1,15 +1,21 @@
-//! What is checked only when the daemon really starts, or only by `-t`: users and groups.
+//! What is checked only when the daemon really starts, or only by `-t`: users and groups, and the length of sockets' paths.
 
 use super::journal::Failed;
 use super::parse::{PoolText, Written};
+use super::pool_rules::{is_short_enough, is_tcp, too_long};
 use super::validate::Context;
 use crate::World;
+use crate::php::is_before;
 
-/// `-t`: whether the users and groups exist.
-pub(super) fn test_identities(written: &Written, context: &mut Context<'_>) -> Result<(), Failed> {
+/// php-fpm shows errno, which has nothing to say of it.
+const NO_REASON: &str = ": Success (0)";
+
+/// `-t`: whether the users and groups exist, and the socket can have its path. A real start cuts a path that is too long.
+pub(super) fn test_pools(written: &Written, context: &mut Context<'_>) -> Result<(), Failed> {
     for pool in &written.pools {
         exist(pool, &["user", "group"], "", context)?;
-        exist(pool, &["listen.owner", "listen.group"], ": Success (0)", context)?;
+        fits(pool, context)?;
+        exist(pool, &["listen.owner", "listen.group"], NO_REASON, context)?;
     }
     Ok(())
 }
@@ -32,6 +38,16 @@ fn exist(pool: &PoolText, names: &[&str], tail: &str, context: &mut Context<'_>)
         }
     }
     Ok(())
+}
+
+/// php-fpm tests it since 8.4.
+fn fits(pool: &PoolText, context: &mut Context<'_>) -> Result<(), Failed> {
+    let path = pool.values.text("listen").unwrap_or_default();
+    if is_before(context.options.version(), "8.4") || is_tcp(path) || is_short_enough(path) {
+        return Ok(());
+    }
+    let problem = too_long(path, &pool.name);
+    Err(context.journal.error(format!("{problem}{NO_REASON}")))
 }
 
 fn is_number(text: &str) -> bool {
@@ -63,7 +79,7 @@ pub(super) fn settle_identities(written: &Written, context: &mut Context<'_>) ->
         } else {
             ignored(pool, context);
         }
-        exist(pool, &["listen.owner", "listen.group"], ": Success (0)", context)?;
+        exist(pool, &["listen.owner", "listen.group"], NO_REASON, context)?;
     }
     Ok(())
 }

@@ -108,6 +108,7 @@ pub(super) fn resolve(
         env: environment(draft, world, report),
         own_env: Vec::new(),
         origin: None,
+        tells_memory: false,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
         rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
         process_priority: priority(&draft.process_priority, world, report),

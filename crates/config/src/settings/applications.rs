@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "max_request_time", "duration", "`0`",
         "how long a request may take until its instance is killed; 0: no limit"),
     key(Applications, "memory_limit", "size", "`0`",
-        "an instance that uses more is replaced after its request; 0: no limit"),
+        "an instance that uses more, with its FastCGI program, is replaced after its request; not for programs that speak HTTP; 0: no limit"),
     key(Applications, "start_timeout", "duration, not 0", r#"`"90s"`"#,
         "until an instance must be up"),
     key(Applications, "stop_timeout", "duration, not 0", r#"`"60s"`"#,

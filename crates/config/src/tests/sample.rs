@@ -72,6 +72,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         env: all.env.clone(),
         own_env: Vec::new(),
         origin: None,
+        tells_memory: false,
         rlimit_core: all.rlimit_core,
         process_priority: all.process_priority,
         application: all.application.clone(),

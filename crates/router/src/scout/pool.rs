@@ -118,6 +118,7 @@ pub fn pool_of(
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
         origin: found.origin.clone(),
+        tells_memory: applications.options.memory_limit.is_some(),
         status_listen: None,
         ..template.clone()
     };

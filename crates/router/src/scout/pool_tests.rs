@@ -102,6 +102,15 @@ fn applications(pool: &mut Pool) -> &mut Applications {
 }
 
 #[test]
+fn its_workers_tell_their_memory_where_that_is_limited() {
+    let mut template = template();
+    assert!(!make(&template, &php()).unwrap().tells_memory);
+    applications(&mut template).options.memory_limit = Some(1 << 20);
+    let pool = make(&template, &php()).unwrap();
+    assert!(pool.tells_memory && pool.applications.is_none());
+}
+
+#[test]
 fn it_runs_as_its_owner() {
     let owned = |uid| Found {
         owner: (uid, uid),

@@ -49,10 +49,11 @@ pub fn peak_memory_bytes() -> u64 {
     usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
 }
 
-/// Memory that this process uses now, what it shares divided by those who share it (PSS); bytes. `None` where the kernel does
-/// not tell.
-pub fn proportional_memory_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+/// Memory that a process uses now, what it shares divided by those who share it (PSS); bytes. `pid`: of which process; `None`:
+/// of this one. `None` where the kernel does not tell.
+pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
+    let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    let text = std::fs::read_to_string(format!("/proc/{whose}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)

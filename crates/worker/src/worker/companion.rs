@@ -137,6 +137,8 @@ pub(super) fn stand_by(
 }
 
 /// Shows in the scoreboard what it is doing.
-pub(super) fn show(companion: &dyn Companion, service: &Service) {
-    service.stamp().program(companion.sight().words());
+pub(super) fn show(companion: &dyn Companion, service: &mut Service) {
+    let sight = companion.sight();
+    service.program = sight.pid;
+    service.stamp().program(sight.words());
 }

@@ -96,8 +96,7 @@ impl Service {
     /// Takes connections from a router from now on.
     pub(super) fn route(&mut self, channel: OwnedFd) {
         self.input = vec![0; INPUT_BYTES].into_boxed_slice();
-        let applications = self.settings.pool.applications.as_ref();
-        let is_limited = applications.is_some_and(|all| all.options.memory_limit.is_some());
+        let is_limited = self.settings.pool.tells_memory;
         self.channel = Some(Channel {
             fd: channel,
             ticket: 0,
@@ -267,8 +266,9 @@ impl Service {
         }
     }
 
-    /// Tells how much memory the worker uses, if somebody wants to know and it is time.
+    /// Tells how much memory the worker uses, with the program beside it, if its pool limits that and it is time.
     fn measure(&mut self) {
+        let program = self.program;
         let Some(measured) = self
             .channel
             .as_mut()
@@ -279,7 +279,10 @@ impl Service {
         let now = clock::now();
         if now.since(*measured) >= MEASURE_INTERVAL {
             *measured = now;
-            if let Some(bytes) = proportional_memory_bytes() {
+            if let Some(own) = proportional_memory_bytes(None) {
+                // A program that is gone, or that the worker may not look into, uses nothing.
+                let beside = (program > 0).then(|| proportional_memory_bytes(Some(program)));
+                let bytes = own.saturating_add(beside.flatten().unwrap_or(0));
                 self.tell_router(ToRouter::Memory, &bytes.to_le_bytes());
             }
         }

@@ -58,7 +58,7 @@ pub fn run(kit: Kit, seat: Seat, runtime: &mut dyn Runtime) -> i32 {
 }
 
 /// A worker that is asked for one request after the other: [`Worker::advance`], [`Worker::request`], and so on until there is
-/// none. [`run`] is that loop; whoever has a loop of its own asks by itself.
+/// none. [`run`] is that loop; a program with a loop of its own asks by itself.
 #[derive(Debug)]
 pub struct Worker {
     service: Service,
@@ -179,12 +179,12 @@ impl Worker {
                     place
                 }
                 Place::Aside => {
-                    // Whoever does not know how lets go of it.
+                    // A runtime that does not know how lets go of it.
                     self.promotion = None;
                     self.end(0)
                 }
                 Place::Working => {
-                    // Whoever does not know how has done nothing.
+                    // A runtime that does not know how has done nothing.
                     self.worked(Err("the runtime can't do it".into()));
                     Place::Lobby
                 }
@@ -253,7 +253,7 @@ impl Worker {
     }
 
     fn wait_with(&mut self, companion: &mut dyn Companion) -> Place {
-        show(companion, &self.service);
+        show(companion, &mut self.service);
         match stand_by(companion, &self.lobby, &mut self.service) {
             Ok(()) => {}
             Err(Standing::Lost) => return self.end(EXIT_SOFTWARE),
@@ -334,7 +334,7 @@ impl Worker {
     fn end_request(&mut self) -> Place {
         let service = &mut self.service;
         service.stage(Stage::End);
-        // Whoever is gone has no use for being told.
+        // A client that is gone has no use for being told.
         let _ = service.finish();
         self.served += 1;
         service.account(clock::now());

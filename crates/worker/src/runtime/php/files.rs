@@ -95,9 +95,9 @@ pub fn command_line(version: &str) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// A directory of extensions as a preloader names it. The master looks at it as root, so it must lie where only root can
-/// mount something that never answers.
-pub fn is_credible_directory(path: &Path) -> bool {
+/// A file of an extension, or their directory, as a preloader names it. The master looks at it as root, so it must lie where only
+/// root can mount something that never answers.
+pub fn is_credible(path: &Path) -> bool {
     let is_plain = path
         .components()
         .all(|part| !matches!(part, std::path::Component::ParentDir));
@@ -181,7 +181,7 @@ impl Origin {
 #[derive(Debug, Default)]
 pub struct Looker {
     origins: HashMap<Origin, Fingerprint>,
-    directories: HashMap<PathBuf, Fingerprint>,
+    places: HashMap<PathBuf, Fingerprint>,
 }
 
 impl Looker {
@@ -200,16 +200,16 @@ impl Looker {
             look(&in_directory(path), &mut hasher);
         }
         for directory in &origin.scanned {
-            self.directory(directory).0.hash(&mut hasher);
+            self.place(directory).0.hash(&mut hasher);
         }
         let fingerprint = Fingerprint(hasher.finish());
         self.origins.insert(origin.clone(), fingerprint);
         fingerprint
     }
 
-    /// What the files in a directory are.
-    pub fn directory(&mut self, path: &Path) -> Fingerprint {
-        if let Some(known) = self.directories.get(path) {
+    /// What a file is, or the files in a directory.
+    pub fn place(&mut self, path: &Path) -> Fingerprint {
+        if let Some(known) = self.places.get(path) {
             return *known;
         }
         let mut hasher = DefaultHasher::new();
@@ -218,7 +218,7 @@ impl Looker {
             look(file, &mut hasher);
         }
         let fingerprint = Fingerprint(hasher.finish());
-        self.directories.insert(path.to_owned(), fingerprint);
+        self.places.insert(path.to_owned(), fingerprint);
         fingerprint
     }
 }
@@ -233,7 +233,8 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    fn of(path: &Path) -> Option<Stamp> {
+    /// What is at a path now; `None`: nothing, or nothing that can be looked at.
+    pub fn of(path: &Path) -> Option<Stamp> {
         let file = std::fs::metadata(path).ok()?;
         Some(Stamp {
             device: file.dev(),
@@ -252,7 +253,7 @@ fn look(path: &Path, hasher: &mut DefaultHasher) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Looker, Origin, is_credible_directory};
+    use super::{Looker, Origin, is_credible};
     use std::fs;
     use std::path::{Path, PathBuf};
 
@@ -293,15 +294,12 @@ mod tests {
     }
 
     #[test]
-    fn a_preloader_can_not_name_just_any_directory() {
-        assert!(is_credible_directory(Path::new("/usr/lib/php/20220829")));
-        assert!(is_credible_directory(Path::new("/opt/php/ext")));
-        assert!(!is_credible_directory(Path::new("/usr/../home/eve/fuse")));
-        assert!(!is_credible_directory(Path::new("/home/eve/fuse")));
-        assert!(!is_credible_directory(Path::new("usr/lib")));
-        assert!(!is_credible_directory(&PathBuf::from(format!(
-            "/usr/{}",
-            "x".repeat(5000)
-        ))));
+    fn a_preloader_can_not_name_just_any_place() {
+        assert!(is_credible(Path::new("/usr/lib/php/20220829")));
+        assert!(is_credible(Path::new("/opt/php/ext")));
+        assert!(!is_credible(Path::new("/usr/../home/eve/fuse")));
+        assert!(!is_credible(Path::new("/home/eve/fuse")));
+        assert!(!is_credible(Path::new("usr/lib")));
+        assert!(!is_credible(&PathBuf::from(format!("/usr/{}", "x".repeat(5000)))));
     }
 }

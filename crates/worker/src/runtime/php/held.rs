@@ -2,10 +2,10 @@
 //! has loaded everything. Here a process may be started at any time. So the text of php.ini and of the files that are read
 //! after it is remembered and handed to it when they are not what they were.
 //!
-//! Programs and libraries are not remembered: package managers replace each of them at once, and those of one PHP version fit
-//! together.
+//! Programs and libraries are not remembered, but that they are others now: package managers replace each of them at once, and
+//! those of one PHP version fit together.
 
-use super::files::{Fingerprint, Looker, Origin, Stamp, in_directory};
+use super::files::{self, Fingerprint, Looker, Origin, Stamp, in_directory};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -16,6 +16,8 @@ pub const OPTION: &str = "--held";
 /// The most text of one file, and of all.
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_BYTES_OF_ALL: usize = 8 << 20;
+/// Files of extensions that are looked at.
+const MOST_EXTENSIONS: usize = 500;
 /// A byte of a text is up to four in JSON, and paths are short.
 pub const MOST_JSON_BYTES: usize = 5 * MOST_BYTES_OF_ALL;
 
@@ -41,6 +43,8 @@ pub struct IniFiles {
 #[derive(Debug)]
 pub struct Held {
     stamps: BTreeMap<PathBuf, Option<Stamp>>,
+    /// Which files those are is known once a process has loaded them.
+    extensions: BTreeMap<PathBuf, Option<Stamp>>,
     fingerprint: Fingerprint,
     /// `None`: they can't be had, and processes have to read them themselves.
     ini: Option<IniFiles>,
@@ -51,8 +55,10 @@ pub struct Held {
 pub struct Changes {
     /// Of settings.
     pub ini: Vec<PathBuf>,
-    /// forkyard-php and libphp.
+    /// forkyard-php, libphp and extensions.
     pub programs: Vec<PathBuf>,
+    /// What they are now, in this order.
+    now: Vec<Option<Stamp>>,
 }
 
 impl Held {
@@ -60,6 +66,7 @@ impl Held {
     pub fn take(origin: &Origin) -> Held {
         Held {
             stamps: origin.stamps(),
+            extensions: BTreeMap::new(),
             fingerprint: Looker::default().origin(origin),
             ini: read(origin),
         }
@@ -75,6 +82,21 @@ impl Held {
         self.ini.as_ref()
     }
 
+    /// Extensions have been loaded from these files, as they are now. What a process says of this is believed only where a look
+    /// at the file can do no harm.
+    pub fn note_extensions<'p>(&mut self, paths: impl IntoIterator<Item = &'p PathBuf>) {
+        for path in paths.into_iter().filter(|path| files::is_credible(path)) {
+            if self.extensions.len() < MOST_EXTENSIONS && !self.extensions.contains_key(path) {
+                self.extensions.insert(path.clone(), Stamp::of(path));
+            }
+        }
+    }
+
+    /// The files that extensions were loaded from.
+    pub fn extensions(&self) -> impl Iterator<Item = &PathBuf> {
+        self.extensions.keys()
+    }
+
     /// What is different by now, if anything is.
     pub fn changes(&self, now: &Origin) -> Option<Changes> {
         let stamps = now.stamps();
@@ -83,8 +105,12 @@ impl Held {
         let added = stamps.keys().filter(|path| !self.stamps.contains_key(*path));
         let changed = self.stamps.keys().filter(is_changed).chain(added).cloned();
         let is_program = |path: &&PathBuf| **path == now.program || now.library.as_ref() == Some(*path);
-        let (programs, ini): (Vec<_>, Vec<_>) = changed.partition(|path| is_program(&path));
-        (!programs.is_empty() || !ini.is_empty()).then_some(Changes { ini, programs })
+        let (mut programs, ini): (Vec<_>, Vec<_>) = changed.partition(|path| is_program(&path));
+        let extensions = self.extensions.iter();
+        let changed = extensions.filter(|(path, then)| Stamp::of(path) != **then);
+        programs.extend(changed.map(|(path, _)| path.clone()));
+        let now = ini.iter().chain(&programs).map(|path| Stamp::of(path)).collect();
+        (!programs.is_empty() || !ini.is_empty()).then_some(Changes { ini, programs, now })
     }
 }
 
@@ -132,9 +158,12 @@ impl Changes {
             1 => " and another file".to_owned(),
             others => format!(" and {others} other files"),
         };
-        let what_happens = match self.ini.is_empty() {
-            false => "PHP is started with the settings of before",
-            true => "PHP is started with what is there now, and what runs goes on",
+        let what_happens = match (self.ini.is_empty(), self.programs.is_empty()) {
+            (false, true) => "PHP is started with the settings of before",
+            (false, false) => {
+                "PHP is started with the settings of before, and with the programs that are there now,"
+            }
+            (true, _) => "PHP is started with what is there now, and what runs goes on",
         };
         let path = path.display();
         format!("{path}{more} changed since the start or the last reload: {what_happens} until a reload")
@@ -146,6 +175,7 @@ mod tests {
     use super::Held;
     use crate::runtime::php::files::Origin;
     use std::fs;
+    use std::path::PathBuf;
 
     #[test]
     fn what_was_read_stays_and_what_changed_is_named() {
@@ -195,5 +225,26 @@ mod tests {
             "{}",
             changes.line()
         );
+    }
+
+    #[test]
+    fn extensions_are_known_once_they_are_loaded() {
+        let dir = tempfile::tempdir().unwrap();
+        let origin = Origin {
+            program: dir.path().join("program"),
+            library: None,
+            php_ini: None,
+            scanned: Vec::new(),
+        };
+        let mut held = Held::take(&origin);
+        // It stands for what a package manager has taken away and not put back yet.
+        let known = PathBuf::from("/usr/lib/forkyard-no-such-extension.so");
+        held.note_extensions([&known, &dir.path().join("not-below-usr.so")]);
+        assert_eq!(held.extensions().collect::<Vec<_>>(), [&known]);
+        assert_eq!(held.changes(&origin), None);
+        held.extensions.insert(PathBuf::from("/usr/bin/env"), None);
+        let first = held.changes(&origin).unwrap();
+        assert_eq!(first.programs, [PathBuf::from("/usr/bin/env")]);
+        assert_eq!(held.changes(&origin), Some(first), "the same change");
     }
 }

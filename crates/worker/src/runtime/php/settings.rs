@@ -1,9 +1,12 @@
 //! How a pool's settings reach PHP.
 
+use super::held::IniFiles;
 use crate::config::Php;
+use crate::config::fpm::entry;
 use crate::config::sharing::{is_common_setting, is_start_setting};
 use std::path::{Path, PathBuf};
 
+const EXPOSE: &str = "expose_php";
 const LOCK_PLACE: &str = "opcache.lockfile_path";
 
 /// Where php.ini is looked for when none is named, best first: php-fpm's own, then that of libphp, which is there when
@@ -81,6 +84,26 @@ pub fn with_lock_in(php: &Php, place: &Path) -> Php {
     php
 }
 
+/// Whether PHP will say to clients what it is, as far as files and settings tell before it is started.
+pub fn exposes(php: &Php, ini: Option<&IniFiles>) -> bool {
+    let files = ini
+        .into_iter()
+        .flat_map(|ini| ini.php_ini.iter().chain(&ini.scanned));
+    let written = files.filter_map(|file| entry(&String::from_utf8_lossy(&file.text), EXPOSE));
+    let set = php.defines.iter().chain(&php.php_admin_value);
+    let set = set
+        .filter(|(name, _)| name == EXPOSE)
+        .map(|(_, value)| value.clone());
+    // The last one that says it wins; PHP's own default is to say it.
+    written.chain(set).last().is_none_or(|value| is_on(&value))
+}
+
+/// What PHP takes a setting's value for, where it is to be on or off.
+pub fn is_on(value: &str) -> bool {
+    let word = value.trim().to_ascii_lowercase();
+    matches!(word.as_str(), "on" | "yes" | "true") || word.parse::<i64>().is_ok_and(|number| number != 0)
+}
+
 /// A value in php.ini's syntax, taken literally.
 fn quote(value: &str) -> Option<String> {
     if value.contains(['\n', '\r', '\0']) {
@@ -96,8 +119,9 @@ fn quote(value: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{later_settings, php_ini_directories, start_lines, with_lock_in};
+    use super::{exposes, later_settings, php_ini_directories, start_lines, with_lock_in};
     use crate::config::{Php, Preloading, RequestSettings};
+    use crate::runtime::php::held::{IniFile, IniFiles};
     use std::path::Path;
     use std::time::Duration;
 
@@ -167,5 +191,29 @@ mod tests {
         let [first, second] = php_ini_directories(&settings(&[], &[]));
         assert_eq!(first, std::path::Path::new("/etc/php/8.2/fpm"));
         assert_eq!(second, std::path::Path::new("/etc/php/8.2/embed"));
+    }
+
+    #[test]
+    fn what_says_last_whether_php_names_itself_wins() {
+        let file = |text: &str| IniFile {
+            path: "/etc/php.ini".into(),
+            text: text.into(),
+        };
+        let ini = |php_ini: &str, scanned: &[&str]| IniFiles {
+            php_ini: Some(file(php_ini)),
+            scanned: scanned.iter().map(|text| file(text)).collect(),
+        };
+        let plain = settings(&[("expose_php", "0")], &[]);
+        assert!(exposes(&plain, None), "it is an administrator's alone");
+        let off = ini("[PHP]\nexpose_php = Off\n", &["precision = 3\n"]);
+        assert!(!exposes(&plain, Some(&off)));
+        assert!(exposes(&plain, Some(&ini("[HOST=a]\nexpose_php = Off\n", &[]))));
+        assert!(exposes(
+            &plain,
+            Some(&ini("expose_php = 0", &["expose_php = On"]))
+        ));
+        let forced = settings(&[], &[("expose_php", "yes")]);
+        assert!(exposes(&forced, Some(&off)));
+        assert!(!exposes(&settings(&[], &[("expose_php", "no")]), None));
     }
 }

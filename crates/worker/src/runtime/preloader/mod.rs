@@ -143,6 +143,7 @@ impl Preloader {
         self.socket.answer(&Answer::Ready {
             version: version.to_owned(),
             extensions: None,
+            loaded: Vec::new(),
             powered_by: None,
             // It has loaded the application, and does not look whether that was changed.
             is_code_fixed: true,

@@ -80,6 +80,8 @@ pub(super) struct Service {
     last_word_for: u16,
     /// Where a router gives the worker its connections.
     pub(super) channel: Option<Channel>,
+    /// The process of the companion, as last seen; 0: there is none.
+    pub(super) program: i32,
     /// Idle connections that are held at a time.
     pub(super) most_idle: usize,
 }
@@ -126,6 +128,7 @@ impl Service {
             app_status: 0,
             last_word_for: 0,
             channel: None,
+            program: 0,
             most_idle: most_idle(),
         }
     }
