@@ -271,7 +271,18 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
             "php-fpm's way unless told otherwise"
         );
     }
-    site.append("php_admin_value[forkyard.request_settings] = precision,display_errors\n");
+    let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
+    let rule = |rule: &str| {
+        let line = format!("php_admin_value[forkyard.request_settings] = {rule}\n");
+        site.write("pool.d/www.conf", &format!("{pool}\n{line}"));
+    };
+    rule("none");
+    {
+        let daemon = Daemon::start(&site);
+        daemon.expect("ready to handle connections");
+        assert_eq!(ask("memory_limit = 77M"), "fpm-fcgi 128M ");
+    }
+    rule("precision,display_errors");
     if super::both::is_stock_there() {
         let file = site.path("php-fpm.conf");
         let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
@@ -288,8 +299,7 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     daemon.expect("ready to handle connections");
     assert_eq!(ask("memory_limit = 77M"), "fpm-fcgi 128M ");
     daemon.expect("[pool www] refused the setting 'memory_limit' that came with a request");
-    let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
-    site.write("pool.d/www.conf", &pool.replace("precision,display_errors", ","));
+    rule(",");
     daemon.signal(Signal::SIGUSR2);
     let seen = daemon.expect("the old one stays in force");
     let wanted =

@@ -159,6 +159,11 @@ fn incomplete_requests_have_a_budget_together() {
             client.send_raw(&wire).ok().map(|()| client)
         })
         .collect();
+    // All of what they have sent was read, or their connections are closed.
+    let sent = clients.len() as u64;
+    until("all connections to be accepted", || {
+        (stand.view()["accepted_connections"].as_u64()? > sent).then_some(())
+    });
     until("the budget", || {
         let left = stand.view()["connections"].as_u64()?;
         (left < CLIENTS as u64 / 2).then_some(())

@@ -50,3 +50,9 @@ pub fn signal(pid: u32, signal: nix::sys::signal::Signal) {
 pub fn wait(child: &mut Child, what: &str) -> ExitStatus {
     super::until(what, || child.try_wait().expect("wait"))
 }
+
+/// The number of the user that a process runs as.
+pub fn user(pid: u32) -> String {
+    let ids = status_line(pid, "Uid").expect("the process runs");
+    ids.split_whitespace().next().unwrap_or_default().to_owned()
+}

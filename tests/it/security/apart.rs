@@ -1,14 +1,20 @@
 //! Pools of two users: neither can get at anything of the other.
 
-use super::needs_root;
+use super::{needs_root, python_as};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::fcgi::Params;
 use crate::support::until;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::libc;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
+/// The first pool's user.
+const WWW_DATA: u32 = 33;
 const STATIC: &str = "pm = \"static\"\nstatus_path = \"/status\"\n";
 
 /// Two pools of so many workers each, with these settings, and these of the daemon.
@@ -51,13 +57,6 @@ foreach (explode(',', $_GET['pids']) as $pid) {
     }
     if (posix_kill((int) $pid, 0)) { $got[] = "$pid may be killed"; }
 }
-// What it was given it has; but not the other ends of it, which opening it anew would be.
-foreach (glob('/proc/self/fd/*') as $own) {
-    $leads = @readlink($own);
-    if (preg_match('/^(pipe|socket|.memfd)/', $leads)) {
-        foreach (['r', 'w', 'r+'] as $way) { if (@fopen($own, $way)) { $got[] = "$own $leads $way"; } }
-    }
-}
 foreach ([$_GET['log'], $_GET['config']] as $file) {
     if (@file_put_contents($file, 'x', FILE_APPEND)) { $got[] = "$file for writing"; }
 }
@@ -66,6 +65,41 @@ $cached = array_keys(opcache_get_status()['scripts'] ?? []);
 foreach ($cached as $script) { if (str_contains($script, 'secret')) { $got[] = "cached $script"; } }
 echo json_encode($got);
 "#;
+
+/// Opens anew what it was started with. PHP's fopen would look for a file of the name that the link in /proc shows.
+const REOPEN: &str = "
+import sys
+for number in sys.argv[1:]:
+    for way in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR):
+        try:
+            os.open(f'/proc/self/fd/{number}', way | os.O_NONBLOCK)
+            print(number, way)
+        except PermissionError:
+            pass
+";
+
+/// What a pool's user can open anew of the pipes that a worker has: the other ends of them would be among it.
+fn reopened(worker: u32, uid: u32) -> String {
+    let entries = fs::read_dir(format!("/proc/{worker}/fd")).expect("descriptors");
+    let pipes: Vec<File> = entries
+        .map_while(Result::ok)
+        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("pipe:")))
+        .map(|entry| {
+            let mut options = File::options();
+            options.read(true).custom_flags(libc::O_PATH);
+            options.open(entry.path()).expect("a pipe")
+        })
+        .collect();
+    assert!(pipes.len() >= 2, "child_accept and the retire channel");
+    for pipe in &pipes {
+        fcntl(pipe, FcntlArg::F_SETFD(FdFlag::empty())).expect("fcntl");
+    }
+    let numbers: Vec<String> = pipes.iter().map(|pipe| pipe.as_raw_fd().to_string()).collect();
+    let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    let output = python_as(uid, REOPEN, &numbers);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
 
 #[test]
 fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
@@ -94,6 +128,7 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
     let wrong: Vec<&String> = got.iter().filter(|what| **what != own).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(secret.exists());
+    assert_eq!(reopened(pid(&daemon, "one"), WWW_DATA), "");
     // A scoreboard of another pool is not on one's own status page.
     let page = daemon.get("one", "status?json&full").body();
     assert!(

@@ -178,6 +178,31 @@ fn a_start_up_file_of_another_owner_is_another_application() {
     }
 }
 
+/// The look itself retires them: nothing has to be given to the old instance for that, which may be busy for long.
+#[test]
+fn a_look_retires_at_once_what_runs_as_the_old_owner() {
+    if needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 8\nstat_throttle_rate = 0");
+    let wait = "touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/../../go')) { usleep(1000); clearstatcache(); } \
+                echo 'first';";
+    let root = sites.php("shop", 0, wait);
+    let port = sites.nginx.port;
+    let busy = std::thread::spawn(move || super::get(port, "/shop/").expect("answer"));
+    until("a busy instance", || root.join("begun").exists().then_some(()));
+    let old = root.with_file_name("old");
+    fs::rename(&root, &old).expect("rename");
+    sites.php("shop", 1, "echo posix_geteuid();");
+    becomes(&sites, "/shop/", &USERS[1].1.to_string());
+    sites
+        .daemon
+        .wait_for("is another directory now, or has another owner; its instances retire");
+    sites.daemon.write("go", "");
+    assert_eq!(busy.join().expect("an answer"), (200, "first".to_owned()));
+    sites.end();
+}
+
 /// What takes its place while it is being started is not run as the one that was looked at.
 #[test]
 fn a_start_looks_again_when_it_has_become_the_user() {

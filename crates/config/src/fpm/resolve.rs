@@ -230,6 +230,10 @@ fn request_settings(text: &PoolText, context: &mut Context<'_>) -> Result<Reques
     let Some(value) = of_ours(REQUEST_SETTINGS, text, context) else {
         return Ok(RequestSettings::All);
     };
+    // To PHP's language a bare `none` is an empty value.
+    if value.is_empty() {
+        return Ok(RequestSettings::None);
+    }
     if let Some(rule) = RequestSettings::from_word(&value) {
         return Ok(rule);
     }
