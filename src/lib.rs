@@ -13,6 +13,7 @@
 //! * [`control`]: orders for the running daemon, over a unix socket.
 //! * [`estate`]: what a master leaves to the next one.
 //! * [`fastcgi`]: the protocol, bytes to values and back; knows only `std`.
+//! * `fuzz`: what every parser of others' bytes has to keep to; there in tests alone.
 //! * [`master`]: manages processes; the policy of static, dynamic and ondemand pools.
 //! * [`scoreboard`]: what everybody can see of each worker, in shared memory.
 //! * [`worker`]: a child that serves: accept, stages, runtime, finish, account, again or retire.
@@ -40,6 +41,8 @@ pub mod confine;
 pub mod control;
 pub mod estate;
 pub mod fastcgi;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod helper;
 pub mod keeper;
 pub mod listen;

@@ -8,6 +8,8 @@
 pub mod document;
 mod effects;
 pub mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub mod names;
 pub mod plan;
 

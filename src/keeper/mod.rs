@@ -6,6 +6,8 @@
 //! [`message`] understands what it says, [`shelf`] holds what it leaves; `run` is the rest.
 
 pub mod core;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub mod message;
 mod run;
 pub mod shelf;

@@ -1,6 +1,8 @@
 //! The daemon's own log, and how logs are opened. Knows how lines look, not what they say.
 
 mod effects;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod handout;
 mod line;
 

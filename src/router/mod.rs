@@ -21,6 +21,8 @@
 mod answer;
 pub mod channel;
 mod client;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod groups;
 mod instances;
 mod master;

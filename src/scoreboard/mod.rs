@@ -6,6 +6,8 @@
 
 pub mod census;
 mod effects;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub mod header;
 pub mod layout;
 pub mod stage;

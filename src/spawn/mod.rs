@@ -14,6 +14,8 @@ mod capture;
 pub mod effects;
 pub mod error;
 pub mod event;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub mod handshake;
 pub mod journey;
 pub mod letter;

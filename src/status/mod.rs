@@ -7,6 +7,8 @@
 mod answer;
 mod escape;
 mod fields;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod html;
 mod json;
 mod openmetrics;

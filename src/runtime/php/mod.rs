@@ -4,6 +4,8 @@
 //! libphp itself is known to the forkyard-php executable only.
 
 pub mod files;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub mod held;
 pub mod protocol;
 pub mod request_settings;
