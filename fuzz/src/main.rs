@@ -1,19 +1,30 @@
 //! One of forkyard's fuzz targets under libFuzzer: `FORKYARD_FUZZ_TARGET` says which. `scripts/fuzz` builds and starts it.
 #![no_main]
 
-use forkyard::fuzz::{TARGETS, Target, mutate};
+use forkyard_fuzz::{Target, mutate};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::RefCell;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+#[path = "../../tests/fuzz/targets.rs"]
+mod targets;
+
+const TARGETS: [&[Target]; 5] = [
+    targets::TARGETS,
+    forkyard_config::fuzz::TARGETS,
+    forkyard_host::fuzz::TARGETS,
+    forkyard_router::fuzz::TARGETS,
+    forkyard_worker::fuzz::TARGETS,
+];
+
 /// Without the variable all targets are named, with the length of their longest input.
 static TARGET: LazyLock<&'static Target> = LazyLock::new(|| {
     let name = std::env::var("FORKYARD_FUZZ_TARGET").unwrap_or_default();
-    let found = TARGETS.iter().find(|target| target.name == name);
+    let found = TARGETS.into_iter().flatten().find(|target| target.name == name);
     found.unwrap_or_else(|| {
-        for target in TARGETS {
+        for target in TARGETS.into_iter().flatten() {
             println!("{} {}", target.name, target.most_bytes);
         }
         std::process::exit(if name.is_empty() { 0 } else { 2 })

@@ -19,7 +19,7 @@ pub(super) enum Shown {
     Applications,
     /// What php-fpm has and forkyard has not.
     Absent,
-    /// php-fpm's directives in docs/forkyard-fpm.md.
+    /// php-fpm's directives in docs/reference/forkyard-fpm.md.
     Fpm,
     /// conf/forkyard.toml.
     Sample,

@@ -6,10 +6,8 @@
 //! [`message`] understands what it says, [`shelf`] holds what it leaves; `run` is the rest.
 
 pub mod core;
-#[cfg(any(test, fuzzing))]
-pub(crate) mod fuzz;
-pub mod message;
 mod run;
 pub mod shelf;
 
+pub use forkyard_protocol::keeper as message;
 pub use run::{Orders, run};

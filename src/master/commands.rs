@@ -122,7 +122,7 @@ impl Master {
     fn add_pools(&mut self, asker: u64, file: &Path) -> Result<(), Answer> {
         let loaded = config::load(file).map_err(|errors| Answer::Error {
             message: "nothing was added".to_owned(),
-            errors: Complaint::list(&errors),
+            errors: errors.complaints(),
         })?;
         if !loaded.config.skipped.is_empty() {
             let wrong = loaded.warnings.iter().filter(|it| it.severity == Severity::Error);

@@ -71,7 +71,7 @@ fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
             for finding in errors.errors() {
                 log::error!("{}", finding.said_of(None));
             }
-            Err(Complaint::list(&errors))
+            Err(errors.complaints())
         }
     }
 }

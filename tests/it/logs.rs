@@ -285,8 +285,8 @@ fn a_daemon_in_the_background_lets_go_of_standard_error() {
 /// The command that a document shows for a line of the access log.
 #[test]
 fn the_access_log_of_the_documents_is_written() {
-    let document =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/logging.md")).expect("document");
+    let document = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/logging.md"))
+        .expect("document");
     let format = document
         .lines()
         .find_map(|line| line.strip_prefix("access.format = '")?.strip_suffix('\''))

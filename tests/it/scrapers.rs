@@ -38,7 +38,7 @@ impl Site {
         daemon.write("wait.php", "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
         daemon.write("a.php", "<?php echo 'a';");
         let dir = daemon.dir.display();
-        let documented = blocks::read(&blocks::root().join("docs/status.md")).into_iter();
+        let documented = blocks::read(&blocks::root().join("docs/reference/status.md")).into_iter();
         let documented = documented
             .filter(|block| block.kind == "nginx")
             .map(|block| block.text);

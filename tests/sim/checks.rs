@@ -400,6 +400,7 @@ impl World {
             | Action::Nudge(_)
             | Action::Publish(..)
             | Action::ClosePool(_)
+            | Action::Note(_)
             | Action::Say(_)
             | Action::Exit(_) => {}
         }

@@ -3,7 +3,7 @@
 use crate::kernel::CRASH;
 use crate::scenario::Mutant;
 use crate::world::{Loader, Reading, Slot, World};
-use forkyard::master::action::{Action, Force, Notice};
+use forkyard::master::action::{Action, Fact, Force, Notice};
 use forkyard::master::event::{Event, Exit, GenerationId, PoolId, Row, SlotIndex, WorkerId};
 use forkyard::scoreboard::stage::Stage;
 use forkyard::tick::Tick;
@@ -287,7 +287,9 @@ impl World {
                     pool.queue.clear();
                 }
             }
-            Action::Say(notice) => self.hear(&notice),
+            Action::Note(Fact::Serves(id)) => self.check_warm(id),
+            Action::Say(Notice::PromotionFailed(id, ..)) => self.check_failed_promotion(id),
+            Action::Note(_) | Action::Say(_) => {}
             Action::Exit(_) => self.exited = true,
         }
     }
@@ -322,14 +324,6 @@ impl World {
             pool.stand_in = false;
             self.fault();
             self.tell(Event::StandInGone(id));
-        }
-    }
-
-    fn hear(&mut self, notice: &Notice) {
-        match notice {
-            Notice::GenerationServes(id) => self.check_warm(*id),
-            Notice::PromotionFailed(id, ..) => self.check_failed_promotion(*id),
-            _ => {}
         }
     }
 

@@ -292,6 +292,10 @@ impl Edge {
             Action::Renew => self.renew(),
             Action::DropGeneration(generation) => self.drop_generation(generation),
             Action::ClosePool(pool) => self.close_pool(pool),
+            Action::Note(fact) => {
+                self.follow_reload(fact);
+                self.note(fact);
+            }
             Action::Say(notice) => self.say(&notice),
             Action::Exit(outcome) => self.outcome = Some(outcome),
         }
@@ -357,6 +361,7 @@ impl Edge {
 
     /// The worker answers for its request, and ends.
     fn time_up(&mut self, id: WorkerId) {
+        self.count_terminated(id);
         self.close_retire(id);
         let Some(worker) = self.workers.get_mut(&id) else {
             return;

@@ -12,16 +12,28 @@ pub(crate) fn root() -> &'static Path {
 
 /// Every document.
 pub(crate) fn documents() -> Vec<PathBuf> {
-    let docs = fs::read_dir(root().join("docs"))
-        .expect("docs")
-        .map_while(Result::ok)
-        .map(|entry| entry.path());
-    let mut all: Vec<PathBuf> = docs
-        .filter(|path| path.extension().is_some_and(|e| e == "md"))
-        .collect();
-    all.push(root().join("README.md"));
+    let mut all = in_folder(root());
+    for folder in folders() {
+        all.extend(in_folder(&folder));
+    }
     all.sort();
     all
+}
+
+/// The folders of `docs`.
+fn folders() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).expect("docs");
+    docs.map(|entry| entry.expect("an entry of docs").path())
+        .collect()
+}
+
+/// The documents in a folder, not below it.
+fn in_folder(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder of documents");
+    let paths = entries.map(|entry| entry.expect("an entry of the folder").path());
+    paths
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .collect()
 }
 
 /// A fenced block.

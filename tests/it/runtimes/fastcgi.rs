@@ -248,8 +248,12 @@ fn plack_runs_as_it_is() {
 /// The example of the documents, with another application.
 #[test]
 fn the_documents_site_is_served() {
-    let toml = blocks::find("docs/runtimes.md", "toml", "plackup");
-    let site = blocks::find("docs/runtimes.md", "nginx", "fastcgi_param SCRIPT_NAME \"\"");
+    let toml = blocks::find("docs/reference/runtimes.md", "toml", "plackup");
+    let site = blocks::find(
+        "docs/reference/runtimes.md",
+        "nginx",
+        "fastcgi_param SCRIPT_NAME \"\"",
+    );
     let daemon = Daemon::start(|dir| {
         fs::write(
             dir.join("app.psgi"),

@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// The application that the document shows, with something else for what it does out of band.
 fn documented(kind: &str, does: &str, instead: &str) -> String {
-    let blocks = blocks::read(&blocks::root().join("docs/application-pool.md"));
+    let blocks = blocks::read(&blocks::root().join("docs/reference/application-pool.md"));
     let shown = blocks.iter().find(|block| block.kind == kind).expect(kind);
     assert!(shown.text.contains(does), "{}", shown.text);
     shown.text.replace(does, instead)

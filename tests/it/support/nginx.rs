@@ -56,6 +56,11 @@ impl Nginx {
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
+
+    /// What is in its error log.
+    pub fn errors(&self) -> String {
+        fs::read_to_string(self.dir.path().join("error.log")).unwrap_or_default()
+    }
 }
 
 impl Drop for Nginx {
@@ -64,8 +69,7 @@ impl Drop for Nginx {
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
         let _ = self.child.wait();
         if std::thread::panicking() {
-            let log = fs::read_to_string(self.dir.path().join("error.log")).unwrap_or_default();
-            eprintln!("--- nginx's error log:\n{log}\n---");
+            eprintln!("--- nginx's error log:\n{}\n---", self.errors());
         }
     }
 }

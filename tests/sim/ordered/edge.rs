@@ -82,6 +82,7 @@ impl World {
             Action::SetNotify(..)
             | Action::Nudge(_)
             | Action::Publish(..)
+            | Action::Note(_)
             | Action::Say(_)
             | Action::Renew => {}
         }
