@@ -221,7 +221,10 @@ fn lives(dir: &Path) -> String {
         .map_while(Result::ok)
     {
         let count = entry.metadata().map_or(0, |metadata| metadata.len());
-        let _ = write!(text, "{} {count}, ", entry.file_name().to_string_lossy());
+        let name = entry.file_name();
+        if let Some(name) = name.to_string_lossy().strip_prefix("lives-") {
+            let _ = write!(text, "{name} {count}, ");
+        }
     }
     text
 }

@@ -4,7 +4,7 @@
 //! what comes in pieces means what it means at once, what is held stays within its limit. Targets of parsers that other crates
 //! don't see are in the crate's `fuzz` module, the others in `tests/fuzz`.
 //!
-//! Tests give each target its corpus (`fuzz/corpus/TARGET`) and some inputs made of it ([`check`]); `scripts/fuzz` runs it guided
+//! Tests give each target its corpus (`fuzz/corpus/TARGET`) and some inputs made of it ([`check()`]); `scripts/fuzz` runs it guided
 //! by coverage, with as many inputs as are wanted.
 #![forbid(unsafe_code)]
 
