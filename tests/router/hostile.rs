@@ -102,6 +102,34 @@ fn parameters_that_are_too_large_are_refused() {
     stand.said("shop", "x");
 }
 
+/// Where another request of it begins can't be told any more, in whatever pieces it comes.
+#[test]
+fn a_refused_client_that_breaks_the_protocol_has_no_other_request() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    let begin = [
+        &header(RecordType::BeginRequest, 1, 8, 0)[..],
+        &[0, 1, 1, 0, 0, 0, 0, 0],
+    ]
+    .concat();
+    let mut pairs = Vec::new();
+    append_pair(&mut pairs, b"FORKYARD_APP_ROOT", b"/no/such/application");
+    let mut wire = begin.clone();
+    wire.extend(header(RecordType::Params, 1, pairs.len() as u16, 0));
+    wire.extend(&pairs);
+    wire.extend(header(RecordType::Params, 1, 0, 0));
+    let mut client = stand.client().kept();
+    client.send_raw(&wire).expect("it listens");
+    let refusal = client.answer().expect("an answer");
+    assert!(refusal.ended, "{}", refusal.text());
+    client.send_raw(&begin).expect("it listens");
+    until("it to be read", || {
+        (stand.view()["connections"].as_u64() <= Some(1)).then_some(())
+    });
+    let _ = client.send(&stand.params("shop", "x"), b"");
+    assert_eq!(client.read_raw().unwrap_or_default(), b"");
+    stand.said("shop", "x");
+}
+
 #[test]
 fn bodies_that_nobody_reads_and_never_end_hold_up_nobody_else() {
     let stand = Stand::start(&["shop"], &["max=1"]);

@@ -15,6 +15,8 @@ mod draft;
 mod effects;
 mod error;
 pub mod fpm;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod glob;
 pub mod import;
 mod known;

@@ -2,6 +2,8 @@
 #![deny(unsafe_code)]
 
 pub mod confine;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod listen;
 pub mod logs;
 

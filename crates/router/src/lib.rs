@@ -4,6 +4,8 @@
 //! * [`scout`]: looks at applications' directories.
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod router;
 pub mod scout;
 

@@ -8,6 +8,8 @@
 
 #[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
 pub mod abi;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod runtime;
 pub mod slowlog;
 pub mod worker;

@@ -2,6 +2,8 @@
 
 mod diagnostics;
 mod effects;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod handout;
 mod line;
 

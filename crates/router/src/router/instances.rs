@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the master has to say that a process is gone whose channel has ended.
+/// How long a process has to be gone whose channel has ended.
 const GONE_PATIENCE: Duration = Duration::from_secs(5);
 /// When a client is to come back that met a full queue.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -370,13 +370,32 @@ impl Router {
                     let bytes = bytes.to_vec();
                     self.heard(number, word, Ticket(ticket), bytes);
                 }
-                None => log::warn!("instance {number} sent what is no message"),
+                None => return self.breaks_off(number),
             }
             // It mostly says one thing at a time, and epoll tells if there is more.
             if count == HEAD_BYTES {
                 return;
             }
         }
+    }
+
+    /// It does not keep to the protocol: nothing more is heard of it.
+    fn breaks_off(&mut self, number: u64) {
+        log::error!(
+            "[pool {}] instance {number} is killed because it does not keep to the protocol",
+            self.pool.name
+        );
+        self.channel_ended(number);
+        self.kill(number);
+    }
+
+    /// Has the master end a process that is of no more use, or waits for its end. Until that is said it keeps its place, in the
+    /// master's books as in this one: whoever closes his channel and stays must not make room for another of his.
+    pub(super) fn kill(&mut self, number: u64) {
+        self.say(&ToMaster::Stop {
+            instance: number,
+            kill: true,
+        });
     }
 
     /// Takes one message. An instance can speak of its own sessions only.

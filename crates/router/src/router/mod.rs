@@ -20,6 +20,8 @@
 
 mod answer;
 mod client;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod groups;
 mod instances;
 mod master;

@@ -140,6 +140,7 @@ pub(super) struct Rest {
     /// What came behind the request.
     after: Vec<u8>,
     ended: bool,
+    is_broken: bool,
 }
 
 impl Rest {
@@ -149,6 +150,7 @@ impl Rest {
             responder: Responder::new(limits),
             after: Vec::new(),
             ended: false,
+            is_broken: false,
         };
         rest.receive(read);
         rest
@@ -157,6 +159,11 @@ impl Rest {
     /// The whole request has come.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// The client does not keep to the protocol: where another request of its begins can't be told.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
     }
 
     /// What came behind it.
@@ -179,11 +186,14 @@ impl Rest {
             bytes = &bytes[used..];
             match input {
                 Input::More => return,
-                Input::Abort | Input::Broken(_) => self.ended = true,
+                Input::Abort => self.ended = true,
+                Input::Broken(_) => (self.ended, self.is_broken) = (true, true),
                 Input::BodyEnd | Input::Request | Input::Body(_) | Input::Reply(_) => {}
             }
         }
-        self.after.extend_from_slice(bytes);
+        if !self.is_broken {
+            self.after.extend_from_slice(bytes);
+        }
     }
 }
 

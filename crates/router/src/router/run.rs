@@ -70,7 +70,7 @@ pub(super) struct Router {
     pub(super) buffer: Vec<u8>,
     pub(super) timers: BTreeSet<(Tick, u64)>,
     pub(super) memory: Memory,
-    /// Instances whose channel has ended, and when they are taken to be gone whatever the master says.
+    /// Instances whose channel has ended, and when they are killed if the master has not said that they are gone.
     pub(super) ended: BTreeSet<(Tick, u64)>,
     /// Connections that are to be looked at again without having been called.
     pub(super) ready: Vec<u64>,
@@ -275,7 +275,7 @@ impl Router {
         }
         while let Some((due, number)) = self.ended.first().copied().filter(|(due, _)| *due <= now) {
             self.ended.remove(&(due, number));
-            self.instance_gone(number);
+            self.kill(number);
         }
         if self.book.next_deadline().is_some_and(|due| due <= now) {
             self.tell(Event::Deadline);

@@ -328,16 +328,19 @@ impl Router {
                 Err(_) => return self.close(id),
             }
         }
-        let keep = client.keep && !finishing;
         if !client.out.is_empty() {
             (client.out, client.sent) = (Vec::new(), 0);
-            if !keep {
+            if !client.keep || finishing {
                 shutdown_write(client.socket());
             }
         }
         for _ in 0..READS {
             let ended = client.rest.as_deref().is_none_or(Rest::has_ended);
-            if ended && keep {
+            if client.keep && client.rest.as_deref().is_some_and(Rest::is_broken) {
+                client.keep = false;
+                shutdown_write(client.socket());
+            }
+            if ended && client.keep && !finishing {
                 let after = client
                     .rest
                     .take()

@@ -15,6 +15,8 @@
 
 mod effects;
 mod family;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod job;
 mod memory;
 mod php;

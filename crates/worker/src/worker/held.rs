@@ -299,7 +299,7 @@ const NOTE_BYTES: usize = 17;
 const IS_SPOKEN: u8 = 1;
 
 impl Note {
-    fn encode(self) -> Vec<u8> {
+    pub(super) fn encode(self) -> Vec<u8> {
         let mut bytes = vec![if self.is_spoken { IS_SPOKEN } else { 0 }];
         if let Some(waiting) = self.waiting {
             bytes.extend(waiting.since.as_nanos().to_ne_bytes());
@@ -308,7 +308,7 @@ impl Note {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Note {
+    pub(super) fn decode(bytes: &[u8]) -> Note {
         let number = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let waiting = number(1).zip(number(9)).map(|(since, turn)| Waiting {
             since: Tick::from_nanos(since),

@@ -11,6 +11,8 @@ mod builtin;
 mod companion;
 mod connection;
 mod cpu;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod gauge;
 mod held;
 mod kit;

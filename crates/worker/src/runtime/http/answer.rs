@@ -36,6 +36,8 @@ pub(super) enum Malformed {
     TooLong,
     /// Content-Length is no number, or there are two that differ.
     Length,
+    /// Its body is coded in another way than in chunks.
+    Coding,
     /// A chunk's size is none.
     Chunk,
     /// It goes over to another protocol, which FastCGI can't pass.
@@ -51,6 +53,7 @@ impl fmt::Display for Malformed {
             Malformed::Switched => {
                 f.write_str("it goes over to another protocol, such as WebSocket; FastCGI can't pass that")
             }
+            Malformed::Coding => f.write_str("it has a Transfer-Encoding other than \"chunked\""),
             Malformed::Chunk => f.write_str("a chunk of its body has no size"),
         }
     }
@@ -209,7 +212,6 @@ impl Answer {
 
     /// Takes what the head says of the answer, and puts it in CGI's words.
     fn begin(&mut self, code: u16, response: &httparse::Response<'_, '_>) -> Result<Vec<u8>, Malformed> {
-        let mut head = format!("Status: {code} {}\r\n", response.reason.unwrap_or_default()).into_bytes();
         let (mut length, mut chunked, mut close) = (None, false, response.version == Some(0));
         for field in response.headers.iter() {
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
@@ -218,19 +220,27 @@ impl Answer {
                 text.split(',').any(|part| part.trim() == word)
             };
             if is("content-length") {
-                let number = std::str::from_utf8(field.value)
-                    .ok()
-                    .and_then(|text| text.trim().parse::<u64>().ok());
-                let number = number.ok_or(Malformed::Length)?;
+                let number = number(field.value).ok_or(Malformed::Length)?;
                 if length.replace(number).is_some_and(|other| other != number) {
                     return Err(Malformed::Length);
                 }
             } else if is("transfer-encoding") {
-                chunked |= says("chunked");
+                // Once is enough (RFC 9112 section 6.1), and no other coding could be passed on.
+                if chunked || !field.value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                    return Err(Malformed::Coding);
+                }
+                chunked = true;
             } else if is("connection") {
                 close = (close && !says("keep-alive")) || says("close");
             }
-            if !HOP_BY_HOP.iter().chain(OURS).any(|name| is(name)) {
+        }
+        let mut head = format!("Status: {code} {}\r\n", response.reason.unwrap_or_default()).into_bytes();
+        // A length beside chunks is not the body's (RFC 9112 section 6.3), and nobody needs it twice.
+        let mut has_length = chunked;
+        for field in response.headers.iter() {
+            let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+            let is_said = is("content-length") && std::mem::replace(&mut has_length, true);
+            if !is_said && !HOP_BY_HOP.iter().chain(OURS).any(|name| is(name)) {
                 head.extend_from_slice(field.name.as_bytes());
                 head.extend_from_slice(b": ");
                 head.extend_from_slice(field.value);
@@ -250,6 +260,15 @@ impl Answer {
         self.has_begun = true;
         Ok(head)
     }
+}
+
+/// A length: digits and nothing else.
+fn number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii();
+    let digits = std::str::from_utf8(text)
+        .ok()
+        .filter(|_| text.iter().all(u8::is_ascii_digit));
+    digits?.parse().ok()
 }
 
 fn shifted(part: Part, by: usize) -> Part {
@@ -344,8 +363,20 @@ mod tests {
     }
 
     #[test]
+    fn a_length_beside_chunks_is_not_passed_on_nor_one_twice() {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\nContent-Length: 9\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        let none = "Status: 200 OK\r\n\r\n";
+        assert_eq!(read(chunked, false, 9), Ok((none.into(), "hello".into(), true)));
+        let twice = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello";
+        let once = "Status: 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(read(twice, false, 9), Ok((once.into(), "hello".into(), true)));
+    }
+
+    #[test]
     fn nonsense_is_refused() {
         for text in [
+            "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
             "SSH-2.0-OpenSSH\r\n\r\n",
             "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",

@@ -55,7 +55,8 @@ fn is_passed(name: &[u8]) -> bool {
         })
         .collect();
     let is_said_by_us = WRITTEN.contains(&&*plain) || plain.starts_with(FORWARDED) && plain != PREFIX;
-    !is_said_by_us && !DROPPED.contains(&&*plain) && plain.iter().all(|byte| is_token(*byte))
+    let is_token = !plain.is_empty() && plain.iter().all(|byte| is_token(*byte));
+    !is_said_by_us && !DROPPED.contains(&&*plain) && is_token
 }
 
 /// The request's head, and how its body has to follow it.
@@ -303,6 +304,7 @@ mod tests {
             ("REQUEST_URI", "/a b\r\nX-Evil: 1"),
             ("HTTP_X_A", "b\r\nX-Evil: 1"),
             ("HTTP_X:EVIL", "1"),
+            ("HTTP_", "1"),
         ]);
         let lines: Vec<&str> = text.split("\r\n").collect();
         assert_eq!(lines[0], "GETevilHTTP1.1Xy /a%20b%0D%0AX-Evil:%201 HTTP/1.1");
@@ -310,7 +312,7 @@ mod tests {
         assert!(
             !lines
                 .iter()
-                .any(|line| line.starts_with("X-Evil") || line.starts_with("X:")),
+                .any(|line| line.starts_with("X-Evil") || line.starts_with("X:") || line.starts_with(':')),
             "{text}"
         );
     }

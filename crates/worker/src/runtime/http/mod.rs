@@ -4,6 +4,8 @@
 //! Where the program's processes are started for the pool, `table` says where they are and how busy; `program` chooses.
 
 mod answer;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod head;
 mod program;
 mod run;

@@ -3,6 +3,8 @@
 //! The file is opened by the master. Where workers find it, and how they notice that it was opened anew, is told in
 //! [`crate::logs::Handout`].
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod head;
 mod line;
 mod text;
