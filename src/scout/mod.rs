@@ -17,6 +17,7 @@ pub mod pool;
 mod run;
 pub mod signs;
 pub mod users;
+mod way;
 
 pub use pool::{Refused, pool_of};
 pub use run::run;
