@@ -468,6 +468,7 @@ fn applications(directory: &Path, arguments: &[String]) -> (Applications, bool) 
     };
     let settings = Applications {
         user_switching: true,
+        reserve: 0,
         user_mounts: false,
         directories: vec![directory.to_owned()],
         root_parameter: "APP_ROOT".to_owned(),

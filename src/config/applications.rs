@@ -24,6 +24,9 @@ pub struct Applications {
     /// Where restart files are; relative to the application's root. `None`: `tmp`.
     pub restart_dir: Option<PathBuf>,
     /// How long a look at an application's files is good.
+    /// How many of `max` only applications can take that have no instance.
+    #[serde(default)]
+    pub reserve: u32,
     pub stat_throttle_rate: Duration,
     /// Most time that a request waits for an instance; `None`: as long as its client does.
     pub max_request_queue_time: Option<Duration>,

@@ -30,6 +30,7 @@ fn applications(directory: &Path) -> Applications {
         root_parameter: String::new(),
         max: std::num::NonZeroU32::MIN,
         max_spawning: std::num::NonZeroU32::MIN,
+        reserve: 0,
         options: crate::applications::Options::default(),
         restart_dir: None,
         groups: std::collections::BTreeMap::new(),

@@ -11,6 +11,7 @@ mod held;
 mod many;
 mod mounts;
 mod restarts;
+mod reserve;
 mod serving;
 mod sockets;
 mod storm;
