@@ -16,6 +16,7 @@ mod departure;
 mod emergency;
 mod generation;
 mod growth;
+mod heartbeat;
 mod inspection;
 mod invariants;
 mod leave;

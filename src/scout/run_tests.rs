@@ -64,7 +64,7 @@ impl Process {
         let applications = applications(&base);
         let keep = [router_end.as_raw_fd(), master_end.as_raw_fd()];
         let pid = process::fork_child(&keep, || {
-            run(router_end, master_end, &applications, nobody().as_ref())
+            run(router_end, master_end, None, &applications, nobody().as_ref())
         });
         let pid = pid.unwrap();
         Process {

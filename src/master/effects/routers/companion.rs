@@ -11,11 +11,12 @@ use crate::logs::parse_message;
 use crate::master::companions::Keeper;
 use crate::master::event::PoolId;
 use crate::router::orders::{Instance, ToMaster, ToRouter};
+use crate::master::heartbeat::{At, Heartbeat, Sight, Step};
 use crate::scout::look;
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
-use crate::sys::process;
+use crate::sys::{clock, fd, process, socket};
 use crate::tick::Tick;
 use mio::Interest;
 use nix::errno::Errno;
@@ -64,6 +65,10 @@ pub(super) struct Process {
     pub(super) channel: Option<OwnedFd>,
     /// What it says for the log.
     pub(super) messages: Lines,
+    heartbeat: Heartbeat,
+    /// Where its bytes are sent.
+    heartbeat_in: OwnedFd,
+    clock: Option<clock::ProcessClock>,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
 
@@ -79,6 +84,39 @@ impl Companion {
     pub(super) fn pid(&self) -> Option<i32> {
         self.process.as_ref().map(|process| process.pid)
     }
+    /// When [`Companion::check_heartbeat`] is to be called.
+    pub(super) fn heartbeat_deadline(&self) -> Option<Tick> {
+        self.process.as_ref().map(|process| process.heartbeat.deadline())
+    }
+
+    /// Looks whether it takes up what it is sent, if it is time; why it has to be replaced.
+    pub(super) fn check_heartbeat(&mut self, now: Tick) -> Option<&'static str> {
+        let process = self
+            .process
+            .as_mut()
+            .filter(|it| it.heartbeat.deadline() <= now)?;
+        let at = match process::state(process.pid) {
+            Some('T' | 't') => At::Stop,
+            Some('S' | 'I') => At::Rest,
+            // One that has ended is reaped soon.
+            Some(_) | None => At::Work,
+        };
+        let seen = Sight {
+            has_read: fd::unread_by_peer(process.heartbeat_in.as_fd()) == Some(0),
+            at,
+            micros: process.clock.map_or(0, clock::ProcessClock::micros),
+        };
+        match process.heartbeat.check(seen, now) {
+            Step::None => None,
+            Step::Send => {
+                // Its end is reaped soon, and there is room for a byte.
+                let _ = socket::send(process.heartbeat_in.as_fd(), &[0]);
+                None
+            }
+            Step::Kill(why) => Some(why),
+        }
+    }
+
 
     pub(super) fn kill(&self) {
         if let Some(process) = &self.process {
@@ -209,7 +247,8 @@ impl Edge {
                 (None, vec![copy(router)?, copy(master)?])
             }
         };
-        theirs.push(messages_in);
+        let (heartbeat_in, heartbeat) = socket_pair(SockType::Stream)?;
+        theirs.extend([messages_in, heartbeat]);
         let title = format!("{}: {which} {name}", template.title);
         let role = role(which, &template, identity).ok_or_else(nothing)?;
         let environment: Vec<_> = zone().into_iter().collect();
@@ -242,6 +281,9 @@ impl Edge {
             pid,
             channel,
             messages: Lines::new(messages),
+            heartbeat: Heartbeat::new(clock::now()),
+            heartbeat_in,
+            clock: clock::ProcessClock::of(pid),
             unsent: VecDeque::new(),
         });
         match which {
