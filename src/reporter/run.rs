@@ -83,7 +83,7 @@ fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
     Ok((brief, (descriptors, shelf)))
 }
 
-/// Becomes the pool's user, and nobody who could become another.
+/// Becomes the user that it is told, who can't become another.
 fn settle(brief: &Brief) -> Result<(), Error> {
     if let Some((soft, hard)) = brief.descriptor_limit {
         identity::limit_descriptors(soft, hard)?;

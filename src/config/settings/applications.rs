@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "default_user", "string", "none",
         "whom applications run as whose owner may have none; without it they are refused")
         .sample(Off(r#""www-data""#)),
-    key(Applications, "router_user", "string", "the pool's `user`, or else `forkyard` if there is such a user, or `nobody`",
-        "whom router and scout run as; with `user_switching` no application may; ignored without root, which the log says")
-        .sample(Off(r#""www-data""#)),
+    key(Applications, "router_user", "string", "the pool's `user`, or else `forkyard`",
+        "whom router and scout run as; with `user_switching` nothing else may; ignored without root, which the log says")
+        .sample(Off(r#""forkyard""#)),
 ];

@@ -1,17 +1,18 @@
 //! Router and scout as processes: started by the master, and what is said to them over sockets of datagrams.
 
-use super::super::helper::zone;
+use super::super::helper::{own_user, zone};
 use super::super::output::{Lines, Look};
 use super::super::sources::Source;
 use super::super::{Edge, Who};
 use super::{RouterEdge, Sockets};
-use crate::config::Pool;
+use crate::config::{FALLBACK_USER, OWN_USER, Pool};
+
 use crate::helper::Role;
 use crate::logs::parse_message;
 use crate::master::companions::Keeper;
 use crate::master::event::PoolId;
-use crate::router::orders::{Instance, ToMaster, ToRouter};
 use crate::master::heartbeat::{At, Heartbeat, Sight, Step};
+use crate::router::orders::{Instance, ToMaster, ToRouter};
 use crate::scout::look;
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with, socket_pair};
@@ -30,8 +31,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 const LOOKS: usize = 64;
 /// Most messages that wait until a router reads; one that reads nothing is killed.
 const MOST_UNSENT: usize = 100_000;
-/// Whom router and scout run as if none is named: the first of these that the machine has.
-const OWN_USERS: [&str; 2] = ["forkyard", "nobody"];
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,11 +64,11 @@ pub(super) struct Process {
     pub(super) channel: Option<OwnedFd>,
     /// What it says for the log.
     pub(super) messages: Lines,
+    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     heartbeat: Heartbeat,
     /// Where its bytes are sent.
     heartbeat_in: OwnedFd,
     clock: Option<clock::ProcessClock>,
-    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
 
 impl Companion {
@@ -84,6 +83,7 @@ impl Companion {
     pub(super) fn pid(&self) -> Option<i32> {
         self.process.as_ref().map(|process| process.pid)
     }
+
     /// When [`Companion::check_heartbeat`] is to be called.
     pub(super) fn heartbeat_deadline(&self) -> Option<Tick> {
         self.process.as_ref().map(|process| process.heartbeat.deadline())
@@ -116,7 +116,6 @@ impl Companion {
             Step::Kill(why) => Some(why),
         }
     }
-
 
     pub(super) fn kill(&self) {
         if let Some(process) = &self.process {
@@ -281,10 +280,10 @@ impl Edge {
             pid,
             channel,
             messages: Lines::new(messages),
+            unsent: VecDeque::new(),
             heartbeat: Heartbeat::new(clock::now()),
             heartbeat_in,
             clock: clock::ProcessClock::of(pid),
-            unsent: VecDeque::new(),
         });
         match which {
             Which::Router => self.brief_router(id),
@@ -478,11 +477,17 @@ fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
         .applications
         .as_ref()
         .and_then(|it| it.router_user.as_deref());
+    let is_switching = template.applications.as_ref().is_some_and(|it| it.user_switching);
     match named {
         Some(user) => Identity::look_up(user, None),
         None => match template.user.as_deref() {
             Some(user) => Identity::look_up(user, template.group.as_deref()),
-            None => Identity::look_up(OWN_USERS[0], None).or_else(|_| Identity::look_up(OWN_USERS[1], None)),
+            None => match own_user() {
+                Some(own) => Ok(own),
+                None if is_switching => Identity::look_up(OWN_USER, None),
+                // All applications are one user, and another one than this.
+                None => Identity::look_up(FALLBACK_USER, None),
+            },
         },
     }
     .map(Some)
