@@ -41,7 +41,6 @@ pub(super) enum At {
 pub(super) struct Sight {
     /// It has read what it was sent.
     pub(super) has_read: bool,
-    pub(super) at: At,
     /// Processor time that it has had so far, in microseconds.
     pub(super) micros: u64,
 }
@@ -98,17 +97,18 @@ impl Heartbeat {
         self.due
     }
 
-    /// It is time to look: says what is to be done.
-    pub(super) fn check(&mut self, seen: Sight, now: Tick) -> Step {
+    /// It is time to look: says what is to be done. `at` is asked for where it matters.
+    pub(super) fn check(&mut self, seen: Sight, at: impl FnOnce() -> At, now: Tick) -> Step {
         let late = now.since(self.due);
         let Some(mut sent) = self.sent.filter(|_| !seen.has_read) else {
             self.sent = Some(Sent::new(seen.micros));
             self.due = now + INTERVAL;
             return Step::Send;
         };
+        let at = at();
         if late >= LATE {
             sent = Sent::new(seen.micros);
-        } else if seen.at == At::Work || seen.micros != sent.last {
+        } else if at == At::Work || seen.micros != sent.last {
             sent.looks = 0;
         } else {
             sent.looks += 1;
@@ -116,7 +116,7 @@ impl Heartbeat {
         sent.last = seen.micros;
         self.sent = Some(sent);
         self.due = now + LOOK;
-        let why = match seen.at {
+        let why = match at {
             _ if seen.micros.saturating_sub(sent.since) >= MOST_MICROS => "it is busy and takes up nothing",
             At::Stop if sent.looks >= LOOKS => "it is stopped",
             At::Rest if sent.looks >= LOOKS => "it waits for something else and takes up nothing",
@@ -161,8 +161,8 @@ mod tests {
             self.now = self.heartbeat.deadline() + late;
             self.micros += micros;
             let micros = self.micros;
-            let seen = Sight { has_read, at, micros };
-            self.heartbeat.check(seen, self.now)
+            let seen = Sight { has_read, micros };
+            self.heartbeat.check(seen, || at, self.now)
         }
 
         /// How long it takes from the byte until it is killed.

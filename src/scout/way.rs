@@ -94,12 +94,16 @@ mod tests {
 
     impl Tree {
         fn check(&self) -> Result<(), String> {
-            self.check_below(&[self.base.clone()])
+            self.check_below(std::slice::from_ref(&self.base))
         }
 
         fn check_below(&self, directories: &[PathBuf]) -> Result<(), String> {
             let entry = beneath::entry_at(&self.root).unwrap();
             check(&self.root, &Mark::from(&entry), directories, entry.uid)
+        }
+
+        fn check_as(&self, mark: &Mark) -> Result<(), String> {
+            check(&self.root, mark, std::slice::from_ref(&self.base), mark.owner)
         }
     }
 
@@ -146,7 +150,7 @@ mod tests {
         let before = Mark::from(&beneath::entry_at(&tree.root).unwrap());
         fs::rename(&tree.root, tree.base.join("old")).unwrap();
         fs::create_dir(&tree.root).unwrap();
-        let error = check(&tree.root, &before, &[tree.base.clone()], before.owner).unwrap_err();
+        let error = tree.check_as(&before).unwrap_err();
         assert!(error.contains("was changed while it was looked at"), "{error}");
         assert!(check(&tree.root, &before, &[], before.owner).is_err());
     }

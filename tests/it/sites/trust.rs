@@ -274,12 +274,16 @@ fn a_look_for_which_there_is_no_process_is_no_refusal() {
     }
     let sites = Sites::start("max = 2");
     sites.php("shop", 0, "echo 'shop';");
-    let scout = sites.companion("scout").to_string();
+    let scout = sites.companion("scout");
+    let [uid, gid] = ["Uid", "Gid"].map(|line| {
+        let ids = process::status_line(scout, line).expect("status");
+        ids.split_whitespace().next().expect("an id").to_owned()
+    });
     let limit = |processes: &str| {
         let mut prlimit = Command::new("setpriv");
         prlimit
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "prlimit"])
-            .args(["--pid", &scout, &format!("--nproc={processes}")]);
+            .args(["--reuid", &uid, "--regid", &gid, "--clear-groups", "prlimit"])
+            .args(["--pid", &scout.to_string(), &format!("--nproc={processes}")]);
         assert!(prlimit.status().expect("prlimit").success());
     };
     limit("0:");

@@ -95,7 +95,8 @@ impl Companion {
             .process
             .as_mut()
             .filter(|it| it.heartbeat.deadline() <= now)?;
-        let at = match process::state(process.pid) {
+        let pid = process.pid;
+        let at = || match process::state(pid) {
             Some('T' | 't') => At::Stop,
             Some('S' | 'I') => At::Rest,
             // One that has ended is reaped soon.
@@ -103,10 +104,9 @@ impl Companion {
         };
         let seen = Sight {
             has_read: fd::unread_by_peer(process.heartbeat_in.as_fd()) == Some(0),
-            at,
             micros: process.clock.map_or(0, clock::ProcessClock::micros),
         };
-        match process.heartbeat.check(seen, now) {
+        match process.heartbeat.check(seen, at, now) {
             Step::None => None,
             Step::Send => {
                 // Its end is reaped soon, and there is room for a byte.
