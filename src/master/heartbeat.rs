@@ -9,7 +9,8 @@
 //!   wake one that listens, and it would be ready to run.
 //! * It is ready to run, or waits for a disk: it is slow.
 //!
-//! Where the master itself was late, whatever held it up may have held up the helper, too: the count begins anew.
+//! Where the master itself was late, whatever held it up may have held up the helper, too: such a look counts for nothing but the
+//! processor time that the helper has had.
 
 use crate::tick::Tick;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use std::time::Duration;
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 /// From one look at a byte that was not read to the next.
 const LOOK: Duration = Duration::from_millis(500);
-/// A look that comes so late says nothing.
+/// A look that comes so late does not say that the helper could have done anything since the one before.
 const LATE: Duration = Duration::from_millis(400);
 /// Looks at one that does nothing until it is given up.
 const LOOKS: u32 = 3;
@@ -66,7 +67,7 @@ pub(super) struct Heartbeat {
 
 #[derive(Debug, Clone, Copy)]
 struct Sent {
-    /// Its processor time when the count began.
+    /// Its processor time when the byte was sent.
     since: u64,
     /// Its processor time at the last look.
     last: u64,
@@ -106,11 +107,9 @@ impl Heartbeat {
             return Step::Send;
         };
         let at = at();
-        if late >= LATE {
-            sent = Sent::new(seen.micros);
-        } else if at == At::Work || seen.micros != sent.last {
+        if at == At::Work || seen.micros != sent.last {
             sent.looks = 0;
-        } else {
+        } else if late < LATE {
             sent.looks += 1;
         }
         sent.last = seen.micros;
@@ -199,6 +198,12 @@ mod tests {
 
     #[test]
     fn one_that_runs_in_a_loop_is_given_up_soon() {
+        // However late the master is on a machine that is busy.
+        let mut bench = Bench::new();
+        assert_eq!(bench.look_late(LATE * 3, false, At::Work, 2_000_000), Step::None);
+        let killed = bench.look_late(LATE * 3, false, At::Work, 500_000);
+        assert!(matches!(killed, Step::Kill(_)));
+
         // It has a processor for itself between looks: the first comes after two seconds.
         let mut bench = Bench::new();
         assert_eq!(bench.look(false, At::Work, 2_000_000), Step::None);
@@ -231,7 +236,7 @@ mod tests {
         let mut bench = Bench::new();
         for _ in 0..1000 {
             assert_eq!(bench.look_late(LATE, false, At::Stop, 0), Step::None);
-            assert_eq!(bench.look_late(LATE, false, At::Work, 3_000_000), Step::None);
+            assert_eq!(bench.look_late(LATE, false, At::Rest, 10), Step::None);
         }
         // A whole day, as of a virtual machine that was stopped; and then it goes on.
         assert_eq!(bench.look(false, At::Rest, 0), Step::None);
