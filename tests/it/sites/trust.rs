@@ -275,10 +275,7 @@ fn a_look_for_which_there_is_no_process_is_no_refusal() {
     let sites = Sites::start("max = 2");
     sites.php("shop", 0, "echo 'shop';");
     let scout = sites.companion("scout");
-    let [uid, gid] = ["Uid", "Gid"].map(|line| {
-        let ids = process::status_line(scout, line).expect("status");
-        ids.split_whitespace().next().expect("an id").to_owned()
-    });
+    let [uid, gid] = process::user_and_group(scout);
     let limit = |processes: &str| {
         let mut prlimit = Command::new("setpriv");
         prlimit

@@ -41,6 +41,14 @@ pub fn status_line(pid: u32, name: &str) -> Option<String> {
     })
 }
 
+/// The user and the group that a process runs as.
+pub fn user_and_group(pid: u32) -> [String; 2] {
+    ["Uid", "Gid"].map(|line| {
+        let ids = status_line(pid, line).expect("status");
+        ids.split_whitespace().next().expect("an id").to_owned()
+    })
+}
+
 /// Sends a signal.
 pub fn signal(pid: u32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), signal).expect("kill");
