@@ -1,12 +1,12 @@
 //! Input that a hostile worker, preloader or client could make up, from seeds. `FORKYARD_SEED` replays the one round that
 //! a failure named.
 
-mod random;
-
+use crate::random::{Random, rounds};
 use forkyard::config::RequestSettings;
 use forkyard::logs::parse_message;
 use forkyard::runtime::php::protocol::Answer;
 use forkyard::runtime::php::request_settings::{Rule, Verdict};
+use forkyard::scoreboard::layout::header::{MAX_SLOTS, PAST_MAX_ACTIVE, PAST_REQUESTS, USED};
 use forkyard::scoreboard::layout::slot;
 use forkyard::scoreboard::{census, header};
 use forkyard::spawn::effects::own_account;
@@ -14,7 +14,6 @@ use forkyard::spawn::letter::Letter;
 use forkyard::spawn::plan::{Kind, Plan};
 use forkyard::tick::Tick;
 use forkyard::worker::Sight;
-use random::{Random, rounds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -147,17 +146,29 @@ fn a_slot_is_read_within_its_page_whatever_is_in_it() {
         let _ = Sight::read(census::program(&page)).map(|sight| sight.doing.name());
         let stage = page[slot::STAGE].load(Ordering::Relaxed);
         assert!(stage <= u64::from(u32::MAX) || census::stage(&page) == entry.stage);
-        // What the master does with a slot's counts, beside its own.
-        let own: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
-        let past = forkyard::scoreboard::layout::header::PAST_REQUESTS;
+        // What the master does with a slot's counts, beside its own: they never go down, and nothing else changes.
+        let own: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(edge(random))).collect();
+        let numbers = || -> Vec<u64> { own.iter().map(|word| word.load(Ordering::Relaxed)).collect() };
+        let mut before = numbers();
         for _ in 0..3 {
-            header::add(&own, past, entry.requests);
-            header::raise(&own, past, entry.max_active);
+            header::add(&own, PAST_REQUESTS, entry.requests);
+            header::raise(&own, PAST_MAX_ACTIVE, entry.max_active);
+            before[PAST_REQUESTS] = before[PAST_REQUESTS].saturating_add(entry.requests);
+            before[PAST_MAX_ACTIVE] = before[PAST_MAX_ACTIVE].max(entry.max_active);
+            assert_eq!(numbers(), before);
         }
-        assert!(!header::used(
-            &own,
-            random.below(forkyard::scoreboard::layout::header::MAX_SLOTS)
-        ));
+        // A slot is in use or not, and so stay all others; a number that no slot has changes nothing.
+        let slot = random.below(MAX_SLOTS + 64);
+        for is_used in [true, false] {
+            header::set_used(&own, slot, is_used);
+            assert_eq!(header::used(&own, slot), is_used && slot < MAX_SLOTS);
+            if slot < MAX_SLOTS {
+                let bit = 1 << (slot % 64);
+                let word = &mut before[USED + slot / 64];
+                *word = if is_used { *word | bit } else { *word & !bit };
+            }
+            assert_eq!(numbers(), before, "slot {slot}");
+        }
     });
 }
 

@@ -1,4 +1,4 @@
-//! The samples, and the tables of settings as the documentation shows them, for whoever has changed one.
+//! The samples, and the tables of settings as the documentation shows them, for developers who have changed one.
 
 use crate::config::settings::{self, Section};
 use clap::ValueEnum;
@@ -19,7 +19,7 @@ pub(super) enum Shown {
     Applications,
     /// What php-fpm has and forkyard has not.
     Absent,
-    /// php-fpm's directives in docs/forkyard-fpm.md.
+    /// php-fpm's directives in docs/reference/forkyard-fpm.md.
     Fpm,
     /// conf/forkyard.toml.
     Sample,

@@ -2,12 +2,12 @@
 //!
 //! Only root and the user that the daemon runs as may give orders; the kernel says who asks. Owners of applications have a
 //! socket of their own. Knows no master: the master
-//! carries out what is asked. `docs/control.md` describes it for others than forkyard's own command line.
+//! carries out what is asked. `docs/reference/control.md` describes it for others than forkyard's own command line.
 
 pub mod client;
 mod guests;
-pub mod protocol;
 mod session;
 
+pub use forkyard_protocol::control as protocol;
 pub use guests::{Guests, MOST_GUESTS, owners_socket};
 pub use session::{Heard, MOST_SESSIONS, Session};

@@ -1,11 +1,11 @@
 //! What scripts can find out about the PHP that they run on: functions with their signatures, constants, classes,
 //! extensions, settings with who may change them, streams, and phpinfo(). It is php-fpm's, but for what is listed here.
 
-use crate::client::Request;
-use crate::scripts;
-use crate::servers::Setup;
-use crate::servers::forkyard::Forkyard;
-use crate::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
+use super::client::Request;
+use super::scripts;
+use super::servers::Setup;
+use super::servers::forkyard::Forkyard;
+use super::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;

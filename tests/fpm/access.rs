@@ -1,7 +1,7 @@
 //! The access log, line by line beside php-fpm's.
 
-use crate::both::OURS;
-use crate::pair::{Fpm, is_possible};
+use super::both::OURS;
+use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Params;
 use nix::sys::signal::Signal;
 

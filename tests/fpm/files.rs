@@ -1,6 +1,6 @@
 //! Configuration files, good and bad.
 
-use crate::both::{OURS, compare, is_stock_there, said};
+use super::both::{OURS, compare, is_stock_there, said};
 use std::path::Path;
 
 const POOL: &str = "[www]\nlisten=/run/forkyard-test.sock\npm=static\npm.max_children=1\n";

@@ -1,6 +1,6 @@
 //! A socket whose file was deleted: php-fpm's never comes back.
 
-use crate::pair::{Fpm, is_possible};
+use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
 use nix::sys::signal::Signal;
 

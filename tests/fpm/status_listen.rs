@@ -1,6 +1,6 @@
 //! `pm.status_listen` answers what php-fpm answers there, byte for byte.
 
-use crate::both::{OURS, STOCK, is_stock_there};
+use super::both::{OURS, STOCK, is_stock_there};
 use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -104,8 +104,7 @@ fn a_router_s() {
 /// Without an injected error: the process has none left, and gets some again.
 #[test]
 fn a_router_s_whose_descriptors_are_used_up() {
-    if !is_root() {
-        eprintln!("skipped: only root can change the limits of another user's process");
+    if crate::skip::needs_root() {
         return;
     }
     let daemon = start();

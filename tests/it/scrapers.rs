@@ -4,7 +4,7 @@ mod collectd;
 mod prometheus;
 mod zabbix;
 
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::{Nginx, curl, free_port};
@@ -38,7 +38,7 @@ impl Site {
         daemon.write("wait.php", "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
         daemon.write("a.php", "<?php echo 'a';");
         let dir = daemon.dir.display();
-        let documented = blocks::read(&blocks::root().join("docs/status.md")).into_iter();
+        let documented = blocks::read(&blocks::root().join("docs/reference/status.md")).into_iter();
         let documented = documented
             .filter(|block| block.kind == "nginx")
             .map(|block| block.text);

@@ -1,10 +1,10 @@
-//! The sites of `docs/web-servers.md`, run by the web servers they are for. Each request goes to php-fpm, forkyard and
+//! The sites of `docs/howto/web-servers.md`, run by the web servers they are for. Each request goes to php-fpm, forkyard and
 //! forkyard-fpm behind the same server, and the three have to answer alike.
 
 mod backends;
 mod front;
 
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::nginx::curl;
 use backends::Backends;
 use front::Front;
@@ -43,7 +43,7 @@ const CASES: &[(&[&str], &str)] = &[
 
 /// The documents' blocks of a kind.
 fn examples(kind: &str) -> Vec<String> {
-    let path = blocks::root().join("docs/web-servers.md");
+    let path = blocks::root().join("docs/howto/web-servers.md");
     let all = blocks::read(&path).into_iter();
     let texts: Vec<String> = all
         .filter(|block| block.kind == kind)

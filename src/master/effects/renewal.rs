@@ -5,7 +5,7 @@ use super::generation::Generation;
 use super::shared::Facts;
 use super::starts::scan_dir;
 use crate::config::{Application, Listen, Pool, ReloadWhen};
-use crate::master::action::Notice;
+use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
 use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
 use crate::worker::Settings;
@@ -203,26 +203,20 @@ impl Edge {
         }
     }
 
-    /// Notes of a notice what the next reload has to know.
-    pub(super) fn note(&mut self, notice: &Notice) {
-        match notice {
-            Notice::GenerationServes(id) => {
-                if let Some(pool) = self.generations.get(id).map(|generation| generation.pool) {
-                    self.serves(pool, *id);
+    /// Notes of what has happened what the next reload has to know.
+    pub(super) fn note(&mut self, fact: Fact) {
+        match fact {
+            Fact::Serves(id) => {
+                if let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) {
+                    self.serves(pool, id);
                 }
             }
-            Notice::BackingOff(pool, _) => {
-                let latest = self.pools.get(pool).and_then(|pool| pool.latest);
-                self.note_trouble(latest);
+            Fact::Fails(id) => {
+                if let Some(generation) = self.generations.get_mut(&id) {
+                    generation.make.is_ailing = true;
+                }
             }
-            Notice::PreloaderLost(id, ..) => self.note_trouble(Some(*id)),
-            _ => {}
-        }
-    }
-
-    fn note_trouble(&mut self, id: Option<GenerationId>) {
-        if let Some(generation) = id.and_then(|id| self.generations.get_mut(&id)) {
-            generation.make.is_ailing = true;
+            Fact::Gone(_) => {}
         }
     }
 }

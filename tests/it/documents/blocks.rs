@@ -12,16 +12,28 @@ pub(crate) fn root() -> &'static Path {
 
 /// Every document.
 pub(crate) fn documents() -> Vec<PathBuf> {
-    let docs = fs::read_dir(root().join("docs"))
-        .expect("docs")
-        .map_while(Result::ok)
-        .map(|entry| entry.path());
-    let mut all: Vec<PathBuf> = docs
-        .filter(|path| path.extension().is_some_and(|e| e == "md"))
-        .collect();
-    all.push(root().join("README.md"));
+    let mut all = in_folder(root());
+    for folder in folders() {
+        all.extend(in_folder(&folder));
+    }
     all.sort();
     all
+}
+
+/// The folders of `docs`.
+fn folders() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).expect("docs");
+    docs.map(|entry| entry.expect("an entry of docs").path())
+        .collect()
+}
+
+/// The documents in a folder, not below it.
+fn in_folder(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder of documents");
+    let paths = entries.map(|entry| entry.expect("an entry of the folder").path());
+    paths
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .collect()
 }
 
 /// A fenced block.
@@ -40,15 +52,18 @@ impl fmt::Display for Block {
     }
 }
 
-/// The fenced blocks of a document.
+/// The fenced blocks of a document. One in a list is indented, and is read without that.
 pub(crate) fn read(path: &Path) -> Vec<Block> {
     let text = fs::read_to_string(path).expect("document");
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
+    let mut indentation = "";
     for (index, line) in text.lines().enumerate() {
-        match (line.strip_prefix("```"), &mut open) {
+        let line = line.strip_prefix(indentation).unwrap_or(line);
+        match (line.trim_start().strip_prefix("```"), &mut open) {
             (Some(kind), None) => {
                 let kind = kind.trim().to_owned();
+                indentation = &line[..line.len() - line.trim_start().len()];
                 open = Some(Block {
                     kind,
                     text: String::new(),
@@ -56,7 +71,10 @@ pub(crate) fn read(path: &Path) -> Vec<Block> {
                     line: index + 1,
                 });
             }
-            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(_), Some(_)) => {
+                blocks.extend(open.take());
+                indentation = "";
+            }
             (None, Some(block)) => {
                 block.text.push_str(line);
                 block.text.push('\n');

@@ -1,7 +1,7 @@
 //! Git's own server, and cgit, as CGI programs behind nginx.
 
-use crate::documents::blocks::find;
-use crate::documents::served::{settle_nginx, settle_toml};
+use crate::it::documents::blocks::find;
+use crate::it::documents::served::{settle_nginx, settle_toml};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::is_root;
 use crate::support::nginx::{Nginx, curl, free_port};
@@ -49,14 +49,14 @@ fn repository(daemon: &Daemon) {
 
 #[test]
 fn a_repository_is_cloned_and_pushed_to() {
-    let toml = find("docs/runtimes.md", "toml", "git-http-backend");
+    let toml = find("docs/reference/runtimes.md", "toml", "git-http-backend");
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
         settle_toml(&toml, dir)
     });
     repository(&daemon);
     let port = free_port();
-    let site = find("docs/runtimes.md", "nginx", "GIT_PROJECT_ROOT");
+    let site = find("docs/reference/runtimes.md", "nginx", "GIT_PROJECT_ROOT");
     let projects = daemon.dir.join("repositories").display().to_string();
     let site = settle_nginx(&site, &daemon.dir, port).replace("/srv/git", &projects);
     let _nginx = Nginx::start("return 404;", &site);

@@ -1,6 +1,6 @@
 //! How an application in Python is loaded, or is not, and how workers are forked from it.
 
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::{place_library, process, until};
 use std::fs;
@@ -268,10 +268,10 @@ def application(environ, start):
     return [f"{os.getpid()} {closed} {price} {prices}".encode()]
 "#;
 
-/// The example of docs/python.md, with a database and a server that are really there.
+/// The example of docs/reference/python.md, with a database and a server that are really there.
 #[test]
 fn the_connections_of_the_documents_example_are_each_workers_own() {
-    let path = blocks::root().join("docs/python.md");
+    let path = blocks::root().join("docs/reference/python.md");
     let examples = blocks::read(&path);
     let example = examples
         .iter()

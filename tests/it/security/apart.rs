@@ -2,19 +2,24 @@
 
 use super::needs_root;
 use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::fcgi::Params;
 use crate::support::until;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
-const STATIC: &str = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n";
+const STATIC: &str = "pm = \"static\"\nstatus_path = \"/status\"\n";
 
-fn two_pools(more: &str) -> Daemon {
+/// Two pools of so many workers each, with these settings, and these of the daemon.
+fn two_pools(children: u32, more: &str, global: impl Fn(&Path) -> String) -> Daemon {
     let daemon = Daemon::start_logged(
         |dir| {
-            let one = format!("user = \"www-data\"\n{STATIC}{more}");
-            let two = format!("user = \"nobody\"\n{STATIC}{more}env = {{ SECRET = \"of-the-second\" }}\n");
-            pool(dir, "one", &one, PHP) + &pool(dir, "two", &two, PHP)
+            let settings = format!("{STATIC}max_children = {children}\n{more}")
+                .replace("DIR", &dir.display().to_string());
+            let one = format!("user = \"www-data\"\n{settings}");
+            let two = format!("user = \"nobody\"\n{settings}env = {{ SECRET = \"of-the-second\" }}\n");
+            global(dir) + &pool(dir, "one", &one, PHP) + &pool(dir, "two", &two, PHP)
         },
         "daemon.log",
     );
@@ -67,7 +72,7 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
     if needs_root() {
         return;
     }
-    let daemon = two_pools("");
+    let daemon = two_pools(1, "", |_| String::new());
     daemon.write("spy.php", SPY);
     let secret = daemon.write("secret.php", "<?php echo getenv('SECRET');");
     assert_eq!(daemon.get("two", "secret.php").body(), "of-the-second");
@@ -136,7 +141,7 @@ fn two_pools_share_no_pipe_no_socket_and_no_memory() {
     if needs_root() {
         return;
     }
-    let daemon = two_pools("catch_workers_output = true\n");
+    let daemon = two_pools(1, "catch_workers_output = true\n", |_| String::new());
     let of = |pool: &str| {
         let worker = shareable(pid(&daemon, pool));
         let preloader = shareable(daemon.preloaders(pool)[0]);
@@ -153,15 +158,32 @@ fn two_pools_share_no_pipe_no_socket_and_no_memory() {
     assert!(common.is_empty(), "{common:?}");
 }
 
-/// A scoreboard's other pages can't be had by its descriptors: a worker has none any more.
+/// What of a scoreboard a process has mapped for writing: device, inode and offset.
+fn own_pages(pid: u32) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let lines = maps.lines().filter(|line| line.contains("memfd:forkyard"));
+    let fields = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    fields
+        .filter(|fields| fields[1].contains('w') && fields[1].ends_with('s'))
+        .map(|fields| {
+            let (start, end) = fields[0].split_once('-').expect("a range");
+            let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).expect("an address"));
+            assert_eq!(end - start, 4096, "one page: {fields:?}");
+            format!("{} {} {}", fields[3], fields[4], fields[2])
+        })
+        .collect()
+}
+
+/// A scoreboard's other pages can't be had by its descriptors: a worker has none any more. It writes to its own page, and
+/// what it has open is its pool's or its own, and no other worker's.
 #[test]
 fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
     if needs_root() {
         return;
     }
-    let daemon = two_pools("");
-    let worker = pid(&daemon, "one");
-    let boards = || {
+    let daemon = two_pools(2, "catch_workers_output = true\n", |_| String::new());
+    let [one, two] = ["one", "two"].map(|pool| daemon.wait_for_workers(pool, 2));
+    let boards = |worker: u32| {
         let entries = fs::read_dir(format!("/proc/{worker}/fd")).expect("descriptors");
         let targets = entries
             .map_while(Result::ok)
@@ -170,9 +192,59 @@ fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
             .filter(|target| target.to_string_lossy().contains("memfd:forkyard"))
             .count()
     };
+    let all = || one.iter().chain(&two).copied();
     until("no descriptor of the scoreboard", || {
-        (boards() == 0).then_some(())
+        all().all(|worker| boards(worker) == 0).then_some(())
     });
+    let pages: Vec<Vec<String>> = all().map(own_pages).collect();
+    assert!(pages.iter().all(|pages| pages.len() == 1), "{pages:?}");
+    let different: BTreeSet<&String> = pages.iter().flatten().collect();
+    assert_eq!(different.len(), 4, "each has its own: {pages:?}");
+    let open = |worker: u32| {
+        let all = shareable(worker).into_iter();
+        all.filter(|name| name.starts_with("pipe:") || name.starts_with("socket:"))
+            .collect::<BTreeSet<_>>()
+    };
+    let kinds = |names: &BTreeSet<String>| {
+        ["socket:", "pipe:"].map(|kind| names.iter().filter(|name| name.starts_with(kind)).count())
+    };
+    for pool in [&one, &two] {
+        let [first, second] = [open(pool[0]), open(pool[1])];
+        let common: BTreeSet<String> = first.intersection(&second).cloned().collect();
+        // Listening socket, both ends of the queue of kept connections, lines for the daemon's log; child_accept.
+        assert_eq!(kinds(&common), [4, 1], "{common:?}");
+        // The retire channel, standard output and error.
+        for own in [&first - &common, &second - &common] {
+            assert_eq!(kinds(&own), [0, 3], "{own:?}");
+        }
+    }
+}
+
+/// What a script can do to the files given: read, write, connect. With its pid, so that the answer is one process'.
+const TRY: &str = r#"<?php
+$did = [];
+foreach (explode(',', $_GET['files']) as $file) {
+    $did[$file] = '';
+    if (@fopen($file, 'r')) { $did[$file] .= 'read '; }
+    if (@fopen($file, 'a') || @fopen($file, 'r+')) { $did[$file] .= 'write '; }
+    if (@scandir($file)) { $did[$file] .= 'list '; }
+    if (@file_put_contents("$file/new", 'x')) { $did[$file] .= 'make '; }
+    if (@chmod($file, 0666)) { $did[$file] .= 'chmod '; }
+    if (@stream_socket_client("unix://$file")) { $did[$file] .= 'connect '; }
+}
+echo json_encode($did);
+"#;
+
+/// Files that the master has made and keeps open, by their paths.
+fn open_files(daemon: &Daemon) -> BTreeSet<String> {
+    let entries = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("descriptors");
+    let targets = entries
+        .map_while(Result::ok)
+        .filter_map(|e| fs::read_link(e.path()).ok());
+    targets
+        .filter(|target| target.is_absolute() && target.exists() && !target.starts_with("/dev"))
+        .map(|target| target.display().to_string())
+        .collect()
 }
 
 #[test]
@@ -180,10 +252,58 @@ fn files_that_pools_must_not_touch_are_closed_to_them() {
     if needs_root() {
         return;
     }
-    let daemon = two_pools("");
+    let logs =
+        "access.log = \"DIR/$pool.access\"\nslowlog = \"DIR/$pool.slow\"\nrequest_slowlog_timeout = \"1s\"\n";
+    let daemon = two_pools(1, logs, |dir| {
+        format!(
+            "pid = \"{0}/forkyard.pid\"\ncontrol = \"{0}/control.sock\"\n",
+            dir.display()
+        )
+    });
     // Even where the directory is everybody's.
     make_writable(&daemon.dir);
-    let data = fs::metadata(daemon.dir.join("daemon.log")).expect("log");
-    let mode = std::os::unix::fs::PermissionsExt::mode(&data.permissions());
-    assert_eq!(mode & 0o777, 0o600);
+    daemon.write("try.php", TRY);
+    daemon.write("slow.php", "<?php sleep(2);");
+    let _ = daemon.get("two", "slow.php");
+    let slow = daemon.dir.join("two.slow");
+    until("the slow request to be written down", || {
+        fs::read_to_string(&slow).ok()?.contains("slow.php").then_some(())
+    });
+    let mut files: BTreeSet<String> = fs::read_dir(&daemon.dir)
+        .expect("files")
+        .map_while(Result::ok)
+        .map(|entry| entry.path().display().to_string())
+        .collect();
+    files.extend(open_files(&daemon));
+    let query = format!("files={}", files.iter().cloned().collect::<Vec<_>>().join(","));
+    let params = Params::get(&daemon.dir, "try.php", &query);
+    let body = daemon.client("one").request(&params, b"").expect("answer").body();
+    let did: BTreeMap<String, String> =
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    for name in [
+        "daemon.log",
+        "one.access",
+        "two.access",
+        "two.slow",
+        "control.sock",
+    ] {
+        assert!(
+            did.contains_key(&daemon.dir.join(name).display().to_string()),
+            "{did:?}"
+        );
+    }
+    for (file, rights) in &did {
+        let name = file
+            .strip_prefix(&format!("{}/", daemon.dir.display()))
+            .unwrap_or(file);
+        let wanted = match name {
+            // Where requests come in; their mode is 0666 here.
+            "one.sock" | "two.sock" => "connect ",
+            "forkyard.pid" => "read ",
+            // What this test has written.
+            "forkyard.toml" | "pid.php" | "try.php" | "slow.php" => "read ",
+            _ => "",
+        };
+        assert_eq!(rights, wanted, "{file}");
+    }
 }

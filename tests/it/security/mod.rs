@@ -1,4 +1,4 @@
-//! What docs/security.md promises: a pool's code is hostile and wants the master, another pool or the machine.
+//! What docs/explain/security.md promises: a pool's code is hostile and wants the master, another pool or the machine.
 //!
 //! Two users are needed, so most of it is for root, as whom CI runs.
 

@@ -1,7 +1,7 @@
 //! Out-of-band work of applications in an application pool.
 
 use super::{Load, Sites, get};
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::{process, until};
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// The application that the document shows, with something else for what it does out of band.
 fn documented(kind: &str, does: &str, instead: &str) -> String {
-    let blocks = blocks::read(&blocks::root().join("docs/application-pool.md"));
+    let blocks = blocks::read(&blocks::root().join("docs/reference/application-pool.md"));
     let shown = blocks.iter().find(|block| block.kind == kind).expect(kind);
     assert!(shown.text.contains(does), "{}", shown.text);
     shown.text.replace(does, instead)

@@ -1,4 +1,4 @@
-//! The examples of docs/spawning.md do what the document says.
+//! The examples of docs/reference/spawning.md do what the document says.
 
 use super::Kit;
 use forkyard::spawn::error::Category;
@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 fn example(name: &str) -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/spawning.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/spawning.md");
     let document = super::text(path);
     let mark = format!("<!-- example: {name} -->");
     let (_, rest) = document.split_once(&mark).expect("the example");

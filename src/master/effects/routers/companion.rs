@@ -6,7 +6,6 @@ use super::super::sources::Source;
 use super::super::{Edge, Who};
 use super::{RouterEdge, Sockets};
 use crate::config::{FALLBACK_USER, OWN_USER, Pool};
-
 use crate::helper::Role;
 use crate::logs::parse_message;
 use crate::master::companions::Keeper;

@@ -1,0 +1,295 @@
+//! Where a pool listens.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use super::global::new_file;
+use super::pool::group_id;
+use crate::World;
+use crate::draft::{PoolDraft, PoolText};
+use crate::leaves::{Field, Written};
+use crate::model::{Address, Listen};
+use crate::report::Report;
+use crate::units::{Text, Texts};
+use crate::value::quoted;
+
+const DEFAULT_BACKLOG: i32 = -1;
+const DEFAULT_MODE: u32 = 0o660;
+/// What fits into a `sockaddr_un` with the NUL at its end.
+const MAX_SOCKET_PATH: usize = 107;
+const FORMS: &str = "write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port";
+
+/// The address as written, in either form.
+pub(super) fn written(draft: &PoolDraft) -> Option<&Written<Text>> {
+    draft.listen.written().or(draft.listen_address.written())
+}
+
+pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Option<Listen> {
+    let draft = &text.draft;
+    if draft.listen.is_absent() && draft.listen_address.is_absent() {
+        report.missing(
+            &text.place,
+            "listen",
+            format!(
+                "listen = \"/run/forkyard-{}.sock\" or listen = \"127.0.0.1:9000\"",
+                text.name
+            ),
+        );
+    }
+    let address = written(draft).and_then(|written| address(written, world, report));
+    let backlog = report.range(&draft.listen_backlog, -1, i64::from(i32::MAX));
+    let owner = draft
+        .listen_owner
+        .written()
+        .map(|written| owner(written, world, report));
+    let group = draft.listen_group.written().map(|written| {
+        group_id(written, world, report);
+        written.value.0.clone()
+    });
+    let allowed_clients = allowed_clients(draft, report);
+    // What has no effect on the one may have one on the address of the status.
+    let status = draft
+        .status_listen
+        .written()
+        .map(|written| written.value.0.as_str());
+    let is_status_unix = status.is_some_and(|status| status.starts_with('/'));
+    let is_status_tcp = status.is_some_and(|status| !status.starts_with('/'));
+    let acl_users = acl_users(&draft.listen_acl_users, world, report);
+    let acl_groups = acl_groups(&draft.listen_acl_groups, world, report);
+    let has_list = !acl_users.is_empty() || !acl_groups.is_empty();
+    match &address {
+        Some(Address::Unix(_)) if is_status_tcp => {}
+        Some(Address::Tcp(_) | Address::TcpAny(_)) if is_status_unix => {}
+        Some(Address::Unix(_)) => {
+            without_effect(
+                &draft.listen_allowed_clients,
+                "a unix socket",
+                "use owner, group and mode",
+                report,
+            );
+            if has_list {
+                let remedy = "a list of users or groups takes the place of owner and group";
+                without_effect(
+                    &draft.listen_owner,
+                    "a socket with acl_users or acl_groups",
+                    remedy,
+                    report,
+                );
+                without_effect(
+                    &draft.listen_group,
+                    "a socket with acl_users or acl_groups",
+                    remedy,
+                    report,
+                );
+            }
+        }
+        Some(Address::Tcp(_) | Address::TcpAny(_)) => {
+            let remedy = "use allowed_clients";
+            without_effect(&draft.listen_owner, "a TCP socket", remedy, report);
+            without_effect(&draft.listen_group, "a TCP socket", remedy, report);
+            without_effect(&draft.listen_mode, "a TCP socket", remedy, report);
+            without_effect(&draft.listen_acl_users, "a TCP socket", remedy, report);
+            without_effect(&draft.listen_acl_groups, "a TCP socket", remedy, report);
+        }
+        None => {}
+    }
+    Some(Listen {
+        address: address?,
+        backlog: backlog
+            .and_then(|backlog| i32::try_from(backlog).ok())
+            .unwrap_or(DEFAULT_BACKLOG),
+        owner,
+        group,
+        mode: draft
+            .listen_mode
+            .written()
+            .map_or(DEFAULT_MODE, |written| written.value.0),
+        allowed_clients,
+        wrong_clients: Vec::new(),
+        acl_users,
+        acl_groups,
+    })
+}
+
+/// Where the status is served besides: at an address of its own, with all else as the pool's socket has it.
+pub(super) fn status(
+    draft: &PoolDraft,
+    pool: &Listen,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Listen> {
+    let address = address(draft.status_listen.written()?, world, report)?;
+    Some(Listen {
+        address,
+        backlog: DEFAULT_BACKLOG,
+        ..pool.clone()
+    })
+}
+
+fn acl_users(field: &Field<Texts>, world: &dyn World, report: &mut Report<'_>) -> Vec<String> {
+    names(field, "user", |name| world.user(name).is_some(), report)
+}
+
+fn acl_groups(field: &Field<Texts>, world: &dyn World, report: &mut Report<'_>) -> Vec<String> {
+    names(field, "group", |name| world.group(name).is_some(), report)
+}
+
+/// Names or numeric ids, all of which exist.
+fn names(
+    field: &Field<Texts>,
+    kind: &str,
+    exists: impl Fn(&str) -> bool,
+    report: &mut Report<'_>,
+) -> Vec<String> {
+    let Some(written) = field.written() else {
+        return Vec::new();
+    };
+    for name in &written.value.0 {
+        if name.parse::<u32>().is_err() && !exists(name) {
+            let problem = format!("there is no {kind} {}", quoted(name));
+            report.rule(
+                written,
+                problem,
+                format!("name an existing {kind}, or give a numeric id"),
+            );
+        }
+    }
+    written.value.0.clone()
+}
+
+fn without_effect<T>(field: &Field<T>, on: &str, remedy: &str, report: &mut Report<'_>) {
+    if let Some(written) = field.written() {
+        report.warn(written, format!("it has no effect on {on}"), remedy);
+    }
+}
+
+fn owner(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> String {
+    let name = &written.value.0;
+    if name.parse::<u32>().is_err() && world.user(name).is_none() {
+        let problem = format!("there is no user {}", quoted(name));
+        report.rule(written, problem, "name an existing user, or give a numeric id");
+    }
+    name.clone()
+}
+
+/// As in php-fpm, a colon makes it TCP, digits alone are a port, and the rest is a unix socket.
+pub(super) fn address(
+    written: &Written<Text>,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Address> {
+    let text = written.value.0.as_str();
+    if text.starts_with('/') {
+        return unix(written, world, report);
+    }
+    let parsed = match text.rsplit_once(':') {
+        Some((host, digits)) => tcp(host, digits, world),
+        None if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            port(text).map(Address::TcpAny)
+        }
+        None => Err((format!("{} is not an address", quoted(text)), FORMS)),
+    };
+    parsed
+        .map_err(|(problem, remedy)| report.rule(written, problem, remedy))
+        .ok()
+}
+
+fn unix(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<Address> {
+    let text = written.value.0.as_str();
+    let path = Path::new(text);
+    if text.len() > MAX_SOCKET_PATH {
+        let problem = format!("the path has {} bytes", text.len());
+        report.rule(
+            written,
+            problem,
+            format!("a unix socket's path may have {MAX_SOCKET_PATH}"),
+        );
+        return None;
+    }
+    if path.file_name().is_none() || text.ends_with('/') || world.is_dir(path) {
+        report.rule(
+            written,
+            format!("{} is a directory", quoted(text)),
+            "give the path of the socket itself",
+        );
+        return None;
+    }
+    new_file(written, path, world, report);
+    Some(Address::Unix(PathBuf::from(text)))
+}
+
+/// What is wrong with an address, and what would be right.
+type Wrong = (String, &'static str);
+
+fn tcp(host: &str, digits: &str, world: &dyn World) -> Result<Address, Wrong> {
+    let port = port(digits)?;
+    if let Some(inner) = host.strip_prefix('[') {
+        let ip = inner.strip_suffix(']').and_then(|inner| inner.parse().ok());
+        let ip = ip.ok_or_else(|| {
+            (
+                format!("{} is not an IPv6 address in brackets", quoted(host)),
+                FORMS,
+            )
+        })?;
+        return Ok(Address::Tcp(SocketAddr::new(IpAddr::V6(ip), port)));
+    }
+    if host.contains(':') {
+        let problem = format!("the IPv6 address {} is not in brackets", quoted(host));
+        return Err((problem, "write \"[IPV6]:PORT\""));
+    }
+    if let Ok(ip) = host.parse() {
+        return Ok(Address::Tcp(SocketAddr::new(IpAddr::V4(ip), port)));
+    }
+    let addresses = if host.is_empty() {
+        Vec::new()
+    } else {
+        world.resolve(host, port).unwrap_or_default()
+    };
+    let first = addresses.first().ok_or_else(|| {
+        let problem = format!("the host {} is not known", quoted(host));
+        (
+            problem,
+            "give a name that this machine can resolve, or an address",
+        )
+    })?;
+    Ok(Address::Tcp(*first))
+}
+
+fn port(digits: &str) -> Result<u16, Wrong> {
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match digits.parse() {
+        Ok(port) if plain && port != 0 => Ok(port),
+        _ => Err((
+            format!("{} is not a port", quoted(digits)),
+            "give a number from 1 to 65535",
+        )),
+    }
+}
+
+fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> Vec<IpAddr> {
+    let Some(written) = draft.listen_allowed_clients.written() else {
+        return Vec::new();
+    };
+    if written.value.0.is_empty() {
+        report.rule(
+            written,
+            "nobody is in the list",
+            "name an address, or leave it out to let everybody connect",
+        );
+    }
+    let mut clients = Vec::new();
+    for text in &written.value.0 {
+        match text.parse() {
+            Ok(ip) => clients.push(ip),
+            Err(_) => {
+                let problem = format!("{} is not an IP address", quoted(text));
+                report.rule(
+                    written,
+                    problem,
+                    "write single addresses, for example [\"127.0.0.1\", \"::1\"]",
+                );
+            }
+        }
+    }
+    clients
+}

@@ -1,0 +1,69 @@
+//! The rows of a pool about its requests.
+
+use super::directive::Form::{Flag, List, Number, Text, Time};
+use super::directive::Shown::Seconds;
+use super::row::Sample::Off;
+use super::row::Section::Pool;
+use super::row::{Setting, key};
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Setting] = &[
+    key(Pool, "status_path", "string", "none",
+        "the path (SCRIPT_NAME) at which the pool's status is served: `/` and letters, digits, `/ _ - . ~`")
+        .fpm("pm.status_path", Text, "")
+        .sample(Off(r#""/status""#)),
+    key(Pool, "status_listen", "string", "none",
+        "another address, as in `listen`, that answers status and ping only, also while every worker is busy; see [The status page](status.md). Owner, group, mode and allowed clients are those of `listen`; `status_path` is `/` if it is not given")
+        .fpm("pm.status_listen", Text, "")
+        .sample(Off(r#""/run/forkyard-$pool-status.sock""#))
+        .unlike("runs no scripts"),
+    key(Pool, "ping.path", "string", "none",
+        "the path at which the pool answers that it lives")
+        .same(Text, "")
+        .sample(Off(r#""/ping""#))
+        .unlike("an error if it is the same as `status_path`"),
+    key(Pool, "ping.response", "string", r#"`"pong"`"#,
+        "what is answered at `ping.path`")
+        .same(Text, "").note("unset: `pong`"),
+    key(Pool, "access.log", "path", "none",
+        "a file with a line for each request: see [Logging](logging.md)")
+        .same(Text, "")
+        .sample(Off(r#""/var/log/forkyard-$pool.access""#)),
+    key(Pool, "access.format", "string", r#"`"%R - %u %t \"%m %r\" %s"`"#,
+        "what a line of `access.log` holds: a format, or `json`; see [Logging](logging.md#the-access-log)")
+        .same(Text, "").note(r#"unset: `%R - %u %t "%m %r" %s`"#)
+        .unlike("`json` is an object with named fields, and a format may begin with `escape=json`"),
+    key(Pool, "access.suppress_path", "list", "`[]`",
+        "URIs whose successful requests leave no line in `access.log`")
+        .same(List, "")
+        .sample(Off(r#"["/ping"]"#)),
+    key(Pool, "slowlog", "path", "none",
+        "file in which slow requests are written down")
+        .same(Text, "")
+        .sample(Off(r#""/var/log/$pool.slow""#)),
+    key(Pool, "request_slowlog_timeout", "duration", "`0`",
+        "a request that takes longer is slow; 0: none is. Needs `slowlog`; no more than `request_terminate_timeout`")
+        .same(Time, "0").shown(Seconds),
+    key(Pool, "request_slowlog_trace_depth", "number, 1 or more", "`20`",
+        "calls of a slow request that are written down, the innermost first. Needs `slowlog`")
+        .same(Number, "20"),
+    key(Pool, "request_terminate_timeout", "duration", "`0`",
+        "a request that takes longer is ended, and its worker with it; 0: never ([Slow requests](../howto/slow-requests.md))")
+        .same(Time, "0").shown(Seconds)
+        .unlike("the client is answered with 504"),
+    key(Pool, "request_terminate_timeout_track_finished", "flag", "`false`",
+        "also count while the application works on after it has ended its answer (`fastcgi_finish_request`)")
+        .same(Flag, "no"),
+    key(Pool, "client_timeout", "duration, not 0", r#"`"60s"`"#,
+        "how long a client that is silent in the middle of a request may keep a worker waiting")
+        .unlike("waits for ever"),
+    key(Pool, "keepalive_timeout", "duration, not 0", r#"`"75s"`"#,
+        "how long an idle connection that the web server keeps stays open")
+        .unlike("for ever, and it holds a worker"),
+    key(Pool, "limits.params_bytes", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#,
+        "most bytes of the names and values of one request's parameters")
+        .unlike("fixed"),
+    key(Pool, "limits.params_count", "number, 32 to 10000000", "`10000`",
+        "most parameters of one request")
+        .unlike("none"),
+];
