@@ -237,8 +237,8 @@ mod tests {
         let mut bench = Bench::new();
         for _ in 0..1000 {
             assert_eq!(bench.look_late(LATE, false, At::Stop, 0), Step::None);
-            assert_eq!(bench.look_late(LATE, false, At::Rest, 10), Step::None);
         }
+        assert_eq!(bench.look(false, At::Work, 0), Step::None);
         // A whole day, as of a virtual machine that was stopped; and then it goes on.
         assert_eq!(bench.look(false, At::Rest, 0), Step::None);
         let day = Duration::from_secs(86_400);
