@@ -4,6 +4,7 @@ mod application;
 mod applications;
 mod confine;
 mod global;
+mod helpers;
 mod listen;
 mod manager;
 mod node;
@@ -108,6 +109,7 @@ fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) 
     }
     shared_addresses(&pools, findings);
     shared_preloaders(&pools, findings);
+    helpers::check(&pools, world, findings);
     let global = global::resolve(&global, &pools, world, &mut Report::global(findings));
     let pools = pools.into_iter().map(|(_, pool)| pool).collect();
     let mut config = Config {
