@@ -114,10 +114,10 @@ fn a_router_s_whose_descriptors_are_used_up() {
     let pid = child(&daemon, "forkyard: router sites");
     let limit = |files: &str| {
         // As the router's user: root may have no CAP_SYS_RESOURCE.
-        let user = process::user(pid);
+        let [user, group] = process::identity(pid);
         let mut prlimit = Command::new("setpriv");
         prlimit
-            .args(["--reuid", &user, "--regid", &user, "--clear-groups", "prlimit"])
+            .args(["--reuid", &user, "--regid", &group, "--clear-groups", "prlimit"])
             .args(["--pid", &pid.to_string(), &format!("--nofile={files}")]);
         assert!(prlimit.status().expect("prlimit").success());
     };

@@ -51,8 +51,10 @@ pub fn wait(child: &mut Child, what: &str) -> ExitStatus {
     super::until(what, || child.try_wait().expect("wait"))
 }
 
-/// The number of the user that a process runs as.
-pub fn user(pid: u32) -> String {
-    let ids = status_line(pid, "Uid").expect("the process runs");
-    ids.split_whitespace().next().unwrap_or_default().to_owned()
+/// The numbers of the user and the group that a process runs as.
+pub fn identity(pid: u32) -> [String; 2] {
+    ["Uid", "Gid"].map(|field| {
+        let ids = status_line(pid, field).expect("the process runs");
+        ids.split_whitespace().next().unwrap_or_default().to_owned()
+    })
 }
