@@ -67,9 +67,9 @@ fn assert_not_misled(dir: &Path) {
     let elsewhere = dir.join("elsewhere");
     let precious = fs::read_to_string(way(&elsewhere, 3)).expect("read");
     assert_eq!(precious, "precious");
-    for names in 0..3 {
+    for (names, name) in WAY.iter().enumerate() {
         let entries = fs::read_dir(way(&elsewhere, names)).expect("read").count();
-        assert_eq!(entries, 1, "something was made beside {}", WAY[names]);
+        assert_eq!(entries, 1, "something was made beside {name}");
     }
 }
 
