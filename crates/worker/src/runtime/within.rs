@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone)]
 pub struct Within {
     root: PathBuf,
-    /// The parameters by which requests name the root: one may be a link that leads to another directory by now.
+    /// The parameters by which requests name the root, which may be a link that leads to another directory by now. The first
+    /// that a request has counts, as for the router: no other has brought the request here.
     names: Vec<String>,
 }
 
 impl Within {
-    /// Scripts have to be below `root`, or below what one of these parameters of the request leads to.
+    /// Scripts have to be below `root`, or below what the first of these parameters that the request has leads to.
     pub fn new(root: &Path, names: &[String]) -> Within {
         Within {
             // What is not there yet has no scripts.
@@ -29,12 +30,12 @@ impl Within {
         let Some(real) = existing_file(Path::new(OsStr::from_bytes(path))) else {
             return false;
         };
-        let leads_there = |name: &String| {
-            let value = param(name).filter(|value| value.first() == Some(&b'/'));
-            let named = value.and_then(|value| Path::new(OsStr::from_bytes(value)).canonicalize().ok());
-            named.is_some_and(|named| named.parent().is_some() && real.starts_with(named))
-        };
-        !real.starts_with(&self.root) && !self.names.iter().any(leads_there)
+        let said = |name: &String| param(name).filter(|value| !value.is_empty());
+        let named = self.names.iter().find_map(said);
+        let named = named.filter(|value| value.first() == Some(&b'/'));
+        let named = named.and_then(|value| Path::new(OsStr::from_bytes(value)).canonicalize().ok());
+        let is_named = named.is_some_and(|named| named.parent().is_some() && real.starts_with(named));
+        !real.starts_with(&self.root) && !is_named
     }
 }
 
@@ -101,5 +102,28 @@ mod tests {
         symlink("two", base.join("current")).unwrap();
         assert!(!excludes("current/index.php", Some("current")) && excludes("current/index.php", None));
         assert!(within.excludes(b"/bin/sh", |_| Some(b"/")));
+    }
+
+    #[test]
+    fn a_second_name_of_the_root_does_not_count() {
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap();
+        for name in ["one", "two"] {
+            fs::create_dir(base.join(name)).unwrap();
+            fs::write(base.join(name).join("index.php"), "").unwrap();
+        }
+        let within = Within::new(&base.join("one"), &["ROOT".to_owned(), "APP_ROOT".to_owned()]);
+        let [one, two] = ["one", "two"].map(|name| base.join(name).into_os_string());
+        let excludes = |first: &[u8]| {
+            within.excludes(base.join("two/index.php").as_os_str().as_bytes(), |name| {
+                Some(if name == "ROOT" {
+                    first.to_vec().leak()
+                } else {
+                    two.as_bytes()
+                })
+            })
+        };
+        assert!(excludes(one.as_bytes()), "the router went by the first");
+        assert!(!excludes(b""), "an empty one is none, as for the router");
     }
 }
