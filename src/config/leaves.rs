@@ -8,8 +8,9 @@ use toml::de::{DeTable, DeValue};
 use super::error::{Kind, Place};
 use super::known::{self, Section};
 use super::report::Report;
+use super::said::Said;
 use super::source::Source;
-use super::value;
+use super::value::{self, Given};
 
 /// A value that was written, and where its key is.
 #[derive(Debug, Clone)]
@@ -68,7 +69,7 @@ struct Leaf<'t> {
     path: String,
     place: Place,
     offset: usize,
-    value: DeValue<'t>,
+    value: Given<'t>,
 }
 
 impl<'t> Leaves<'t> {
@@ -78,6 +79,24 @@ impl<'t> Leaves<'t> {
         flatten(table, &[], source, pool, &mut leaves);
         leaves.sort_by_key(|leaf| leaf.offset);
         Leaves { leaves }
+    }
+
+    /// What files of php-fpm's say. Of entries with one name php-fpm applies the first last: the order is reversed.
+    pub(super) fn of(said: &[Said], file: &Place) -> Leaves<'t> {
+        let said = said.iter().rev().filter(|said| !said.key.is_empty());
+        let leaf = |said: &Said| {
+            let names = said.key.split('.').map(str::to_owned);
+            Some(Leaf {
+                segments: names.chain(said.item.clone()).collect(),
+                path: said.key.clone(),
+                place: said.place.as_ref().unwrap_or(file).clone(),
+                offset: 0,
+                value: Given::Ini(said.value.clone()?),
+            })
+        };
+        Leaves {
+            leaves: said.filter_map(leaf).collect(),
+        }
     }
 
     /// Takes a key out and reads its value; a value that can't be read is reported.
@@ -218,7 +237,7 @@ fn flatten<'t>(
                     path,
                     place: source.place(offset),
                     offset,
-                    value,
+                    value: Given::Toml(value),
                 });
             }
         }

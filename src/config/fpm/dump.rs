@@ -3,7 +3,7 @@
 use super::directives::{Directive, NO_PRIORITY, Shown};
 use super::journal::Journal;
 use super::parse::Written;
-use super::values::{Manager, Value, Values};
+use super::values::{Item, Manager, Value, Values};
 use crate::config::LogLevel;
 
 /// Says the whole configuration.
@@ -20,7 +20,7 @@ fn section(name: &str, values: &Values, journal: &mut Journal) {
         let name = directive.name;
         if let Value::List(list) = value {
             // The last one written is the first one kept.
-            for (key, value) in list.iter().rev() {
+            for Item { key, value, .. } in list.iter().rev() {
                 journal.notice(format!("\t{name}[{key}] = {value}"));
             }
             continue;

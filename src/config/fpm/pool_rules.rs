@@ -5,7 +5,8 @@ use super::journal::Failed;
 use super::parse::PoolText;
 use super::paths;
 use super::validate::Context;
-use super::values::{Manager, Value};
+use super::values::{Item, Manager, Value};
+use crate::config::resolve::is_tcp;
 use std::path::Path;
 
 /// The kernel's maximum, which is what php-fpm asks for on Linux.
@@ -34,11 +35,6 @@ const PATH_SETTINGS: &[&str] = &[
 /// Whether a number can be a nice value, or stands for none.
 pub(super) fn is_priority(number: i32) -> bool {
     number == NO_PRIORITY || (-19..=20).contains(&number)
-}
-
-/// Whether an address is TCP's and not a path.
-pub(super) fn is_tcp(address: &str) -> bool {
-    address.contains(':') || address.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 pub(super) fn check(pool: &mut PoolText, mechanism: &str, context: &mut Context<'_>) -> Result<(), Failed> {
@@ -335,7 +331,7 @@ impl Rules<'_, '_> {
         }
         let prefix = (self.prefix.clone(), self.context.options.prefix.clone());
         for list in ["php_value", "php_admin_value"] {
-            for (key, value) in self.pool.values.list_mut(list) {
+            for Item { key, value, .. } in self.pool.values.list_mut(list) {
                 let is_log = key == "error_log";
                 let stays = is_log && list == "php_admin_value" && value.eq_ignore_ascii_case("syslog");
                 if PATH_SETTINGS.contains(&key.as_str()) && !stays {

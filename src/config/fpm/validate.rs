@@ -58,9 +58,8 @@ fn globals(written: &mut Written, context: &mut Context<'_>) -> Result<(), Faile
         let path = paths::under(pid, state);
         global.set_text("pid", path);
     }
-    if let Some(daemonize) = options.daemonize {
-        global.set("daemonize", Value::Flag(daemonize));
-    }
+    let daemonize = options.daemonize.unwrap_or(global.flag("daemonize"));
+    global.set("daemonize", Value::Flag(daemonize));
     journal.set_threshold(global.level().unwrap_or(LogLevel::Notice));
     if global.number("log_limit") < LEAST_LOG_LIMIT {
         return Err(journal.error(format!("log_limit must be greater than {LEAST_LOG_LIMIT}")));

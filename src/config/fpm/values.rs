@@ -2,8 +2,9 @@
 
 use super::directives::{Directive, Form, NO_PRIORITY, Section, Shown, of};
 use super::ini::number;
-use crate::config::LogLevel;
+use crate::config::settings::{self, Setting};
 use crate::config::units::{self, FACILITIES};
+use crate::config::{LogLevel, Place};
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,26 @@ pub(super) enum Value {
     Core(i32),
     Manager(Option<Manager>),
     /// In the order written.
-    List(Vec<(String, String)>),
+    List(Vec<Item>),
+}
+
+/// An entry of a list, and where it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) key: String,
+    pub(super) value: String,
+    pub(super) place: Place,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It is the default.
+    Default,
+    /// A rule has filled it in.
+    Rule,
+    /// It was written here last.
+    Written(Place),
 }
 
 /// The process managers.
@@ -29,12 +49,12 @@ pub(super) enum Manager {
     Ondemand,
 }
 
-/// The values of all directives of a section, and which of them were written.
+/// The values of all directives of a section, and where they come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Values {
     section: Section,
     list: Vec<Value>,
-    written: Vec<bool>,
+    origins: Vec<Origin>,
 }
 
 impl Values {
@@ -43,7 +63,7 @@ impl Values {
         let list: Vec<Value> = of(section).map(unset).collect();
         Values {
             section,
-            written: vec![false; list.len()],
+            origins: vec![Origin::Default; list.len()],
             list,
         }
     }
@@ -58,32 +78,47 @@ impl Values {
         name: &str,
         text: &str,
         pool: Option<&str>,
+        place: &Place,
     ) -> Option<Result<(), &'static str>> {
         let at = self.index(name)?;
         let directive = of(self.section).nth(at).filter(|d| d.form != Form::List)?;
         Some(read(directive.form, text, pool).map(|value| {
             self.list[at] = value;
-            self.written[at] = true;
+            self.origins[at] = Origin::Written(place.clone());
         }))
     }
 
     /// Adds to a list.
-    pub(super) fn add(&mut self, name: &str, key: &str, value: &str) {
+    pub(super) fn add(&mut self, name: &str, item: Item) {
         if let Some(at) = self.index(name) {
             if let Value::List(list) = &mut self.list[at] {
-                list.push((key.to_owned(), value.to_owned()));
-                self.written[at] = true;
+                self.origins[at] = Origin::Written(item.place.clone());
+                list.push(item);
             }
         }
     }
 
     pub(super) fn is_written(&self, name: &str) -> bool {
-        self.index(name).is_some_and(|at| self.written[at])
+        self.index(name)
+            .is_some_and(|at| matches!(self.origins[at], Origin::Written(_)))
     }
 
     /// Every directive with its value, in order.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static Directive, &Value)> {
         of(self.section).zip(&self.list)
+    }
+
+    /// What was written or filled in, in order, with the rows of the table.
+    pub(super) fn given(
+        &self,
+    ) -> impl Iterator<Item = (&'static Directive, &'static Setting, &Value, Option<&Place>)> {
+        let rows = settings::directives(self.section == Section::Global);
+        let given = rows.zip(&self.list).zip(&self.origins);
+        given.filter_map(|(((directive, setting), value), origin)| match origin {
+            Origin::Default => None,
+            Origin::Rule => Some((directive, setting, value, None)),
+            Origin::Written(place) => Some((directive, setting, value, Some(place))),
+        })
     }
 
     fn value(&self, name: &str) -> &Value {
@@ -116,14 +151,6 @@ impl Values {
         }
     }
 
-    /// A syslog facility, shifted as syslog(3) wants it.
-    pub(super) fn facility(&self) -> i32 {
-        match self.value("syslog.facility") {
-            Value::Facility(number) => *number,
-            _ => 0,
-        }
-    }
-
     pub(super) fn level(&self) -> Option<LogLevel> {
         match self.value("log_level") {
             Value::Level(level) => *level,
@@ -138,14 +165,14 @@ impl Values {
         }
     }
 
-    pub(super) fn list(&self, name: &str) -> &[(String, String)] {
+    pub(super) fn list(&self, name: &str) -> &[Item] {
         match self.value(name) {
             Value::List(list) => list,
             _ => &[],
         }
     }
 
-    pub(super) fn list_mut(&mut self, name: &str) -> &mut [(String, String)] {
+    pub(super) fn list_mut(&mut self, name: &str) -> &mut [Item] {
         match self.index(name).map(|at| &mut self.list[at]) {
             Some(Value::List(list)) => list,
             _ => &mut [],
@@ -159,6 +186,9 @@ impl Values {
     pub(super) fn set(&mut self, name: &str, value: Value) {
         if let Some(at) = self.index(name) {
             self.list[at] = value;
+            if self.origins[at] == Origin::Default {
+                self.origins[at] = Origin::Rule;
+            }
         }
     }
 }
@@ -166,7 +196,7 @@ impl Values {
 fn unset(directive: &Directive) -> Value {
     match (directive.form, directive.shown) {
         // Filled in when the file has been read, where the dump shows them.
-        (Form::Text, _) => Value::Text(None),
+        (Form::Text | Form::Commas | Form::Blanks | Form::Octal, _) => Value::Text(None),
         (Form::Level, _) => Value::Level(None),
         (Form::Manager, _) => Value::Manager(None),
         (Form::List, _) => Value::List(Vec::new()),
@@ -177,7 +207,9 @@ fn unset(directive: &Directive) -> Value {
 
 fn read(form: Form, text: &str, pool: Option<&str>) -> Result<Value, &'static str> {
     match form {
-        Form::Text | Form::List => expand_pool(text, pool).map(|text| Value::Text(Some(text))),
+        Form::Text | Form::Commas | Form::Blanks | Form::Octal | Form::List => {
+            expand_pool(text, pool).map(|text| Value::Text(Some(text)))
+        }
         Form::Flag => flag(text).map(Value::Flag),
         Form::Number => whole(text).map(Value::Number),
         Form::Time => time(text).map(Value::Time),

@@ -183,6 +183,9 @@ pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'
     let written = field.written()?;
     let text = &written.value.0;
     let path = Path::new(text);
+    if report.is_php_fpm() {
+        return Some(path.to_owned());
+    }
     if !path.is_absolute() {
         report.rule(
             written,
@@ -230,6 +233,10 @@ fn settings(
     flags: &[Entry<IniValue>],
     report: &mut Report<'_>,
 ) -> Vec<(String, String)> {
+    if report.is_php_fpm() {
+        let setting = |entry: &Entry<IniValue>| (entry.name.join("."), entry.value.0.clone());
+        return values.iter().map(setting).collect();
+    }
     let mut settings: Vec<(&Entry<IniValue>, String, String)> = Vec::new();
     for entry in values.iter().chain(flags) {
         let name = entry.name.join(".");

@@ -44,6 +44,9 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
 fn hat(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
     let written = field.written()?;
     let name = &written.value.0;
+    if report.is_php_fpm() {
+        return Some(name.clone());
+    }
     if name.is_empty() || name.len() > LONGEST_NAME || name.contains(['/', ' ', '^', '\n']) {
         let problem = format!("{} can't be the name of a hat", quoted(name));
         report.rule(

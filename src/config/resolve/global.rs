@@ -155,7 +155,7 @@ pub(super) fn control(
 
 /// An absolute path of a file that is yet to be made, outside every pool.
 fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
-    if written.value.0.contains("$pool") {
+    if written.value.0.contains("$pool") && !report.is_php_fpm() {
         report.rule(
             written,
             "$pool means nothing outside a pool",
@@ -174,6 +174,9 @@ pub(super) fn absolute_file(
 ) -> Option<PathBuf> {
     let text = &written.value.0;
     let path = Path::new(text);
+    if report.is_php_fpm() {
+        return Some(path.to_owned());
+    }
     if !path.is_absolute() || path.file_name().is_none() {
         report.rule(
             written,

@@ -8,7 +8,7 @@ use super::pool::group_id;
 use crate::config::World;
 use crate::config::draft::{PoolDraft, PoolText};
 use crate::config::leaves::{Field, Written};
-use crate::config::model::{Address, Listen};
+use crate::config::model::{Address, Listen, LogLevel, NOT_ONE_CLIENT};
 use crate::config::report::Report;
 use crate::config::units::{Text, Texts};
 use crate::config::value::quoted;
@@ -46,7 +46,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         group_id(written, world, report);
         written.value.0.clone()
     });
-    let allowed_clients = allowed_clients(draft, report);
+    let (allowed_clients, wrong_clients) = allowed_clients(draft, report);
     // What has no effect on the one may have one on the address of the status.
     let status = draft
         .status_listen
@@ -57,6 +57,15 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     let acl_users = acl_users(&draft.listen_acl_users, world, report);
     let acl_groups = acl_groups(&draft.listen_acl_groups, world, report);
     let has_list = !acl_users.is_empty() || !acl_groups.is_empty();
+    if let (Some(Address::Unix(_)), true) = (&address, has_list) {
+        for field in [&draft.listen_owner, &draft.listen_group] {
+            if let Some(Written { value, key, .. }) = field.written() {
+                let (pool, value) = (&text.name, &value.0);
+                let text = format!("[pool {pool}] ACL set, {key} = '{value}' is ignored");
+                report.say(LogLevel::Warning, text);
+            }
+        }
+    }
     match &address {
         Some(Address::Unix(_)) if is_status_tcp => {}
         Some(Address::Tcp(_) | Address::TcpAny(_)) if is_status_unix => {}
@@ -93,7 +102,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         }
         None => {}
     }
-    Some(Listen {
+    let listen = Listen {
         address: address?,
         backlog: backlog
             .and_then(|backlog| i32::try_from(backlog).ok())
@@ -105,10 +114,18 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
             .written()
             .map_or(DEFAULT_MODE, |written| written.value.0),
         allowed_clients,
-        wrong_clients: Vec::new(),
+        wrong_clients,
         acl_users,
         acl_groups,
-    })
+    };
+    // php-fpm's workers say so, to their standard error. Where that is not caught, the log has it from here.
+    let is_caught = (draft.catch_workers_output.written()).is_some_and(|written| written.value.0);
+    if !matches!(listen.address, Address::Unix(_)) && !is_caught {
+        for complaint in listen.client_complaints() {
+            report.say(LogLevel::Error, format!("[pool {}] {complaint}", text.name));
+        }
+    }
+    Some(listen)
 }
 
 /// Where the status is served besides: at an address of its own, with all else as the pool's socket has it.
@@ -172,6 +189,11 @@ fn owner(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) ->
     name.clone()
 }
 
+/// Whether php-fpm takes an address for TCP's and not for a path.
+pub(in crate::config) fn is_tcp(address: &str) -> bool {
+    address.contains(':') || address.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// As in php-fpm, a colon makes it TCP, digits alone are a port, and the rest is a unix socket.
 pub(super) fn address(
     written: &Written<Text>,
@@ -179,6 +201,9 @@ pub(super) fn address(
     report: &mut Report<'_>,
 ) -> Option<Address> {
     let text = written.value.0.as_str();
+    if report.is_php_fpm() {
+        return php_fpm(text, world, report);
+    }
     if text.starts_with('/') {
         return unix(written, world, report);
     }
@@ -192,6 +217,38 @@ pub(super) fn address(
     parsed
         .map_err(|(problem, remedy)| report.rule(written, problem, remedy))
         .ok()
+}
+
+/// An address as php-fpm reads it. A path stays as it is, and a host may be empty.
+fn php_fpm(text: &str, world: &dyn World, report: &mut Report<'_>) -> Option<Address> {
+    if !is_tcp(text) {
+        return Some(Address::Unix(PathBuf::from(text)));
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let Some(port) = port.parse::<u16>().ok().filter(|port| *port > 0) else {
+        report.fail(format!("invalid port value '{port}'"));
+        return None;
+    };
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = inner.unwrap_or(host);
+    if host.is_empty() {
+        return Some(Address::TcpAny(port));
+    }
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Some(Address::Tcp((address, port).into()));
+    }
+    match world.resolve(host, port).as_deref() {
+        Err(reason) => report.fail(format!("getaddrinfo: {reason}{}", report.line_end())),
+        Ok([]) => report.fail(format!("cannot resolve hostname '{host}'")),
+        Ok([first, others @ ..]) => {
+            for other in others.iter().filter(|other| *other != first) {
+                let text = format!("Found multiple addresses for {host}, {} ignored", other.ip());
+                report.say(LogLevel::Warning, text);
+            }
+            return Some(Address::Tcp(*first));
+        }
+    }
+    None
 }
 
 fn unix(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<Address> {
@@ -266,9 +323,10 @@ fn port(digits: &str) -> Result<u16, Wrong> {
     }
 }
 
-fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> Vec<IpAddr> {
+/// The addresses of a list, and what in it is none, which php-fpm passes over.
+fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> (Vec<IpAddr>, Vec<String>) {
     let Some(written) = draft.listen_allowed_clients.written() else {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     };
     if written.value.0.is_empty() {
         report.rule(
@@ -277,11 +335,12 @@ fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> Vec<IpAddr> {
             "name an address, or leave it out to let everybody connect",
         );
     }
-    let mut clients = Vec::new();
+    let (mut clients, mut wrong) = (Vec::new(), Vec::new());
     for text in &written.value.0 {
         match text.parse() {
             Ok(ip) => clients.push(ip),
             Err(_) => {
+                wrong.push(text.clone());
                 let problem = format!("{} is not an IP address", quoted(text));
                 report.rule(
                     written,
@@ -291,5 +350,8 @@ fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> Vec<IpAddr> {
             }
         }
     }
-    clients
+    if clients.is_empty() {
+        clients.push(NOT_ONE_CLIENT);
+    }
+    (clients, wrong)
 }

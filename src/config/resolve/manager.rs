@@ -76,7 +76,12 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
     let max = count(&draft.max_spare_servers, 1, report);
     let start = count(&draft.start_servers, 0, report);
     let max_spawn_rate = count(&draft.max_spawn_rate, 1, report).unwrap_or(DEFAULT_SPAWN_RATE);
-    let process_idle_timeout = positive(&draft.process_idle_timeout, DEFAULT_IDLE_TIMEOUT, report);
+    // php-fpm has no use for it.
+    let process_idle_timeout = if report.is_php_fpm() {
+        DEFAULT_IDLE_TIMEOUT
+    } else {
+        positive(&draft.process_idle_timeout, DEFAULT_IDLE_TIMEOUT, report)
+    };
     let mut valid = true;
     for (field, spare) in [(&draft.min_spare_servers, min), (&draft.max_spare_servers, max)] {
         if let (Some(written), Some(spare), Some(children)) = (field.written(), spare, max_children) {

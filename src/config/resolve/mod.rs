@@ -12,8 +12,11 @@ mod programs;
 mod slow;
 mod started;
 
+pub(super) use listen::is_tcp;
+pub(super) use pool::read as pool_text;
+
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -93,33 +96,52 @@ fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) 
         order: text.place.order,
     }));
     let texts = unique(texts, findings);
-    let allow_root = global.allow_root.written().is_some_and(|written| written.value.0);
-    let mut pools = Vec::new();
-    for text in &texts {
-        let mut report = Report::pool(findings, &text.name);
-        if let Some(pool) = pool::resolve(text, allow_root, world, &mut report) {
-            pools.push((text, pool));
-        }
-    }
+    let mut config = whole(&global, &texts, path, world, findings)?;
     if texts.is_empty() && !findings.has_errors() {
         let write =
             "a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application]".to_owned();
         loose(findings, source.whole(), "pool", Kind::Missing { write });
     }
-    shared_addresses(&pools, findings);
-    shared_preloaders(&pools, findings);
-    let global = global::resolve(&global, &pools, world, &mut Report::global(findings));
-    let pools = pools.into_iter().map(|(_, pool)| pool).collect();
-    let mut config = Config {
-        path: path.to_owned(),
-        global,
-        pools,
-        skipped: Vec::new(),
-        included: skip::included(&mentions),
-    };
+    config.included = skip::included(&mentions);
     let place = |text: &PoolText| (text.name.clone(), text.runtime_place().clone());
     let places = texts.iter().map(place).collect();
     skip::leave_out(&mut config, &mentions, findings).then_some((config, places))
+}
+
+/// The configuration that drafts make; pools that break a rule are not in it. `None`: php-fpm would not start.
+pub(super) fn whole(
+    global: &GlobalDraft,
+    texts: &[PoolText],
+    path: &Path,
+    world: &dyn World,
+    findings: &mut Findings,
+) -> Option<Config> {
+    let allow_root = global.allow_root.written().is_some_and(|written| written.value.0);
+    let mut pools = Vec::new();
+    for text in texts {
+        let mut report = Report::pool(findings, &text.name);
+        match pool::resolve(text, allow_root, world, &mut report) {
+            Some(pool) => pools.push((text, pool)),
+            None if report.is_php_fpm() => {
+                report.fail(format!("[pool {}] it can't be had", text.name));
+                return None;
+            }
+            None => {}
+        }
+    }
+    if !findings.is_php_fpm() {
+        shared_addresses(&pools, findings);
+    }
+    shared_preloaders(&pools, findings);
+    let global = global::resolve(global, &pools, world, &mut Report::global(findings));
+    let is_refused = findings.is_php_fpm() && findings.has_errors();
+    (!is_refused).then(|| Config {
+        path: path.to_owned(),
+        global,
+        pools: pools.into_iter().map(|(_, pool)| pool).collect(),
+        skipped: Vec::new(),
+        included: BTreeMap::new(),
+    })
 }
 
 /// What a file holds: `[global]`, if it is there, and its pools in the order of the text.
@@ -360,7 +382,10 @@ fn shared_preloaders(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
         let (text, pool) = &pools[*first];
         if let ApplicationDraft::Php(draft) = &text.application {
             if let Some(written) = draft.preloader.written() {
-                Report::pool(findings, &pool.name).rule(written, conflict.problem, conflict.remedy);
+                let text = format!("[pool {}] forkyard.preloader: {}", pool.name, conflict.problem);
+                let mut report = Report::pool(findings, &pool.name);
+                report.fail(text);
+                report.rule(written, conflict.problem, conflict.remedy);
                 for other in others {
                     findings.concerns(&pools[*other].1.name);
                 }

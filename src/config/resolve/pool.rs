@@ -30,7 +30,12 @@ const PARAMS_BYTES: (u64, u64) = (1 << 12, 1 << 30);
 const PARAMS_COUNT: (i64, i64) = (32, 10_000_000);
 
 /// Reads the table of a pool.
-pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &mut Report<'_>) -> PoolText {
+pub(in crate::config) fn read(
+    name: String,
+    place: Place,
+    mut leaves: Leaves<'_>,
+    report: &mut Report<'_>,
+) -> PoolText {
     let draft = PoolDraft::read(&mut leaves, report);
     let application = application::read(&draft, &mut leaves, report);
     let applications_place = leaves.first_place("applications");
@@ -342,7 +347,7 @@ fn directories(
 
 pub(super) fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
     let path = Path::new(&written.value.0);
-    if path.is_absolute() {
+    if path.is_absolute() || report.is_php_fpm() {
         return Some(path.to_owned());
     }
     report.rule(
@@ -375,7 +380,9 @@ fn uris(draft: &PoolDraft, report: &mut Report<'_>) -> (Option<String>, Option<S
 fn uri(field: &Field<Text>, least: usize, report: &mut Report<'_>) -> Option<String> {
     let written = field.written()?;
     let text = &written.value.0;
-    let problem = if !text.starts_with('/') {
+    let problem = if report.is_php_fpm() {
+        return Some(text.clone());
+    } else if !text.starts_with('/') {
         "does not start with /"
     } else if text.len() < least {
         "is too short"
@@ -408,7 +415,7 @@ fn environment(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) ->
     let mut variables = Vec::new();
     for entry in &draft.env {
         let name = entry.name.join(".");
-        if name.is_empty() || name.contains(['=', '\0']) {
+        if (name.is_empty() || name.contains(['=', '\0'])) && !report.is_php_fpm() {
             let problem = format!("{} can't be the name of a variable", quoted(&name));
             let remedy = "use letters, digits and _".to_owned();
             report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });

@@ -5,6 +5,12 @@
 pub enum Form {
     /// Text; `$pool` stands for the pool's name.
     Text,
+    /// Words with commas between them.
+    Commas,
+    /// Words with blanks between them.
+    Blanks,
+    /// Permission bits, as octal digits.
+    Octal,
     /// A boolean.
     Flag,
     /// A whole number.

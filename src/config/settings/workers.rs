@@ -1,6 +1,6 @@
 //! The rows of a pool that say who its workers are, where they listen, and how many there are.
 
-use super::directive::Form::{Flag, Manager, Number, Text, Time};
+use super::directive::Form::{Commas, Flag, Manager, Number, Octal, Text, Time};
 use super::directive::Shown::Priority;
 use super::row::Sample::{Beside, Off, On};
 use super::row::Section::Pool;
@@ -33,11 +33,11 @@ pub(super) const ROWS: &[Setting] = &[
         .same(Number, "-1"),
     key(Pool, "listen.acl_users", "list", "`[]`",
         "users, by name or id, that may connect to the unix socket (an access control list, read and write), beside whom `listen.mode` lets; `listen.owner` and `listen.group` are not used then, with a warning")
-        .same(Text, "").note("with commas between them")
+        .same(Commas, "").note("with commas between them")
         .unlike("names with commas between them"),
     key(Pool, "listen.acl_groups", "list", "`[]`",
         "groups that may connect to the unix socket, likewise")
-        .same(Text, "")
+        .same(Commas, "")
         .unlike("the same"),
     key(Pool, "listen.owner", "string", "the master's user",
         "owner of a unix socket, a name or a numeric id")
@@ -49,10 +49,10 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(On(r#""www-data""#)),
     key(Pool, "listen.mode", "string of octal digits", r#"`"0660"`"#,
         "permissions of a unix socket")
-        .same(Text, "").note("unset: 0660"),
+        .same(Octal, "").note("unset: 0660"),
     key(Pool, "listen.allowed_clients", "list", "any",
         "the only addresses that may connect over TCP")
-        .same(Text, "").note("with commas between them")
+        .same(Commas, "").note("with commas between them")
         .sample(Off(r#"["127.0.0.1", "::1"]"#))
         .unlike("a wrong address is an error, not left out"),
     key(Pool, "process.priority", "number, -19 to 20", "as inherited",
