@@ -1,6 +1,8 @@
 //! One section's keys as a flat list of dotted paths, so that `ping.path`, `ping = { path = … }` and a table
 //! `[….ping]` are the same thing, and so that what nobody asked for can be reported.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -10,6 +12,7 @@ use super::known::{self, Section};
 use super::report::Report;
 use super::said::Said;
 use super::source::Source;
+use super::units::{Form, Time};
 use super::value::{self, Given};
 
 /// A value that was written, and where its key is.
@@ -41,6 +44,25 @@ impl<T> Field<T> {
 
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, Field::Absent)
+    }
+}
+
+impl<T: Form> Field<T> {
+    /// The value, if it was written.
+    pub(super) fn get(&self) -> Option<T::Value> {
+        self.written().map(|written| written.value.value().clone())
+    }
+
+    /// The value, or this one.
+    pub(super) fn or(&self, default: T::Value) -> T::Value {
+        self.get().unwrap_or(default)
+    }
+}
+
+impl Field<Time> {
+    /// A duration for which 0 is the same as none.
+    pub(super) fn above_zero(&self) -> Option<Duration> {
+        self.get().filter(|time| !time.is_zero())
     }
 }
 

@@ -1,12 +1,12 @@
 //! The rules of one pool, in php-fpm's order.
 
-use super::directives::NO_PRIORITY;
 use super::journal::Failed;
 use super::parse::PoolText;
 use super::paths;
 use super::validate::Context;
-use super::values::{Item, Manager, Value};
+use super::values::{Item, Value};
 use crate::config::resolve::is_tcp;
+use crate::config::units::Manager;
 use std::path::Path;
 
 /// The kernel's maximum, which is what php-fpm asks for on Linux.
@@ -31,11 +31,6 @@ const PATH_SETTINGS: &[&str] = &[
     "blenc.key_file",
     "coin_acceptor.device",
 ];
-
-/// Whether a number can be a nice value, or stands for none.
-pub(super) fn is_priority(number: i32) -> bool {
-    number == NO_PRIORITY || (-19..=20).contains(&number)
-}
 
 pub(super) fn check(pool: &mut PoolText, mechanism: &str, context: &mut Context<'_>) -> Result<(), Failed> {
     let mut rules = Rules {
@@ -113,19 +108,26 @@ impl Rules<'_, '_> {
             }
             None => return Err(self.alert("no listen address have been defined!")),
         }
-        if !is_priority(self.number("process.priority")) {
-            return Err(self.error("process.priority must be included into [-19,20]"));
+        self.limits("", "pm")
+    }
+
+    /// The numbers that the table of settings limits: of the directives behind one and up to another.
+    fn limits(&mut self, after: &str, until: &str) -> Result<(), Failed> {
+        match self.pool.values.beyond(after, until) {
+            Some(limit) => {
+                let text = format!("[pool {}] {}", self.pool.name, limit.words);
+                self.context.journal.say(limit.level, text);
+                Err(Failed)
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn manager(&mut self, mechanism: &str) -> Result<(), Failed> {
         let Some(manager) = self.pool.values.manager() else {
             return Err(self.alert("the process manager is missing (static, dynamic or ondemand)"));
         };
-        if self.number("pm.max_children") < 1 {
-            return Err(self.alert("pm.max_children must be a positive value"));
-        }
+        self.limits("pm", "")?;
         match manager {
             Manager::Static => Ok(()),
             Manager::Dynamic => self.dynamic(),

@@ -5,7 +5,7 @@ use super::directives::{Directive, Form, NO_PRIORITY};
 use super::journal::Failed;
 use super::parse::PoolText;
 use super::validate::Context;
-use super::values::{Item, Manager, Value, Values, facility_name};
+use super::values::{Item, Value, Values, facility_name};
 use super::{Options, is_ours};
 use crate::config::Said;
 use crate::config::application::{Preloading, RequestSettings};
@@ -16,6 +16,8 @@ use toml_edit::{Array, Value as Toml};
 pub(super) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
 /// Whose preloader makes the pool's workers.
 pub(super) const PRELOADER: &str = "forkyard.preloader";
+/// Directives whose empty text is not the same as none.
+const MAY_BE_EMPTY: [&str; 2] = ["syslog.ident", "access.format"];
 /// The longest duration that the TOML takes, seconds.
 const LONGEST: i32 = 3650 * 86_400;
 
@@ -101,9 +103,7 @@ fn plain(directive: &Directive, value: &Value) -> Option<Toml> {
         Value::Time(seconds) => duration((*seconds).max(0)).into(),
         Value::Level(Some(level)) => format!("{level:?}").to_ascii_lowercase().into(),
         Value::Facility(number) => facility_name(*number).into(),
-        Value::Manager(Some(Manager::Static)) => "static".into(),
-        Value::Manager(Some(Manager::Dynamic)) => "dynamic".into(),
-        Value::Manager(Some(Manager::Ondemand)) => "ondemand".into(),
+        Value::Manager(Some(manager)) => manager.name().into(),
     })
 }
 
@@ -111,11 +111,12 @@ fn worded(directive: &Directive, text: &str) -> Option<Toml> {
     let words = |by: &[char]| -> Array { text.split(by).filter(|word| !word.is_empty()).collect() };
     match directive.form {
         Form::Blanks => Some(words(&[' ', '\t']).into()),
-        Form::Commas if !text.is_empty() => Some(words(&[',']).into()),
+        // Where clients are listed, only they may connect.
+        Form::Commas if text.is_empty() && directive.name == "listen.allowed_clients" => None,
+        Form::Commas => Some(words(&[',']).into()),
         Form::Octal if text.is_empty() => Some("0660".into()),
         Form::Octal => Some(format!("{:04o}", octal(text) & 0o777).into()),
-        // An empty name is one.
-        _ if text.is_empty() && directive.name != "syslog.ident" => None,
+        _ if text.is_empty() && !MAY_BE_EMPTY.contains(&directive.name) => None,
         _ if directive.name == "error_log" && text.eq_ignore_ascii_case("syslog") => Some("syslog".into()),
         _ => Some(text.into()),
     }
@@ -190,4 +191,73 @@ fn of_ours(wanted: &str, pool: &PoolText, context: &Context<'_>) -> Option<Strin
     let is_it = |(key, _): &(&String, &String)| is_ours(key) && *key == wanted;
     let found = own.find(is_it).or_else(|| defined.find(is_it));
     found.map(|(_, value)| value.trim_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::directives::Section;
+    use super::*;
+    use crate::config::Place;
+    use crate::config::draft::GlobalDraft;
+    use crate::config::leaves::Leaves;
+    use crate::config::report::{Findings, Report};
+    use crate::config::resolve::pool_text;
+    use crate::config::settings;
+    use std::path::Path;
+
+    fn example(form: Form) -> &'static str {
+        match form {
+            Form::Text | Form::Commas | Form::Blanks | Form::List => "a",
+            Form::Octal => "0600",
+            Form::Flag => "yes",
+            Form::Number | Form::Time => "5",
+            Form::Level => "error",
+            Form::Facility => "local3",
+            Form::Core => "unlimited",
+            Form::Manager => "static",
+        }
+    }
+
+    /// What a row of the table and a field of a draft are enough for.
+    #[test]
+    fn what_every_directive_says_is_read_into_its_draft() {
+        let place = Place {
+            file: Path::new("/x.conf").into(),
+            line: 7,
+            column: 1,
+            order: 0,
+        };
+        for (is_global, section) in [(true, Section::Global), (false, Section::Pool)] {
+            for (directive, setting) in settings::directives(is_global).filter(|(_, s)| !s.key.is_empty()) {
+                let mut values = Values::new(section);
+                let text = example(directive.form);
+                if directive.form == Form::List {
+                    let [key, value] = [text, text].map(str::to_owned);
+                    let place = place.clone();
+                    values.add(directive.name, Item { key, value, place });
+                } else {
+                    let written = values.write(directive.name, text, Some("www"), &place);
+                    assert_eq!(written, Some(Ok(())), "{}", directive.name);
+                }
+                let mut said = vec![Said::fixed("application.runtime", "php")];
+                if is_global {
+                    said.clear();
+                }
+                super::section(&values, &mut said);
+                let last = said.last().expect("it says something");
+                assert!(last.value.is_some() && last.key.ends_with(setting.key), "{last:?}");
+                assert_eq!(last.place.as_ref(), Some(&place));
+                let (mut findings, mut leaves) = (Findings::default(), Leaves::of(&said, &place));
+                let mut report = Report::pool(&mut findings, "www");
+                if is_global {
+                    GlobalDraft::read(&mut leaves, &mut report);
+                    leaves.finish(crate::config::known::Section::Global, GlobalDraft::KEYS, &mut report);
+                } else {
+                    // It reports the keys that no draft takes.
+                    pool_text("www".to_owned(), place.clone(), leaves, &mut report);
+                }
+                assert!(!findings.has_errors(), "{}: {findings:?}", directive.name);
+            }
+        }
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::directives::{Directive, Form, NO_PRIORITY, Section, Shown, of};
 use super::ini::number;
-use crate::config::settings::{self, Setting};
-use crate::config::units::{self, FACILITIES};
+use crate::config::settings::{self, Limit, Setting};
+use crate::config::units::{self, FACILITIES, Manager};
 use crate::config::{LogLevel, Place};
 
 /// One value.
@@ -39,14 +39,6 @@ pub(super) enum Origin {
     Rule,
     /// It was written here last.
     Written(Place),
-}
-
-/// The process managers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manager {
-    Static,
-    Dynamic,
-    Ondemand,
 }
 
 /// The values of all directives of a section, and where they come from.
@@ -101,6 +93,21 @@ impl Values {
     pub(super) fn is_written(&self, name: &str) -> bool {
         self.index(name)
             .is_some_and(|at| matches!(self.origins[at], Origin::Written(_)))
+    }
+
+    /// The first number, of the directives behind one and up to another, that php-fpm does not take.
+    pub(super) fn beyond(&self, after: &str, until: &str) -> Option<&'static Limit> {
+        let behind = self
+            .all()
+            .skip_while(|(directive, _)| directive.name != after && !after.is_empty());
+        let mut between = behind.take_while(|(directive, _)| directive.name != until);
+        between.find_map(|(directive, value)| {
+            let limit = directive.limit.as_ref()?;
+            let is_unset = *value == Value::Number(NO_PRIORITY) && directive.shown == Shown::Priority;
+            let is_beyond =
+                matches!(value, Value::Number(number) if *number < limit.least || *number > limit.most);
+            (is_beyond && !is_unset).then_some(limit)
+        })
     }
 
     /// Every directive with its value, in order.
@@ -213,14 +220,20 @@ fn read(form: Form, text: &str, pool: Option<&str>) -> Result<Value, &'static st
         Form::Flag => flag(text).map(Value::Flag),
         Form::Number => whole(text).map(Value::Number),
         Form::Time => time(text).map(Value::Time),
-        Form::Level => level(text).map(|level| Value::Level(Some(level))),
+        Form::Level => match units::level(text) {
+            None => Err("invalid value for 'log_level'"),
+            level => Ok(Value::Level(level)),
+        },
         Form::Facility => facility(text).map(Value::Facility),
         Form::Core if text.eq_ignore_ascii_case("unlimited") => Ok(Value::Core(-1)),
         Form::Core => match whole(text)? {
             limit if limit < 0 => Err("must be greater than zero or 'unlimited'"),
             limit => Ok(Value::Core(limit)),
         },
-        Form::Manager => manager(text).map(|manager| Value::Manager(Some(manager))),
+        Form::Manager => match units::manager(text) {
+            None => Err("invalid process manager (static, dynamic or ondemand)"),
+            manager => Ok(Value::Manager(manager)),
+        },
     }
 }
 
@@ -261,17 +274,6 @@ fn time(text: &str) -> Result<i32, &'static str> {
     Ok(number(text).wrapping_mul(seconds))
 }
 
-fn level(text: &str) -> Result<LogLevel, &'static str> {
-    match text.to_ascii_lowercase().as_str() {
-        "debug" => Ok(LogLevel::Debug),
-        "notice" => Ok(LogLevel::Notice),
-        "warning" | "warn" => Ok(LogLevel::Warning),
-        "error" => Ok(LogLevel::Error),
-        "alert" => Ok(LogLevel::Alert),
-        _ => Err("invalid value for 'log_level'"),
-    }
-}
-
 fn facility(text: &str) -> Result<i32, &'static str> {
     let number = units::facility(text).ok_or("invalid value")?;
     Ok(i32::from(number) << 3)
@@ -282,15 +284,6 @@ pub(super) fn facility_name(number: i32) -> &'static str {
         .iter()
         .find(|(_, facility)| i32::from(*facility) << 3 == number);
     found.map_or("daemon", |(name, _)| name)
-}
-
-fn manager(text: &str) -> Result<Manager, &'static str> {
-    match text.to_ascii_lowercase().as_str() {
-        "static" => Ok(Manager::Static),
-        "dynamic" => Ok(Manager::Dynamic),
-        "ondemand" => Ok(Manager::Ondemand),
-        _ => Err("invalid process manager (static, dynamic or ondemand)"),
-    }
 }
 
 #[cfg(test)]

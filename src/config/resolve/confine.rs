@@ -20,12 +20,11 @@ const LONGEST_NAME: usize = 255;
 
 pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Confine {
     let draft = &text.draft;
-    let flag = |field: &Field<crate::config::units::Flag>| field.written().is_some_and(|w| w.value.0);
     Confine {
         apparmor_hat: hat(&draft.apparmor_hat, report),
         paths: paths(draft, world, report),
-        deny_system_calls: flag(&draft.confine_deny_system_calls),
-        private_tmp: flag(&draft.confine_private_tmp) && {
+        deny_system_calls: draft.confine_deny_system_calls.or(false),
+        private_tmp: draft.confine_private_tmp.or(false) && {
             if !world.is_root() {
                 if let Some(written) = draft.confine_private_tmp.written() {
                     report.rule(

@@ -33,7 +33,7 @@ pub(super) fn resolve(
     report: &mut Report<'_>,
 ) -> Global {
     let error_log = error_log(draft, world, report);
-    let daemonize = draft.daemonize.written().is_some_and(|written| written.value.0);
+    let daemonize = draft.daemonize.or(false);
     if let (true, LogTarget::Stderr, Some(written)) = (daemonize, &error_log, draft.daemonize.written()) {
         report.warn(
             written,
@@ -47,37 +47,23 @@ pub(super) fn resolve(
             .written()
             .and_then(|written| absolute(written, world, report)),
         error_log,
-        log_format: draft
-            .log_format
-            .written()
-            .map_or(LogFormat::Text, |written| written.value.0),
+        log_format: draft.log_format.or(LogFormat::Text),
         log_limit: (report.range(&draft.log_limit, LOG_LIMIT.0, LOG_LIMIT.1))
             .and_then(|limit| usize::try_from(limit).ok())
             .unwrap_or(DEFAULT_LOG_LIMIT),
-        systemd_interval: Some(
-            (draft.systemd_interval.written()).map_or(DEFAULT_SYSTEMD_INTERVAL, |written| written.value.0),
-        )
-        .filter(|interval| !interval.is_zero()),
-        log_level: draft
-            .log_level
-            .written()
-            .map_or(LogLevel::Notice, |written| written.value.0),
+        systemd_interval: Some(draft.systemd_interval.or(DEFAULT_SYSTEMD_INTERVAL))
+            .filter(|interval| !interval.is_zero()),
+        log_level: draft.log_level.or(LogLevel::Notice),
         process_max: process_max(draft, pools, report),
         emergency_restart: emergency_restart(draft, report),
         process_priority: priority(&draft.process_priority, world, report),
-        process_control_timeout: (draft.process_control_timeout.written())
-            .map_or(DEFAULT_CONTROL_TIMEOUT, |written| written.value.0),
+        process_control_timeout: draft.process_control_timeout.or(DEFAULT_CONTROL_TIMEOUT),
         daemonize,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
-        rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
-        on_error: on_error(draft),
+        rlimit_core: draft.rlimit_core.get(),
+        on_error: draft.on_error.or(OnError::Fail),
         control: (draft.control.written()).and_then(|written| control(written, pools, world, report)),
     }
-}
-
-/// The rule for pools with errors.
-pub(super) fn on_error(draft: &GlobalDraft) -> OnError {
-    (draft.on_error.written()).map_or(OnError::Fail, |written| written.value.0)
 }
 
 /// Both keys or none: one alone says nothing.
@@ -120,9 +106,8 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
         None => LogTarget::Stderr,
         Some(written) if written.value.0 == "stderr" => LogTarget::Stderr,
         Some(written) if written.value.0.eq_ignore_ascii_case("syslog") => LogTarget::Syslog {
-            ident: (draft.syslog_ident.written())
-                .map_or_else(|| DEFAULT_IDENT.to_owned(), |written| written.value.0.clone()),
-            facility: (draft.syslog_facility.written()).map_or(DEFAULT_FACILITY, |written| written.value.0),
+            ident: draft.syslog_ident.or(DEFAULT_IDENT.to_owned()),
+            facility: draft.syslog_facility.or(DEFAULT_FACILITY),
         },
         Some(written) => absolute(written, world, report).map_or(LogTarget::Stderr, LogTarget::File),
     }

@@ -109,18 +109,14 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
             .unwrap_or(DEFAULT_BACKLOG),
         owner,
         group,
-        mode: draft
-            .listen_mode
-            .written()
-            .map_or(DEFAULT_MODE, |written| written.value.0),
+        mode: draft.listen_mode.or(DEFAULT_MODE),
         allowed_clients,
         wrong_clients,
         acl_users,
         acl_groups,
     };
     // php-fpm's workers say so, to their standard error. Where that is not caught, the log has it from here.
-    let is_caught = (draft.catch_workers_output.written()).is_some_and(|written| written.value.0);
-    if !matches!(listen.address, Address::Unix(_)) && !is_caught {
+    if !matches!(listen.address, Address::Unix(_)) && !draft.catch_workers_output.or(false) {
         for complaint in listen.client_complaints() {
             report.say(LogLevel::Error, format!("[pool {}] {complaint}", text.name));
         }

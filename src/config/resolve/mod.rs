@@ -116,7 +116,7 @@ pub(super) fn whole(
     world: &dyn World,
     findings: &mut Findings,
 ) -> Option<Config> {
-    let allow_root = global.allow_root.written().is_some_and(|written| written.value.0);
+    let allow_root = global.allow_root.or(false);
     let mut pools = Vec::new();
     for text in texts {
         let mut report = Report::pool(findings, &text.name);

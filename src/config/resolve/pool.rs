@@ -83,11 +83,6 @@ pub(super) fn resolve(
     let (chdir, chroot) = directories(draft, world, report);
     let (status_path, ping_path) = uris(draft, report);
     let status_listen = (listen.as_ref()).and_then(|listen| listen::status(draft, listen, world, report));
-    let flag = |field: &Field<_>, default| {
-        field
-            .written()
-            .map_or(default, |written: &Written<_>| flag_value(written))
-    };
     Some(Pool {
         name: text.name.clone(),
         title: TITLE.to_owned(),
@@ -96,47 +91,38 @@ pub(super) fn resolve(
         max_requests: (report.range(&draft.max_requests, 0, i64::MAX))
             .and_then(|most| u64::try_from(most).ok())
             .filter(|most| *most > 0),
-        request_terminate_timeout: (draft.request_terminate_timeout.written())
-            .map(|written| written.value.0)
-            .filter(|timeout| !timeout.is_zero()),
-        request_terminate_timeout_track_finished: flag(
-            &draft.request_terminate_timeout_track_finished,
-            false,
-        ),
+        request_terminate_timeout: draft.request_terminate_timeout.above_zero(),
+        request_terminate_timeout_track_finished: draft.request_terminate_timeout_track_finished.or(false),
         slow_log: super::slow::resolve(draft, world, report),
         client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
         keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
         limits: limits(draft, report),
         chdir,
         chroot,
-        clear_env: flag(&draft.clear_env, true),
+        clear_env: draft.clear_env.or(true),
         env: environment(draft, world, report),
         own_env: Vec::new(),
         origin: None,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
-        rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
+        rlimit_core: draft.rlimit_core.get(),
         process_priority: priority(&draft.process_priority, world, report),
-        process_dumpable: flag(&draft.process_dumpable, false),
-        no_new_privs: flag(&draft.no_new_privs, false),
+        process_dumpable: draft.process_dumpable.or(false),
+        no_new_privs: draft.no_new_privs.or(false),
         confine: confine::resolve(text, world, report),
         status_path,
         status_listen,
         ping_path,
         ping_response: ping_response(draft, report),
-        catch_workers_output: flag(&draft.catch_workers_output, false),
-        decorate_workers_output: flag(&draft.decorate_workers_output, true),
-        friendly_error_pages: flag(&draft.friendly_error_pages, false),
-        reload: (draft.reload.written()).map_or(ReloadWhen::Changed, |written| written.value.0),
+        catch_workers_output: draft.catch_workers_output.or(false),
+        decorate_workers_output: draft.decorate_workers_output.or(true),
+        friendly_error_pages: draft.friendly_error_pages.or(false),
+        reload: draft.reload.or(ReloadWhen::Changed),
         access: access(draft, world, report),
         application: application::resolve(text, world, report)?,
         applications: applications?,
         listen: listen?,
         pm: pm?,
     })
-}
-
-fn flag_value(written: &Written<crate::config::units::Flag>) -> bool {
-    written.value.0
 }
 
 fn name(text: &PoolText, report: &mut Report<'_>) {
@@ -219,8 +205,7 @@ fn identity(
             refuse_root(written, Some(0), "group", allow_root, report);
         }
     }
-    let text = |field: &Field<Text>| field.written().map(|written| written.value.0.clone());
-    (text(user), text(group))
+    (user.get(), group.get())
 }
 
 fn refuse_root(

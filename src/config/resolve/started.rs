@@ -8,7 +8,7 @@ use crate::config::World;
 use crate::config::application::{Application, Http, Program, ResourceLimit};
 use crate::config::draft::{HttpDraft, PoolText};
 use crate::config::error::Kind;
-use crate::config::leaves::{Field, Written};
+use crate::config::leaves::Field;
 use crate::config::report::Report;
 use crate::config::units::Flag;
 use crate::config::value::quoted;
@@ -137,11 +137,10 @@ fn program(
             report.rule(written, problem, "give the directory of the application");
         }
     }
-    let flag = |field: &Field<Flag>| field.written().is_some_and(|written| written.value.0);
-    let handshake = flag(&draft.handshake);
+    let handshake = draft.handshake.or(false);
     settings_of_workers(text, handshake, report);
-    let app_env = draft.app_env.written();
-    if let Some(written) = app_env.filter(|written| written.value.0.is_empty()) {
+    let app_env = draft.app_env.or(DEFAULT_APP_ENV.to_owned());
+    if let (Some(written), true) = (draft.app_env.written(), app_env.is_empty()) {
         report.rule(written, "it is empty", "write \"production\", or leave it out");
     }
     Some(Program {
@@ -151,15 +150,12 @@ fn program(
         instances: (report.range(&draft.instances, 1, MOST_INSTANCES))
             .and_then(|count| u32::try_from(count).ok())
             .unwrap_or(1),
-        app_env: app_env.map_or(DEFAULT_APP_ENV.to_owned(), |written| written.value.0.clone()),
-        load_shell_envvars: flag(&draft.load_shell_envvars),
+        app_env,
+        load_shell_envvars: draft.load_shell_envvars.or(false),
         rlimits: rlimits(draft, report),
-        umask: draft.umask.written().map(|written| written.value.0),
+        umask: draft.umask.get(),
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
-        preloader_idle_timeout: draft
-            .preloader_idle_timeout
-            .written()
-            .map_or(DEFAULT_PRELOADER_IDLE_TIMEOUT, |written| written.value.0),
+        preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
     })
 }
 
@@ -176,8 +172,7 @@ fn settings_of_workers(text: &PoolText, handshake: bool, report: &mut Report<'_>
         }
     }
     fn refuse_flag(field: &Field<Flag>, report: &mut Report<'_>) {
-        let is_on = |written: &&Written<Flag>| written.value.0;
-        if field.written().filter(is_on).is_some() {
+        if field.or(false) {
             refuse(field, report);
         }
     }

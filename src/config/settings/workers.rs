@@ -2,9 +2,11 @@
 
 use super::directive::Form::{Commas, Flag, Manager, Number, Octal, Text, Time};
 use super::directive::Shown::Priority;
+use super::global::PRIORITY;
 use super::row::Sample::{Beside, Off, On};
 use super::row::Section::Pool;
 use super::row::{Setting, key, without_key};
+use crate::config::LogLevel::{Alert, Error};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Setting] = &[
@@ -57,7 +59,7 @@ pub(super) const ROWS: &[Setting] = &[
         .unlike("a wrong address is an error, not left out"),
     key(Pool, "process.priority", "number, -19 to 20", "as inherited",
         "nice(2) value of the workers; ignored without root, which the log says")
-        .same(Number, "64").shown(Priority)
+        .same(Number, "64").shown(Priority).limit(-19, 20, Error, PRIORITY)
         .sample(Off("0")),
     key(Pool, "process.dumpable", "flag", "`false`",
         "let workers be traced and dump core although they changed user")
@@ -72,6 +74,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "max_children", "number, 1 or more", "required",
         "most workers; with `static`, their number")
         .fpm("pm.max_children", Number, "0")
+        .limit(1, i32::MAX, Alert, "pm.max_children must be a positive value")
         .sample(On("10")),
     key(Pool, "start_servers", "number", "halfway between the next two",
         "`dynamic`: workers at the start")
