@@ -210,17 +210,36 @@ impl<'f> Report<'f> {
         self.find(Severity::Warning, &at.place, at.key, kind);
     }
 
+    /// The same, of what must not be written.
+    pub(super) fn refuse<T>(&mut self, field: &Field<T>, problem: &str, remedy: &str) {
+        if let Some(written) = field.written() {
+            self.rule(written, problem, remedy);
+        }
+    }
+
+    /// The same, of what is written without effect.
+    pub(super) fn useless<T>(&mut self, field: &Field<T>, problem: &str, remedy: &str) {
+        if let Some(written) = field.written() {
+            self.warn(written, problem, remedy);
+        }
+    }
+
     /// A key that has to be there and isn't.
     pub(super) fn missing(&mut self, place: &Place, key: &str, write: impl Into<String>) {
         self.error(place, key, Kind::Missing { write: write.into() });
     }
 
     /// The number, if it is within the range; an error otherwise.
-    pub(super) fn range(&mut self, field: &Field<Whole>, least: i64, most: i64) -> Option<i64> {
+    pub(super) fn range<N: TryFrom<i64>>(
+        &mut self,
+        field: &Field<Whole>,
+        least: i64,
+        most: i64,
+    ) -> Option<N> {
         let written = field.written()?;
         let found = written.value.0;
         if (least..=most).contains(&found) || self.is_php_fpm() {
-            return Some(found);
+            return N::try_from(found).ok();
         }
         self.error(&written.place, written.key, Kind::Range { found, least, most });
         None

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Finding, Kind, Place, Severity};
+use super::error::{Finding, Kind, Place};
 use super::known;
 use super::report::Findings;
 
@@ -76,16 +76,11 @@ impl<'t> Source<'t> {
                 .starts_with(';')
         });
         if comments.count() >= COMMENTS_OF_PHP_FPM {
-            findings.push(Finding {
-                severity: Severity::Error,
-                place: self.place(start(&errors[0])),
-                pool: None,
-                key: None,
-                kind: Kind::Syntax {
-                    problem: "this looks like a file of php-fpm's".to_owned(),
-                    advice: Some("forkyard import makes TOML of it".to_owned()),
-                },
-            });
+            let kind = Kind::Syntax {
+                problem: "this looks like a file of php-fpm's".to_owned(),
+                advice: Some("forkyard import makes TOML of it".to_owned()),
+            };
+            findings.push(Finding::error(self.place(start(&errors[0])), kind));
             return None;
         }
         let mut told = 0;
@@ -105,13 +100,7 @@ impl<'t> Source<'t> {
                 break;
             }
             if let Some(kind) = self.duplicate(place.line, error.message()) {
-                findings.push(Finding {
-                    severity: Severity::Error,
-                    place,
-                    pool: None,
-                    key: None,
-                    kind,
-                });
+                findings.push(Finding::error(place, kind));
                 continue;
             }
             let advice = known::advice_for_line(self.line(place.line), error.message());
@@ -123,13 +112,7 @@ impl<'t> Source<'t> {
             };
             let problem = error.message()[..end.unwrap_or(error.message().len())].to_owned();
             let kind = Kind::Syntax { problem, advice };
-            findings.push(Finding {
-                severity: Severity::Error,
-                place,
-                pool: None,
-                key: None,
-                kind,
-            });
+            findings.push(Finding::error(place, kind));
         }
         None
     }

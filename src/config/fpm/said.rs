@@ -245,13 +245,20 @@ mod tests {
                 }
                 super::section(&values, &mut said);
                 let last = said.last().expect("it says something");
-                assert!(last.value.is_some() && last.key.ends_with(setting.key), "{last:?}");
+                assert!(
+                    last.value.is_some() && last.key.ends_with(setting.key),
+                    "{last:?}"
+                );
                 assert_eq!(last.place.as_ref(), Some(&place));
                 let (mut findings, mut leaves) = (Findings::default(), Leaves::of(&said, &place));
                 let mut report = Report::pool(&mut findings, "www");
                 if is_global {
                     GlobalDraft::read(&mut leaves, &mut report);
-                    leaves.finish(crate::config::known::Section::Global, GlobalDraft::KEYS, &mut report);
+                    leaves.finish(
+                        crate::config::known::Section::Global,
+                        GlobalDraft::KEYS,
+                        &mut report,
+                    );
                 } else {
                     // It reports the keys that no draft takes.
                     pool_text("www".to_owned(), place.clone(), leaves, &mut report);

@@ -153,9 +153,7 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         php_admin_value: settings(&draft.php_admin_value, &draft.php_admin_flag, report),
         preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
-        warm_up: (report.range(&draft.warm_up, 0, MOST_WARM_UP))
-            .and_then(|count| u32::try_from(count).ok())
-            .unwrap_or(DEFAULT_WARM_UP),
+        warm_up: (report.range(&draft.warm_up, 0, MOST_WARM_UP)).unwrap_or(DEFAULT_WARM_UP),
         warm_up_time: positive(&draft.warm_up_time, DEFAULT_WARM_UP_TIME, report),
         preloading: draft.preloader.or(Preloading::Own),
         version: version.or_else(|| {

@@ -182,12 +182,8 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     let remedy = "leave it out: how many instances there are is said by the keys of [pool.NAME.applications]";
     let remedy = remedy.replace("NAME", &text.name);
     let problem = "it is not for routing = \"application\"";
-    if let Some(written) = draft.pm.written() {
-        report.rule(written, problem, remedy.as_str());
-    }
-    if let Some(written) = draft.process_idle_timeout.written() {
-        report.rule(written, problem, remedy.as_str());
-    }
+    report.refuse(&draft.pm, problem, &remedy);
+    report.refuse(&draft.process_idle_timeout, problem, &remedy);
     for field in [
         &draft.max_children,
         &draft.start_servers,
@@ -196,14 +192,10 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
         &draft.max_spawn_rate,
         &draft.max_requests,
     ] {
-        if let Some(written) = field.written() {
-            report.rule(written, problem, remedy.as_str());
-        }
+        report.refuse(field, problem, &remedy);
     }
     for field in [&draft.chroot, &draft.status_listen] {
-        if let Some(written) = field.written() {
-            report.rule(written, problem, "leave it out");
-        }
+        report.refuse(field, problem, "leave it out");
     }
 }
 
@@ -295,13 +287,11 @@ fn groups(draft: &ApplicationsDraft, report: &mut Report<'_>) -> BTreeMap<String
 }
 
 fn number(field: &Field<Whole>, most: i64, report: &mut Report<'_>) -> Option<u32> {
-    let number = report.range(field, 0, most)?;
-    u32::try_from(number).ok()
+    report.range(field, 0, most)
 }
 
 fn count(field: &Field<Whole>, most: i64, report: &mut Report<'_>) -> Option<NonZeroU32> {
-    let number = report.range(field, 1, most)?;
-    u32::try_from(number).ok().and_then(NonZeroU32::new)
+    report.range(field, 1, most).and_then(NonZeroU32::new)
 }
 
 /// A number for which 0 means: without a limit.

@@ -26,13 +26,11 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         deny_system_calls: draft.confine_deny_system_calls.or(false),
         private_tmp: draft.confine_private_tmp.or(false) && {
             if !world.is_root() {
-                if let Some(written) = draft.confine_private_tmp.written() {
-                    report.rule(
-                        written,
-                        "only a master that runs as root can do this",
-                        "leave it out, or start forkyard as root",
-                    );
-                }
+                report.refuse(
+                    &draft.confine_private_tmp,
+                    "only a master that runs as root can do this",
+                    "leave it out, or start forkyard as root",
+                );
             }
             world.is_root()
         },
@@ -139,7 +137,7 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
     Some(Cgroup {
         parent,
         memory_max,
-        cpu_percent: cpu_percent.and_then(|percent| u32::try_from(percent).ok()),
-        pids_max: pids_max.and_then(|most| u32::try_from(most).ok()),
+        cpu_percent,
+        pids_max,
     })
 }

@@ -48,9 +48,7 @@ pub(super) fn resolve(
             .and_then(|written| absolute(written, world, report)),
         error_log,
         log_format: draft.log_format.or(LogFormat::Text),
-        log_limit: (report.range(&draft.log_limit, LOG_LIMIT.0, LOG_LIMIT.1))
-            .and_then(|limit| usize::try_from(limit).ok())
-            .unwrap_or(DEFAULT_LOG_LIMIT),
+        log_limit: (report.range(&draft.log_limit, LOG_LIMIT.0, LOG_LIMIT.1)).unwrap_or(DEFAULT_LOG_LIMIT),
         systemd_interval: Some(draft.systemd_interval.or(DEFAULT_SYSTEMD_INTERVAL))
             .filter(|interval| !interval.is_zero()),
         log_level: draft.log_level.or(LogLevel::Notice),
@@ -69,9 +67,7 @@ pub(super) fn resolve(
 /// Both keys or none: one alone says nothing.
 fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<EmergencyRestart> {
     let threshold = report.range(&draft.emergency_restart_threshold, 0, i64::from(i32::MAX));
-    let threshold = threshold
-        .and_then(|count| u32::try_from(count).ok())
-        .filter(|count| *count > 0);
+    let threshold = threshold.filter(|count| *count > 0);
     let interval = draft.emergency_restart_interval.written();
     let interval = interval.filter(|written| !written.value.0.is_zero());
     match (threshold, interval) {
@@ -80,13 +76,11 @@ fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<Eme
             interval: interval.value.0,
         }),
         (Some(_), None) => {
-            if let Some(written) = draft.emergency_restart_threshold.written() {
-                report.warn(
-                    written,
-                    "it has no effect without emergency_restart_interval",
-                    "set both",
-                );
-            }
+            report.useless(
+                &draft.emergency_restart_threshold,
+                "it has no effect without emergency_restart_interval",
+                "set both",
+            );
             None
         }
         (None, Some(interval)) => {
@@ -192,8 +186,7 @@ pub(super) fn new_file<T>(written: &Written<T>, path: &Path, world: &dyn World, 
 fn process_max(draft: &GlobalDraft, pools: &[(&PoolText, Pool)], report: &mut Report<'_>) -> Option<u32> {
     let max = report
         .range(&draft.process_max, 0, i64::from(i32::MAX))
-        .and_then(|max| u32::try_from(max).ok());
-    let max = max.filter(|max| *max > 0)?;
+        .filter(|max| *max > 0)?;
     if let (Some(written), Some((_, pool))) = (
         draft.process_max.written(),
         pools.iter().find(|(_, pool)| pool.pm.max_children() > max),
@@ -212,11 +205,10 @@ pub(super) fn priority(field: &Field<Whole>, world: &dyn World, report: &mut Rep
         report.ignored_without_root(field);
         return None;
     }
-    i32::try_from(value).ok()
+    Some(value)
 }
 
 /// A limit of open files; 0: as inherited.
 pub(super) fn rlimit_files(field: &Field<Whole>, report: &mut Report<'_>) -> Option<u64> {
-    let limit = report.range(field, 0, i64::from(i32::MAX))?;
-    u64::try_from(limit).ok().filter(|limit| *limit > 0)
+    (report.range(field, 0, i64::from(i32::MAX))).filter(|limit| *limit > 0)
 }

@@ -70,43 +70,32 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         Some(Address::Unix(_)) if is_status_tcp => {}
         Some(Address::Tcp(_) | Address::TcpAny(_)) if is_status_unix => {}
         Some(Address::Unix(_)) => {
-            without_effect(
+            let problem = "it has no effect on a unix socket";
+            report.useless(
                 &draft.listen_allowed_clients,
-                "a unix socket",
+                problem,
                 "use owner, group and mode",
-                report,
             );
             if has_list {
+                let problem = "it has no effect on a socket with acl_users or acl_groups";
                 let remedy = "a list of users or groups takes the place of owner and group";
-                without_effect(
-                    &draft.listen_owner,
-                    "a socket with acl_users or acl_groups",
-                    remedy,
-                    report,
-                );
-                without_effect(
-                    &draft.listen_group,
-                    "a socket with acl_users or acl_groups",
-                    remedy,
-                    report,
-                );
+                report.useless(&draft.listen_owner, problem, remedy);
+                report.useless(&draft.listen_group, problem, remedy);
             }
         }
         Some(Address::Tcp(_) | Address::TcpAny(_)) => {
-            let remedy = "use allowed_clients";
-            without_effect(&draft.listen_owner, "a TCP socket", remedy, report);
-            without_effect(&draft.listen_group, "a TCP socket", remedy, report);
-            without_effect(&draft.listen_mode, "a TCP socket", remedy, report);
-            without_effect(&draft.listen_acl_users, "a TCP socket", remedy, report);
-            without_effect(&draft.listen_acl_groups, "a TCP socket", remedy, report);
+            let (problem, remedy) = ("it has no effect on a TCP socket", "use allowed_clients");
+            report.useless(&draft.listen_owner, problem, remedy);
+            report.useless(&draft.listen_group, problem, remedy);
+            report.useless(&draft.listen_mode, problem, remedy);
+            report.useless(&draft.listen_acl_users, problem, remedy);
+            report.useless(&draft.listen_acl_groups, problem, remedy);
         }
         None => {}
     }
     let listen = Listen {
         address: address?,
-        backlog: backlog
-            .and_then(|backlog| i32::try_from(backlog).ok())
-            .unwrap_or(DEFAULT_BACKLOG),
+        backlog: backlog.unwrap_or(DEFAULT_BACKLOG),
         owner,
         group,
         mode: draft.listen_mode.or(DEFAULT_MODE),
@@ -168,12 +157,6 @@ fn names(
         }
     }
     written.value.0.clone()
-}
-
-fn without_effect<T>(field: &Field<T>, on: &str, remedy: &str, report: &mut Report<'_>) {
-    if let Some(written) = field.written() {
-        report.warn(written, format!("it has no effect on {on}"), remedy);
-    }
 }
 
 fn owner(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> String {

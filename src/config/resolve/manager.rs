@@ -49,9 +49,7 @@ pub(super) fn resolve(text: &PoolText, report: &mut Report<'_>) -> Option<Proces
 }
 
 fn count(field: &Field<Whole>, least: i64, report: &mut Report<'_>) -> Option<u32> {
-    report
-        .range(field, least, MAX_CHILDREN)
-        .and_then(|count| u32::try_from(count).ok())
+    report.range(field, least, MAX_CHILDREN)
 }
 
 fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) -> Option<ProcessManager> {
@@ -131,19 +129,16 @@ fn spare_without_effect(draft: &PoolDraft, manager: &str, report: &mut Report<'_
         &draft.max_spare_servers,
         &draft.max_spawn_rate,
     ] {
-        if let Some(written) = field.written() {
-            report.warn(
-                written,
-                format!("it has no effect with pm = \"{manager}\""),
-                "it is for \"dynamic\"",
-            );
-        }
+        let problem = format!("it has no effect with pm = \"{manager}\"");
+        report.useless(field, &problem, "it is for \"dynamic\"");
     }
 }
 
 fn idle_without_effect(draft: &PoolDraft, report: &mut Report<'_>) {
-    if let Some(written) = draft.process_idle_timeout.written() {
-        let remedy = "it is for \"dynamic\" and \"ondemand\"";
-        report.warn(written, "it has no effect with pm = \"static\"", remedy);
-    }
+    let remedy = "it is for \"dynamic\" and \"ondemand\"";
+    report.useless(
+        &draft.process_idle_timeout,
+        "it has no effect with pm = \"static\"",
+        remedy,
+    );
 }

@@ -23,7 +23,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::draft::{ApplicationDraft, GlobalDraft, PoolText};
-use super::error::{Errors, Finding, Kind, Place, Severity};
+use super::error::{Errors, Finding, Kind, Place};
 use super::known::{self, Section};
 use super::leaves::Leaves;
 use super::model::{Address, Config, Pool};
@@ -262,7 +262,7 @@ fn included_pools(
         Ok(bytes) => bytes,
         Err(reason) => {
             let place = Source::new(file, order, "").whole();
-            loose_without_key(findings, place, Kind::Unreadable { reason });
+            findings.push(Finding::error(place, Kind::Unreadable { reason }));
             return None;
         }
     };
@@ -292,14 +292,8 @@ fn text<'b>(bytes: &'b [u8], path: &Path, order: usize, findings: &mut Findings)
             let before = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
             let place = Source::new(path, order, before).place(before.len());
             let advice = Some("save the file as UTF-8".to_owned());
-            loose_without_key(
-                findings,
-                place,
-                Kind::Syntax {
-                    problem: "this is not UTF-8".to_owned(),
-                    advice,
-                },
-            );
+            let problem = "this is not UTF-8".to_owned();
+            findings.push(Finding::error(place, Kind::Syntax { problem, advice }));
             None
         }
     }
@@ -316,13 +310,9 @@ fn unique(texts: Vec<PoolText>, findings: &mut Findings) -> Vec<PoolText> {
                     problem,
                     remedy: "give one of the two another name".to_owned(),
                 };
-                let (severity, pool) = (Severity::Error, Some(text.name));
                 findings.push(Finding {
-                    severity,
-                    place: text.place,
-                    pool,
-                    key: None,
-                    kind,
+                    pool: Some(text.name),
+                    ..Finding::error(text.place, kind)
                 });
             }
             None => kept.push(text),
@@ -420,20 +410,7 @@ fn not_a_table(findings: &mut Findings, place: Place, key: &str, write: &str) {
 /// An error outside any section.
 fn loose(findings: &mut Findings, place: Place, key: &str, kind: Kind) {
     findings.push(Finding {
-        severity: Severity::Error,
-        place,
-        pool: None,
         key: Some(key.to_owned()),
-        kind,
-    });
-}
-
-fn loose_without_key(findings: &mut Findings, place: Place, kind: Kind) {
-    findings.push(Finding {
-        severity: Severity::Error,
-        place,
-        pool: None,
-        key: None,
-        kind,
+        ..Finding::error(place, kind)
     });
 }

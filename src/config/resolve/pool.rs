@@ -88,9 +88,7 @@ pub(super) fn resolve(
         title: TITLE.to_owned(),
         user,
         group,
-        max_requests: (report.range(&draft.max_requests, 0, i64::MAX))
-            .and_then(|most| u64::try_from(most).ok())
-            .filter(|most| *most > 0),
+        max_requests: (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0),
         request_terminate_timeout: draft.request_terminate_timeout.above_zero(),
         request_terminate_timeout_track_finished: draft.request_terminate_timeout_track_finished.or(false),
         slow_log: super::slow::resolve(draft, world, report),
@@ -288,7 +286,7 @@ fn limits(draft: &PoolDraft, report: &mut Report<'_>) -> Limits {
         }
     }
     if let Some(count) = report.range(&draft.params_count, PARAMS_COUNT.0, PARAMS_COUNT.1) {
-        limits.params_count = usize::try_from(count).unwrap_or(usize::MAX);
+        limits.params_count = count;
     }
     limits
 }

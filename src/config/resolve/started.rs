@@ -147,9 +147,7 @@ fn program(
         root: root?,
         start_command: command?,
         handshake,
-        instances: (report.range(&draft.instances, 1, MOST_INSTANCES))
-            .and_then(|count| u32::try_from(count).ok())
-            .unwrap_or(1),
+        instances: (report.range(&draft.instances, 1, MOST_INSTANCES)).unwrap_or(1),
         app_env,
         load_shell_envvars: draft.load_shell_envvars.or(false),
         rlimits: rlimits(draft, report),
@@ -162,14 +160,9 @@ fn program(
 /// What a pool's workers are made into and the program can't be: better no start than one with less than was asked for.
 fn settings_of_workers(text: &PoolText, handshake: bool, report: &mut Report<'_>) {
     fn refuse<T>(field: &Field<T>, report: &mut Report<'_>) {
-        if let Some(written) = field.written() {
-            let remedy = "leave it out, or start the program elsewhere and write its address";
-            report.rule(
-                written,
-                "it can't be had for a program that forkyard starts",
-                remedy,
-            );
-        }
+        let problem = "it can't be had for a program that forkyard starts";
+        let remedy = "leave it out, or start the program elsewhere and write its address";
+        report.refuse(field, problem, remedy);
     }
     fn refuse_flag(field: &Field<Flag>, report: &mut Report<'_>) {
         if field.or(false) {
