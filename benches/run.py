@@ -12,16 +12,20 @@ from pathlib import Path
 from cases import CASES
 from harness import table
 from harness.bench import SCRIPTS, Bench, load_average
-from harness.servers import PHP_FPM
+from harness.servers import PHP_FPM, PROGRAMS
 
 
 def main():
     arguments = parse()
+    cases = [CASES[name] for name in arguments.cases or CASES]
+    if arguments.needs:
+        needs = {need: None for case in cases for need in getattr(case, arguments.needs.upper())}
+        return print(*needs)
     with tempfile.TemporaryDirectory(prefix="forkyard-bench-") as work:
         os.chmod(work, 0o755)
         bench = Bench(work, arguments.quick)
         shutil.copytree(SCRIPTS, bench.scripts)
-        about = {"machine": machine(), "quick": arguments.quick, "load_before": load_average()}
+        about = {"machine": machine(), "programs": str(PROGRAMS), "quick": arguments.quick, "load_before": load_average()}
         print(f"{about['machine']}; load average {about['load_before']}", file=sys.stderr)
         rows, broken = [], []
         for name in arguments.cases or CASES:
@@ -36,6 +40,7 @@ def main():
         about["load_after"] = load_average()
     print(table.as_text(rows))
     print(f"{about['machine']}; load average {about['load_before']} before, {about['load_after']} after")
+    print(f"programs: {PROGRAMS}")
     if arguments.json:
         arguments.json.write_text(table.as_json(rows, about))
     if broken:
@@ -55,6 +60,8 @@ def parse():
     parser.add_argument("cases", nargs="*", metavar="CASE", help="what to run; everything if none is named")
     parser.add_argument("--quick", action="store_true", help="shorter and fewer rounds: to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    # Asked by scripts/bench: what the cases need of these.
+    parser.add_argument("--needs", choices=["packages", "builds"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
@@ -63,8 +70,11 @@ def parse():
 
 
 def machine():
-    php = subprocess.run([PHP_FPM, "-v"], capture_output=True, text=True, check=True)
-    return f"{os.cpu_count()} processors, Linux {platform.release()}, {php.stdout.split('(')[0].strip()}"
+    about = [f"{os.cpu_count()} processors", f"Linux {platform.release()}"]
+    if Path(PHP_FPM).exists():
+        php = subprocess.run([PHP_FPM, "-v"], capture_output=True, text=True, check=True)
+        about.append(php.stdout.split("(")[0].strip())
+    return ", ".join(about)
 
 
 if __name__ == "__main__":

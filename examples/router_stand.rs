@@ -168,6 +168,9 @@ impl Stand {
         let (queue_out, queue_in) = socket_pair(SockType::SeqPacket).expect("sockets");
         let mut pool = self.pool.clone();
         pool.name = format!("stand:{}", application.display());
+        // As an application's own pool is.
+        let applications = pool.applications.take();
+        pool.tells_memory = applications.is_some_and(|all| all.options.memory_limit.is_some());
         let kit = Kit {
             settings: Settings {
                 pool,

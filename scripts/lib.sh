@@ -7,6 +7,25 @@ cd "$root" || exit 1
 # The PHP that is built for and tested; scripts/conformance --php sets it.
 php=${FORKYARD_PHP:-8.2}
 
+# Where cargo builds.
+target=${CARGO_TARGET_DIR:-target}
+
+# at_exit COMMAND: runs it when the script ends, before what was asked for earlier.
+at_exit() {
+    exit_commands="$1; ${exit_commands:-}"
+    # Now is when it is to be expanded.
+    # shellcheck disable=SC2064
+    trap "$exit_commands" EXIT
+}
+
+# step COMMAND...: runs it, and says how long it took.
+step() {
+    local begun=$SECONDS
+    echo "$*" >&2
+    "$@"
+    echo "$*: $((SECONDS - begun)) s" >&2
+}
+
 # As root, or by sudo.
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
@@ -25,7 +44,7 @@ need() {
     if [ ! -e /usr/sbin/policy-rc.d ]; then
         printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
         as_root chmod +x /usr/sbin/policy-rc.d
-        trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+        at_exit 'as_root rm -f /usr/sbin/policy-rc.d'
     fi
     as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null || {
@@ -34,8 +53,56 @@ need() {
     }
 }
 
+# Rust, which is not installed for anybody.
+need_rust() {
+    command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup, then run this again" >&2; exit 1; }
+    use_fast_linker
+}
+
+# Links with mold or lld where they are installed and Rust has no lld of its own, which it uses from 1.90 on on x86-64. The
+# compiler looks for ld there first; cargo does not see it. RUSTFLAGS, or a linker named in .cargo/config.toml, would have
+# everything built anew whenever somebody goes from the scripts to plain cargo, and the latter would break without the linker.
+use_fast_linker() {
+    local version linker
+    version=$(rustc --version | cut -d. -f2)
+    [ "$(uname -m)" = x86_64 ] && [ "$version" -ge 90 ] && return
+    linker=$(command -v mold || command -v ld.lld) || return 0
+    mkdir -p "$target/linker"
+    ln -sf "$linker" "$target/linker/ld"
+    COMPILER_PATH=$(cd "$target/linker" && pwd)
+    export COMPILER_PATH
+}
+
 # What building needs, beside Rust itself.
 need_build_tools() {
-    command -v cargo >/dev/null || { echo "Rust is missing: install it with rustup, then run this again" >&2; exit 1; }
+    need_rust
     need gcc libc6-dev "php$php-dev" "libphp$php-embed"
+}
+
+# build PROFILE WHAT...: builds programs by their names, libforkyard.so, examples/NAME. They are in $target/PROFILE then.
+build() {
+    local profile=$1 what options=()
+    shift
+    for what in "$@"; do
+        case $what in
+        libforkyard.so) options+=(--lib) ;;
+        examples/*) options+=(--example "${what#examples/}") ;;
+        *) options+=(--bin "$what") ;;
+        esac
+    done
+    cargo build --profile "$profile" --locked --package forkyard --package forkyard-load "${options[@]}"
+    for what in "$@"; do
+        test -x "$target/$profile/$what" || { echo "$target/$profile/$what was not built" >&2; exit 1; }
+    done
+}
+
+# Format and lints.
+check_source() {
+    cargo fmt --all --check
+    cargo clippy --locked --workspace --all-targets -- -D warnings
+}
+
+# The tests that need no other program.
+test_alone() {
+    cargo test --locked --workspace --lib --bins --test pure --test simulations
 }

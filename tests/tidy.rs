@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Where the programs' source is.
+const SOURCES: [&str; 3] = ["src", "crates", "tools"];
 /// Lines of a file.
 const MOST_LINES: usize = 600;
 
@@ -30,13 +32,19 @@ fn files(folder: &str) -> Vec<(String, String)> {
     files.iter().map(|path| (name(path), text(path))).collect()
 }
 
-/// Every file below `src/`, without comments.
+/// Every file of the programs, without comments; its path from the top.
 fn sources() -> Vec<(String, String)> {
     let without_comments = |text: String| {
         let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
         lines.collect::<Vec<_>>().join("\n")
     };
-    let files = files("src").into_iter();
+    let of = |folder: &str| {
+        let files = files(folder).into_iter();
+        files
+            .map(move |(name, text)| (format!("{folder}/{name}"), text))
+            .collect::<Vec<_>>()
+    };
+    let files = SOURCES.map(of).concat().into_iter();
     files.map(|(name, text)| (name, without_comments(text))).collect()
 }
 
@@ -47,7 +55,7 @@ fn program(text: &str) -> &str {
 
 #[test]
 fn no_file_is_too_long() {
-    for folder in ["src", "tests", "examples"] {
+    for folder in ["src", "crates", "tools", "tests", "examples"] {
         for (name, text) in files(folder) {
             let lines = text.lines().count();
             assert!(
@@ -60,16 +68,22 @@ fn no_file_is_too_long() {
 
 #[test]
 fn unsafe_code_is_where_it_may_be() {
-    const ALLOWED: [&str; 4] = ["sys/", "abi/", "bin/forkyard-php/", "master/effects/births.rs"];
+    const ALLOWED: [&str; 4] = [
+        "crates/sys/",
+        "crates/worker/src/abi/",
+        "crates/php/",
+        "src/master/effects/births.rs",
+    ];
     for (name, text) in sources() {
         let allowed = ALLOWED.iter().any(|place| name.starts_with(place));
         let has_unsafe = program(&text).contains("unsafe {") || program(&text).contains("unsafe fn");
-        assert!(allowed || !has_unsafe, "src/{name} has unsafe code");
+        assert!(allowed || !has_unsafe, "{name} has unsafe code");
     }
 }
 
 /// What touches the world.
-const WORLD: [&str; 9] = [
+const WORLD: [&str; 10] = [
+    "forkyard_sys",
     "crate::sys",
     "libc::",
     "nix::",
@@ -83,51 +97,90 @@ const WORLD: [&str; 9] = [
 
 /// Parts that decide and do nothing themselves, and which of their files are not so, apart from those named `effects`.
 const PURE: [(&str, &[&str]); 7] = [
-    ("applications/", &[]),
-    ("config/", &[]),
-    ("estate/", &[]),
-    ("fastcgi/", &[]),
-    (
-        "master/",
-        &[
-            "master/run.rs",
-            "master/orders.rs",
-            "master/commands.rs",
-            "master/mod.rs",
-        ],
-    ),
-    ("spawn/", &["spawn/run.rs", "spawn/setupper/"]),
-    ("status/", &[]),
+    ("src/estate/", &[]),
+    ("crates/base/", &[]),
+    ("crates/config/", &[]),
+    ("crates/core/", &[]),
+    ("crates/fastcgi/", &[]),
+    ("crates/protocol/", &[]),
+    ("crates/scoreboard/src/status/", &[]),
 ];
 
 /// A part, and what it may not know: other parts, and crates.
-const STRANGERS: [(&str, &str); 19] = [
-    (
-        "applications/",
-        "master worker config spawn router scout scoreboard",
-    ),
-    ("config/", "master worker spawn router runtime scoreboard"),
-    ("confine/", "master spawn router runtime"),
-    ("control/", "master worker spawn router runtime"),
-    ("estate/", "master worker"),
-    ("fastcgi/", "master worker config spawn router runtime scoreboard"),
-    ("helper/", "master spawn"),
-    ("listen/", "master worker spawn router runtime scoreboard"),
-    ("logs/", "master worker spawn router runtime scoreboard"),
-    ("reporter/", "master spawn router runtime"),
-    ("router/", "master"),
-    ("runtime/", "master"),
-    ("scoreboard/", "master worker config"),
-    ("scout/", "master worker router runtime scoreboard"),
-    ("slowlog/", "master worker config nix:: std::fs"),
-    ("spawn/", "master worker config"),
-    ("status/", "master worker config scoreboard"),
-    (
-        "sys/",
-        "master worker config listen scoreboard spawn router runtime",
-    ),
-    ("worker/", "master"),
+const STRANGERS: [(&str, &str); 8] = [
+    ("src/control/", "master worker spawn router runtime"),
+    ("src/estate/", "master worker"),
+    ("src/helper/", "master spawn"),
+    ("src/reporter/", "master spawn router runtime"),
+    ("crates/router/src/scout/", "router"),
+    ("crates/worker/src/runtime/", "abi"),
+    ("crates/worker/src/slowlog/", "worker config nix:: std::fs"),
+    ("crates/worker/src/worker/", "runtime abi slowlog"),
 ];
+
+/// Crates that touch no kernel, and all that they depend on.
+const WITHOUT_KERNEL: [(&str, &str); 4] = [
+    ("base", "serde"),
+    (
+        "core",
+        "askama forkyard-base forkyard-protocol serde serde_json thiserror",
+    ),
+    ("fastcgi", ""),
+    ("protocol", "crc32fast forkyard-base serde serde_json"),
+];
+
+/// What a crate depends on, in the order of its manifest.
+fn dependencies(name: &str) -> Vec<String> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("crates/{name}/Cargo.toml"));
+    let text = fs::read_to_string(manifest).expect("the manifest");
+    let table = text.split("[dependencies]\n").nth(1).unwrap_or("");
+    let lines = table.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.split_once(".workspace"));
+    names.map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn what_decides_depends_on_no_kernel() {
+    for (name, allowed) in WITHOUT_KERNEL {
+        assert_eq!(dependencies(name).join(" "), allowed, "crates/{name}");
+    }
+}
+
+#[test]
+fn the_table_of_crates_is_right_and_arrows_run_one_way() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/explain/architecture.md");
+    let text = fs::read_to_string(path).expect("the document");
+    let (_, table) = text
+        .split_once("| crate | knows |\n| --- | --- |\n")
+        .expect("the table");
+    let rows = table.lines().take_while(|line| line.starts_with('|'));
+    let mut above: Vec<&str> = Vec::new();
+    for row in rows {
+        let mut words = row.split('`').skip(1).step_by(2);
+        let name = words.next().expect("a crate's name");
+        let known: Vec<&str> = words.collect();
+        let mut ours: Vec<String> = dependencies(name)
+            .iter()
+            .map(|name| name.strip_prefix("forkyard-").unwrap_or(name).to_owned())
+            .filter(|name| {
+                Path::new(env!("CARGO_MANIFEST_DIR"))
+                    .join("crates")
+                    .join(name)
+                    .exists()
+            })
+            .collect();
+        ours.sort_unstable();
+        assert_eq!(ours, known, "what crates/{name} knows");
+        let below = known.iter().find(|name| !above.contains(name));
+        assert_eq!(
+            below, None,
+            "crates/{name} knows a crate that does not stand above it"
+        );
+        above.push(name);
+    }
+    let crates = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).expect("the crates");
+    assert_eq!(above.len(), crates.count(), "crates in the table");
+}
 
 /// A file of unit tests, or one whose name says that it touches the world.
 fn is_edge(name: &str) -> bool {
@@ -145,7 +198,7 @@ fn what_decides_does_not_touch_the_world() {
         let named = WORLD.iter().find(|word| program(&text).contains(*word));
         assert!(
             named.is_none(),
-            "src/{name} is pure and names {}",
+            "{name} is pure and names {}",
             named.unwrap_or(&"")
         );
     }
@@ -162,10 +215,77 @@ fn parts_know_only_whom_they_may() {
         for (part, strangers) in STRANGERS {
             if name.starts_with(part) && !is_edge(&name) {
                 let known = strangers.split(' ').find(knows);
-                assert!(known.is_none(), "src/{name} names {}", known.unwrap_or(""));
+                assert!(known.is_none(), "{name} names {}", known.unwrap_or(""));
             }
         }
     }
+}
+
+/// What says that a test is skipped, by `tests/skip`.
+const SKIPS: [&str; 10] = [
+    "has_ipv6()",
+    "has_landlock()",
+    "skip::skip(",
+    "skip_unless(",
+    "needs_root()",
+    "is_stock_there()",
+    "is_possible()",
+    "has_v6()",
+    "without_the_capability(",
+    "Stock::start(",
+];
+
+/// The early returns of the tests in a file: what each depends on, from its `if` or `let` to the return.
+fn early_returns(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let mut is_test = false;
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        match line.trim() {
+            "#[test]" => is_test = true,
+            _ if *line == "}" => is_test = false,
+            word if is_test
+                && word.starts_with("return")
+                && (word == "return;" || word.contains("skip(")) =>
+            {
+                let begins = |line: &&&str| {
+                    depth(line) < depth(lines[at])
+                        && ["if ", "let ", "match "]
+                            .iter()
+                            .any(|word| line.trim_start().starts_with(word))
+                };
+                let begin = lines[..at].iter().rev().take_while(|line| !begins(line)).count();
+                found.push(lines[at.saturating_sub(begin + 1)..=at].join("\n"));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A test that returns early says that it was skipped, each condition for itself.
+#[test]
+fn a_test_that_does_nothing_says_so() {
+    let mut count = 0;
+    for (name, text) in files("tests") {
+        for early in early_returns(&text) {
+            let says = |part: &str| SKIPS.iter().any(|skip| part.contains(skip));
+            let is_said_inside = early.split_once("{\n").is_some_and(|(_, block)| says(block));
+            let (condition, _) = early.split_once("{\n").unwrap_or((&early, ""));
+            assert!(
+                is_said_inside || condition.split("||").all(says),
+                "tests/{name} returns and does not say that it was skipped:\n{early}"
+            );
+            count += 1;
+        }
+        let is_own = name == "skip/mod.rs" || name == "tidy.rs";
+        assert!(
+            is_own || !text.contains("\"skipped: "),
+            "tests/{name} skips without tests/skip"
+        );
+    }
+    assert!(count > 50, "{count} tests can be skipped");
 }
 
 #[test]
@@ -175,7 +295,7 @@ fn nothing_is_left_to_do() {
         let found = WORDS.iter().find(|word| text.contains(*word));
         assert!(
             found.is_none(),
-            "src/{name} has {}: do it, or file it",
+            "{name} has {}: do it, or file it",
             found.unwrap_or(&"")
         );
     }
@@ -204,11 +324,84 @@ fn named_tests() -> Vec<String> {
 /// A document that names a test names one that is there.
 #[test]
 fn tests_that_are_named_exist() {
-    let files = ["tests", "src"].map(files).concat();
+    let files = ["tests", "src", "crates"].map(files).concat();
     let code: String = files.into_iter().map(|(_, text)| text).collect();
     let names = named_tests();
     assert!(names.len() > 80, "{} tests are named", names.len());
     for name in names {
         assert!(code.contains(&format!("fn {name}(")), "there is no test {name}");
+    }
+}
+
+/// The documents, by their paths.
+fn documents() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.to_owned()];
+    let docs = fs::read_dir(root.join("docs")).expect("docs");
+    folders.extend(docs.map(|entry| entry.expect("an entry").path()));
+    let entries = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("a folder"));
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let name = |path: &Path| path.strip_prefix(root).expect("below it").display().to_string();
+    paths
+        .map(|path| (name(&path), fs::read_to_string(&path).expect("a document")))
+        .collect()
+}
+
+/// What a document has between backquotes, outside of its blocks.
+fn quoted(text: &str) -> Vec<String> {
+    let prose: String = text.split("```").step_by(2).collect();
+    prose.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// A file or folder of the repository that a document names is there.
+#[test]
+fn files_that_documents_name_exist() {
+    const FOLDERS: [&str; 7] = [
+        "benches/",
+        "conf/",
+        "crates/",
+        "examples/",
+        "scripts/",
+        "src/",
+        "tests/",
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut named = 0;
+    for (document, text) in documents() {
+        for word in quoted(&text) {
+            let file = word.split([' ', ':']).next().unwrap_or_default();
+            let is_file = FOLDERS.iter().any(|folder| file.starts_with(folder));
+            if is_file && !file.contains(['{', '*', '<']) {
+                named += 1;
+                assert!(root.join(file).exists(), "{document} names {file}");
+            }
+        }
+    }
+    assert!(named > 50, "{named} files are named");
+}
+
+/// The table that tells where something is decided names files and functions that are there.
+#[test]
+fn what_is_decided_is_decided_where_the_table_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("docs/explain/architecture.md")).expect("the document");
+    let (_, table) = text
+        .split_once("\n## Where is what decided\n")
+        .expect("the table");
+    let rows: Vec<&str> = table
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .skip(2)
+        .collect();
+    assert!(rows.len() > 20, "{} rows", rows.len());
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').rsplitn(3, " | ").map(str::trim).collect();
+        let (function, file) = (cells[0].trim_matches('`'), cells[1].trim_matches('`'));
+        let code = fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let has = code.contains(&format!("fn {function}(")) || code.contains(&format!("fn {function}<"));
+        assert!(has, "{file} has no function {function}: {row}");
     }
 }

@@ -1,4 +1,6 @@
-"""What is measured. A case is a module with a function `run(bench)` that yields rows; its docstring says what it is."""
+"""What is measured. A case is a module with a function `run(bench)` that yields rows; its docstring says what it is.
+
+`PACKAGES` are the Debian packages that it needs, `BUILDS` what is built of forkyard for it, by the names in `lib.sh`."""
 
 from . import (
     applications, births, burst, cgi, compute, crash, dokuwiki, express, fastcgi, forks, hello, idle, kept, large, master,

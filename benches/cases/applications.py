@@ -10,10 +10,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from harness import processes
+from harness.needs import NGINX, PHP, PHP_BUILDS, WRAPPED_BUILDS
 from harness.servers import PHP_VERSION, PROGRAMS, Forkyard, Pool
 from harness.table import Row, at_least, latencies, no_more
 
 from . import rack
+
+PACKAGES = (*PHP, *NGINX, "python3", "ruby-rack", "passenger")
+BUILDS = (*PHP_BUILDS, *WRAPPED_BUILDS, "examples/application_pool_load")
 
 WORKERS = 8
 KNOWN = 10_000

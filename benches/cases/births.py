@@ -1,7 +1,11 @@
 """A worker for each request: how long it takes from the end of one worker until the next has answered."""
 
+from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import Pool
 from harness.table import no_more
+
+PACKAGES = BOTH
+BUILDS = PHP_BUILDS
 
 
 def run(bench):

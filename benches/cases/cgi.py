@@ -5,6 +5,9 @@ import subprocess
 from harness.servers import Fcgiwrap, Forkyard, Pool
 from harness.table import at_least, latencies
 
+PACKAGES = ("fcgiwrap",)
+BUILDS = ("forkyard", "forkyard-load")
+
 SOURCE = r"""
 #include <stdio.h>
 int main(void) { puts("Content-Type: text/plain\r\n\r\nhello"); return 0; }

@@ -1,6 +1,10 @@
 """A script that only computes: libphp must not be slower than php-fpm's own copy of PHP."""
 
+from harness.needs import BOTH, PHP_BUILDS
 from harness.table import at_least
+
+PACKAGES = BOTH
+BUILDS = PHP_BUILDS
 
 
 def run(bench):

@@ -2,8 +2,12 @@
 
 import statistics
 
+from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import SERVERS, Pool
 from harness.table import Row
+
+PACKAGES = BOTH
+BUILDS = PHP_BUILDS
 
 CLIENTS = 2
 PAUSE_MS = 5

@@ -4,7 +4,11 @@ import re
 import shutil
 import subprocess
 
+from harness.needs import BOTH, PHP_BUILDS
 from harness.table import at_least
+
+PACKAGES = (*BOTH, "dokuwiki")
+BUILDS = PHP_BUILDS
 
 
 def run(bench):

@@ -6,9 +6,13 @@ import time
 from pathlib import Path
 
 from harness import processes
+from harness.needs import NGINX
 from harness.nginx import Nginx, free_port
 from harness.servers import Forkyard, Pool, Server
 from harness.table import Row, no_more
+
+PACKAGES = (*NGINX, "nodejs", "node-express")
+BUILDS = ("forkyard",)
 
 CLIENTS = 8
 WORKERS = 16

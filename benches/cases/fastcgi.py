@@ -6,10 +6,14 @@ import subprocess
 import time
 
 from harness import processes
+from harness.needs import NGINX
 from harness.servers import Forkyard, Pool, Server
 from harness.table import Row
 
 from .nginx import CLIENTS, Scripts
+
+PACKAGES = (*NGINX, "libfcgi-dev", "php8.2-cgi", "spawn-fcgi")
+BUILDS = ("forkyard",)
 
 WORKERS = 8
 SOURCE = r"""

@@ -6,10 +6,14 @@ import subprocess
 import time
 
 from harness import processes
+from harness.needs import NGINX, PHP, PHP_BUILDS, WRAPPED_BUILDS
 from harness.servers import PHP_VERSION, Forkyard, Pool
 from harness.table import Row, no_more
 
 from . import rack, wsgi
+
+PACKAGES = (*PHP, "php8.2-cli", *NGINX, "python3-django", "gunicorn", "ruby-sinatra", "puma")
+BUILDS = (*PHP_BUILDS, *WRAPPED_BUILDS)
 
 WORKERS = 16
 CLIENTS = 32

@@ -1,6 +1,10 @@
 """The smallest script over FastCGI: what a request costs beside its script."""
 
+from harness.needs import BOTH, PHP_BUILDS
 from harness.table import at_least, latencies, processor_time
+
+PACKAGES = BOTH
+BUILDS = PHP_BUILDS
 
 # What a request may cost in processor time, of php-fpm's: on a new connection, on a kept one.
 MOST_CPU = {False: 0.70, True: 0.80}

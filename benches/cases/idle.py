@@ -3,8 +3,12 @@
 import time
 
 from harness import processes
+from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import SERVERS, Pool
 from harness.table import Row
+
+PACKAGES = (*BOTH, "strace")
+BUILDS = PHP_BUILDS
 
 POOLS = 100
 

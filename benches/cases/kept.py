@@ -1,7 +1,11 @@
 """More kept connections than workers: none waits for another's next request."""
 
+from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import Pool
 from harness.table import Row
+
+PACKAGES = BOTH
+BUILDS = PHP_BUILDS
 
 CLIENTS = 24
 WORKERS = 8

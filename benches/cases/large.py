@@ -1,6 +1,10 @@
 """A page of 1 MB over FastCGI: what output costs."""
 
+from harness.needs import BOTH, PHP_BUILDS
 from harness.table import at_least, processor_time
+
+PACKAGES = BOTH
+BUILDS = PHP_BUILDS
 
 
 def run(bench):

@@ -1,8 +1,12 @@
 """What a request costs the master, in each mode of the process manager."""
 
 from harness import processes
+from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import Pool
 from harness.table import no_more
+
+PACKAGES = BOTH
+BUILDS = PHP_BUILDS
 
 MODES = [
     Pool(pm="static", max_children=8),

@@ -1,8 +1,12 @@
 """Many workers and one client at a time: memory must grow in the workers that are needed, not in all of them."""
 
 from harness import processes
+from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import SERVERS, Pool
 from harness.table import Row, no_more
+
+PACKAGES = BOTH
+BUILDS = PHP_BUILDS
 
 WORKERS = 64
 BUSY = 8

@@ -1,7 +1,11 @@
 """The smallest script through nginx, as a browser would fetch it."""
 
+from harness.needs import BOTH, NGINX
 from harness.nginx import Nginx
 from harness.table import at_least
+
+PACKAGES = (*BOTH, *NGINX)
+BUILDS = ("forkyard", "forkyard-php")
 
 CLIENTS = 8
 

@@ -3,8 +3,12 @@
 import statistics
 
 from harness import processes
+from harness.needs import PHP, PHP_BUILDS
 from harness.servers import Forkyard, Pool
 from harness.table import Row
+
+PACKAGES = PHP
+BUILDS = (*PHP_BUILDS, "libforkyard.so")
 
 WORKERS = 4
 # A request of 6 ms that keeps no processor busy.

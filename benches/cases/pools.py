@@ -1,8 +1,12 @@
 """A thousand ondemand pools, as a shared host has them: how long they take to come up, and their memory."""
 
 from harness import processes
+from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import SERVERS, Pool
 from harness.table import Row
+
+PACKAGES = BOTH
+BUILDS = PHP_BUILDS
 
 POOLS = 1000
 

@@ -5,9 +5,13 @@ import shutil
 import time
 
 from harness import processes
+from harness.needs import NGINX, WRAPPED_BUILDS
 from harness.nginx import Nginx
 from harness.servers import Forkyard, Pool, Server
 from harness.table import at_least, latencies, no_more
+
+PACKAGES = (*NGINX, "ruby-sinatra", "puma", "passenger")
+BUILDS = WRAPPED_BUILDS
 
 APPLICATION = "site.ru"
 PATH = "/world"

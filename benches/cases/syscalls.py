@@ -1,8 +1,12 @@
 """System calls for the smallest script: those that move the request and the answer, and the rest."""
 
 from harness import processes
+from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import Pool
 from harness.table import Row
+
+PACKAGES = (*BOTH, "strace")
+BUILDS = PHP_BUILDS
 
 INPUT_OUTPUT = {
     "accept", "accept4", "read", "recvfrom", "recvmsg", "readv", "write", "sendto", "sendmsg", "writev", "close",

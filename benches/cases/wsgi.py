@@ -6,9 +6,13 @@ import time
 from pathlib import Path
 
 from harness import processes
+from harness.needs import NGINX, WRAPPED_BUILDS
 from harness.nginx import Nginx
 from harness.servers import Forkyard, Pool, Server
 from harness.table import Row, latencies, no_more
+
+PACKAGES = (*NGINX, "python3-django", "uwsgi-core", "uwsgi-plugin-python3", "gunicorn")
+BUILDS = WRAPPED_BUILDS
 
 CLIENTS = 8
 WORKERS = 16

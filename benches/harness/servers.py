@@ -12,7 +12,7 @@ from pathlib import Path
 from . import processes
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "dist"
+PROGRAMS = Path(os.environ.get("FORKYARD_PROGRAMS", ROOT / "target/dist")).resolve()
 PHP_VERSION = "8.2"
 PHP_FPM = f"/usr/sbin/php-fpm{PHP_VERSION}"
 READY = "ready to handle connections"

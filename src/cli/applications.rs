@@ -106,7 +106,7 @@ fn millis(time: Duration) -> u64 {
 
 /// The path as the daemon knows it.
 fn real(path: &Path) -> PathBuf {
-    // Whoever may not look there names it as it is.
+    // A user who may not look there names it as it is.
     path.canonicalize()
         .or_else(|_| std::path::absolute(path))
         .unwrap_or_else(|_| path.to_owned())
@@ -177,11 +177,11 @@ pub(super) fn take(arguments: &Take) -> ExitCode {
     let Some(lease) = lease else {
         return ExitCode::from(EXIT_SOFTWARE);
     };
-    // Whoever is killed here does not return it, and the daemon takes it for failed.
+    // A command that is killed here does not return it, and the daemon takes it for failed.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     match conversation.ask(&Request::Return { lease, failed: false }) {
         Ok(Answer::Done { .. }) => ExitCode::SUCCESS,
-        // Somebody else has returned it.
+        // Another command has returned it.
         Ok(Answer::Error { .. }) => ExitCode::SUCCESS,
         Ok(other) => tell(unexpected(Ok(other))),
         Err(error) => tell(super::control::lost(&error)),

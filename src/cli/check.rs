@@ -176,6 +176,7 @@ impl Start<'_> {
         if let Some(user) = user {
             command.uid(user.uid).gid(user.gid).current_dir("/");
         }
+        log::debug!(target: "forkyard::check", "trying out PHP: {command:?}");
         let said = match command.output() {
             Ok(output) => said(&String::from_utf8_lossy(&output.stderr), output.status.success()),
             Err(error) => vec![(

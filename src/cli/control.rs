@@ -282,7 +282,7 @@ pub(super) fn failures(report: &Reloaded) -> String {
     text
 }
 
-/// What the system says of a process, as far as whoever asks may know.
+/// What the system tells the user of this command about a process.
 fn uses(pid: i32) -> Use {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
     let memory = read("smaps_rollup").and_then(|text| {

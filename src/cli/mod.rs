@@ -20,7 +20,7 @@ use crate::config::{self, Config, LogLevel, LogTarget};
 use crate::control::protocol::Format;
 use crate::estate::Heritage;
 use crate::helper;
-use crate::logs::{Log, is_stderr};
+use crate::logs::{self, Log, is_stderr};
 use crate::master::{self, Handlers, Persona, RunError};
 use crate::runtime::wrapped;
 use crate::slowlog;
@@ -30,7 +30,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where the configuration is unless somebody says otherwise.
+/// Where the configuration is by default.
 const CONFIG: &str = "/etc/forkyard/forkyard.toml";
 /// sysexits.h, EX_SOFTWARE: something failed that is not the configuration's fault.
 const EXIT_SOFTWARE: u8 = 70;
@@ -154,12 +154,25 @@ enum Command {
     },
 }
 
+impl Command {
+    /// It is not a process of a daemon.
+    fn is_tool(&self) -> bool {
+        !matches!(
+            self,
+            Command::Run { .. } | Command::Helper { .. } | Command::Trace | Command::SpawnEnvSetupper(_)
+        )
+    }
+}
+
 /// Runs `forkyard` with the arguments of this process.
 pub fn main() -> ExitCode {
     invocation::remember();
     let (arguments, rehearsal) = takeover::arguments();
     let arguments: Arguments = suggestions::parse(arguments);
     title::prepare();
+    if arguments.command.is_tool() {
+        logs::diagnose();
+    }
     match arguments.command {
         Command::Reload { daemon, all } => control::reload(&daemon, all),
         Command::Upgrade { daemon } => control::upgrade(&daemon),
@@ -262,7 +275,7 @@ fn start(
     heritage: Heritage,
     failure: impl Fn(&RunError) -> Failure,
 ) -> ExitCode {
-    // Whoever takes over is the daemon already.
+    // A program that takes over is the daemon already.
     let launcher = if background && heritage.document.is_none() && heritage.problem.is_none() {
         match process::daemonize(i32::from(EXIT_SOFTWARE)) {
             Ok(launcher) => Some(launcher),
@@ -284,7 +297,7 @@ fn start(
                 }
             }
             launcher.report(0);
-            // Whoever started it may wait for the end of these.
+            // The process that started it may wait for the end of these.
             if let Err(error) = leave_streams(is_seen) {
                 log::error!("the standard streams stay open: {error}");
             }
@@ -298,7 +311,7 @@ fn start(
             lines.iter().for_each(|line| log::error!("{line}"));
             // Where the log can't be opened, standard error has the lines already.
             if !is_seen && !matches!(error, RunError::Log(_)) {
-                // Whoever started it looks here first. Nothing is opened for it, so nothing can fail.
+                // The user who started it looks here first. Nothing is opened for it, so nothing can fail.
                 let _ = Log::install().direct(&LogTarget::Stderr, LogLevel::Notice);
                 lines.iter().for_each(|line| log::error!("{line}"));
             }
@@ -307,7 +320,7 @@ fn start(
     }
 }
 
-/// Lets go of the standard streams of whoever started the daemon; of standard error only if nothing is logged there.
+/// Closes the standard streams that the daemon was started with; standard error only if nothing is logged there.
 fn leave_streams(logs_to_stderr: bool) -> sys::Result<()> {
     let null = fd::null()?;
     let stderr = std::io::stderr();

@@ -1,4 +1,4 @@
-//! The samples, and the tables of settings as the documentation shows them, for whoever has changed one.
+//! The samples, and the tables of settings as the documentation shows them, for developers who have changed one.
 
 use crate::config::settings::{self, Section};
 use clap::ValueEnum;

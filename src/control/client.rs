@@ -62,6 +62,7 @@ impl Conversation {
     /// # Errors
     /// The socket can't be reached.
     pub fn begin(path: &Path) -> Result<Conversation, AskError> {
+        log::debug!(target: "forkyard::control", "connecting to the daemon at {}", path.display());
         let stream = match UnixStream::connect(path) {
             // An owner of applications has another one, where there is one.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -83,6 +84,7 @@ impl Conversation {
     pub fn ask(&mut self, request: &Request) -> Result<Answer, AskError> {
         let lost = |error| AskError::Lost(self.path.clone(), error);
         let mut line = serde_json::to_vec(request).unwrap_or_default();
+        log::debug!(target: "forkyard::control", "asking {}", String::from_utf8_lossy(&line));
         line.push(b'\n');
         // A daemon that refuses does not read it; what it says instead is read below.
         let _ = self.stream.get_mut().write_all(&line);
@@ -94,6 +96,7 @@ impl Conversation {
         if answer.last() != Some(&b'\n') {
             return Err(lost(io::ErrorKind::UnexpectedEof.into()));
         }
+        log::debug!(target: "forkyard::control", "answered in {} bytes", answer.len());
         serde_json::from_slice(&answer).map_err(|error| AskError::Nonsense(self.path.clone(), error))
     }
 }

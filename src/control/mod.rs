@@ -6,8 +6,8 @@
 
 pub mod client;
 mod guests;
-pub mod protocol;
 mod session;
 
+pub use forkyard_protocol::control as protocol;
 pub use guests::{Guests, MOST_GUESTS, owners_socket};
 pub use session::{Heard, MOST_SESSIONS, Session};

@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// `true`: everything is sent. `None`: nobody is there any more.
+    /// `true`: everything is sent. `None`: the client is gone.
     fn send(&mut self) -> Option<bool> {
         while self.sent < self.output.len() {
             match socket::send(self.socket.as_fd(), &self.output[self.sent..]) {

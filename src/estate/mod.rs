@@ -5,11 +5,9 @@
 //! [`document`], inside the same [`frame`], and [`plan`] decides what of it is to be believed. Those three are plain values;
 //! `effects` collects what a process was given. Knows nothing of the master: what is done with it is decided there.
 
-pub mod document;
 mod effects;
-pub mod frame;
-pub mod names;
 pub mod plan;
 
 pub use document::Document;
 pub use effects::{Heritage, VARIABLE, collect, publish, rehearse};
+pub use forkyard_protocol::estate::{document, frame, names};

@@ -233,8 +233,51 @@ fn has_table(generation: &Generation, facts: &Facts) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::tests::sample;
+    use super::super::document::VERSION;
     use super::*;
+    use crate::config::Address;
+    use crate::scoreboard::tally::Tally;
+
+    fn sample() -> Document {
+        let worker = |id, slot, pid| Worker {
+            id,
+            slot,
+            pid,
+            start_time: 1_000 + id,
+            begun: 5,
+            up: true,
+            told: None,
+            output: false,
+        };
+        Document {
+            version: VERSION,
+            program: "0.1.0".into(),
+            master: 77,
+            stopping: None,
+            descriptor_limit: Some((1024, 4096)),
+            last_pool: 1,
+            last_generation: 4,
+            pools: vec![Pool {
+                id: 1,
+                name: "www".into(),
+                address: Address::Unix("/run/www.sock".into()),
+                file: Some((1, 2)),
+                serving: Some(4),
+                has_queue: true,
+                tally: Tally::default(),
+            }],
+            generations: vec![Generation {
+                id: 4,
+                pool: 1,
+                name: "www".into(),
+                started: 9,
+                slots: 3,
+                programs: Vec::new(),
+                places: 0,
+                workers: vec![worker(0, 0, 100), worker(1, 2, 101)],
+            }],
+        }
+    }
 
     fn facts(document: &Document) -> Facts {
         let mut facts = Facts::default();

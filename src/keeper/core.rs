@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(
             core.handle(Event::Stop, now),
             Action::Leave(0),
-            "nobody to pass it on to"
+            "there is no master to pass it on to"
         );
     }
 }

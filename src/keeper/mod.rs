@@ -6,8 +6,8 @@
 //! [`message`] understands what it says, [`shelf`] holds what it leaves; `run` is the rest.
 
 pub mod core;
-pub mod message;
 mod run;
 pub mod shelf;
 
+pub use forkyard_protocol::keeper as message;
 pub use run::{Orders, run};

@@ -35,7 +35,7 @@ pub struct Orders {
     pub program: PathBuf,
     /// Its arguments, the program's name first.
     pub arguments: Vec<OsString>,
-    /// Tells whoever started the keeper, once a master is ready.
+    /// Tells the process that started the keeper, once a master is ready.
     pub launcher: Option<Launcher>,
 }
 
@@ -146,7 +146,7 @@ impl Keeper {
                     }
                     self.forward(signal);
                 }
-                // Without a master there is nobody who would have to be told: the next one reads everything anew.
+                // Without a master no process needs the message: the next master reads everything anew.
                 _ => self.forward(signal),
             }
         }
@@ -185,7 +185,7 @@ impl Keeper {
         }
     }
 
-    /// Takes in messages of the master, and of nobody else.
+    /// Takes in messages of the master, and of no other process.
     fn hear(&mut self) {
         while let Some(letter) = self.receiver.receive() {
             if letter.sender != self.master {

@@ -122,7 +122,7 @@ impl Master {
     fn add_pools(&mut self, asker: u64, file: &Path) -> Result<(), Answer> {
         let loaded = config::load(file).map_err(|errors| Answer::Error {
             message: "nothing was added".to_owned(),
-            errors: Complaint::list(&errors),
+            errors: errors.complaints(),
         })?;
         if !loaded.config.skipped.is_empty() {
             let wrong = loaded.warnings.iter().filter(|it| it.severity == Severity::Error);
@@ -195,7 +195,7 @@ impl Master {
         }
     }
 
-    /// What whoever is neither root nor the daemon's own user may ask for.
+    /// Whether a user with these rights may make the request. Owners of applications may not make every one.
     pub(super) fn is_for_owners(request: &Request, rights: Rights) -> bool {
         match request {
             Request::Ping {} | Request::Status {} | Request::Restart { .. } | Request::Detach { .. } => true,

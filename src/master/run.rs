@@ -71,7 +71,7 @@ fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
             for finding in errors.errors() {
                 log::error!("{}", finding.said_of(None));
             }
-            Err(Complaint::list(&errors))
+            Err(errors.complaints())
         }
     }
 }
@@ -323,7 +323,7 @@ impl Master {
         for action in std::mem::take(&mut self.edge.todo) {
             self.edge.perform(action);
         }
-        // Whoever ended while one program took the other's place was announced to neither.
+        // Neither program got SIGCHLD for children that ended while one replaced the other.
         self.edge.reap();
         self.settle();
         match self.stopping {

@@ -18,7 +18,7 @@ pub struct Refusal {
     pub id: String,
     /// When a client may try again, in seconds.
     pub retry_after_s: u64,
-    /// A page with the report; `None`: nobody but the operator is to see it.
+    /// A page with the report; `None`: only the operator may see it.
     pub page: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use crate::status::Snapshot;
 /// What a connection is waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// The next request, or nothing: nobody is kept waiting if it is closed.
+    /// The next request, or nothing: no client waits if it is closed.
     Idle,
     /// The rest of a request.
     Request,

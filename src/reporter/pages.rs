@@ -20,7 +20,7 @@ pub struct Pages<'b> {
     witness: Option<&'b dyn Witness>,
 }
 
-/// Whoever writes down what was answered.
+/// What logs the answers.
 pub(super) trait Witness: fmt::Debug {
     /// This request has this answer, which begins with its header.
     fn answered(&self, params: &Params, output: &[u8]);

@@ -29,7 +29,7 @@ const MOST_CONNECTIONS: usize = 128;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the last answers may take when the reporter has been told to leave.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
-/// The reporter leaves when nobody has been connected for this long; php-fpm's status pool does the same.
+/// The reporter leaves when no client has been connected for this long; php-fpm's status pool does the same.
 const IDLE: Duration = Duration::from_secs(10);
 /// Pieces read from one connection before the others have their turn.
 const READS: usize = 4;
@@ -44,7 +44,7 @@ const LISTENER: Token = Token(0);
 const MASTER: Token = Token(1);
 const FIRST_CLIENT: usize = 2;
 
-/// Takes the brief from the channel and serves until the master closes it or nobody has asked for a while.
+/// Takes the brief from the channel and serves until the master closes it or no client has asked for a while.
 pub fn run(channel: OwnedFd) -> Result<(), Error> {
     let (brief, descriptors) = receive(&channel)?;
     title::take_name(&brief.process_name);
@@ -83,7 +83,7 @@ fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
     Ok((brief, (descriptors, shelf)))
 }
 
-/// Becomes the pool's user, and nobody who could become another.
+/// Becomes the pool's user, for good.
 fn settle(brief: &Brief) -> Result<(), Error> {
     if let Some((soft, hard)) = brief.descriptor_limit {
         identity::limit_descriptors(soft, hard)?;
@@ -240,7 +240,7 @@ impl<'b> Reporter<'b> {
             self.refusal = told;
         }
         let raw = self.status.as_raw_fd();
-        // Whoever connects now waits for the next one.
+        // A client that connects now waits for the next reporter.
         let _ = self.poll.registry().deregister(&mut SourceFd(&raw));
         self.leaving.get_or_insert(clock::now() + LAST_PATIENCE);
         self.clients.retain(|_, client| client.wait != Wait::Idle);
@@ -249,9 +249,9 @@ impl<'b> Reporter<'b> {
     fn is_over(&self, now: Tick) -> bool {
         match self.leaving {
             Some(end) => self.clients.is_empty() || end <= now,
-            // Whoever stands in is there until he is relieved.
+            // A stand-in stays until it is told to leave.
             None if self.refusal.is_some() => false,
-            // Somebody waits for a connection.
+            // A client waits for a connection.
             None if self.pause.deadline().is_some() => false,
             None => self.clients.is_empty() && now.since(self.idle_since) >= IDLE,
         }
@@ -428,7 +428,7 @@ impl<'b> Reporter<'b> {
             Wait::Idle if served == 0 => Wait::Request,
             wait => wait,
         };
-        // The request of one that was accepted just now is on its way: nobody else will answer it.
+        // The request of one that was accepted just now is on its way: no other process will answer it.
         if self.leaving.is_some() && wait == Wait::Idle {
             return Outcome::Over;
         }

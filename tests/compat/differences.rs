@@ -1,9 +1,9 @@
 //! What php-fpm does and forkyard does not, on purpose.
 
-use crate::client::Request;
-use crate::scripts;
-use crate::servers::Setup;
-use crate::servers::forkyard::Forkyard;
+use super::client::Request;
+use super::scripts;
+use super::servers::Setup;
+use super::servers::forkyard::Forkyard;
 
 #[test]
 fn values_for_one_request_end_with_it() {
@@ -90,7 +90,7 @@ fn a_negative_length_is_no_body() {
 fn output_after_the_answer_is_dropped_without_harm() {
     // php-fpm takes the client for gone, and ends the script, at a flush or after 8 KiB.
     let server = Forkyard::start(&Setup::new());
-    let directory = crate::servers::directory();
+    let directory = super::servers::directory();
     for ignore in ["0", "1"] {
         let file = directory.path().join("seen");
         let uri = format!("/finish.php?ignore={ignore}&much=1&file={}", file.display());
@@ -98,6 +98,6 @@ fn output_after_the_answer_is_dropped_without_harm() {
             Request::get(&scripts(), &uri).send(&server.socket).body(),
             "answer\n"
         );
-        assert_eq!(crate::take_file(&file), "[true,false,true,0,\"end\"] shutdown 0");
+        assert_eq!(super::take_file(&file), "[true,false,true,0,\"end\"] shutdown 0");
     }
 }

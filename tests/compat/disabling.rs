@@ -1,10 +1,10 @@
 //! `disable_functions`: a function that is disabled is as if it did not exist (function_exists() is false, a call throws,
 //! scripts may define their own), also one that PHP compiles into the script, and whatever OPcache holds.
 
-use crate::client::{Kept, Request};
-use crate::scripts;
-use crate::servers::Setup;
-use crate::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
+use super::client::{Kept, Request};
+use super::scripts;
+use super::servers::Setup;
+use super::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
 
 const LIST: &str = "disable_functions=strtoupper,strlen,str_repeat is_int,intval,chr,ord,defined,count,in_array,\
                     array_key_exists,array_slice,call_user_func,call_user_func_array,func_num_args,gettype,compact,\
@@ -33,7 +33,7 @@ fn a_pools_functions_are_gone_as_in_php_fpm() {
         let [theirs, ours] = [PHP_FPM, FORKYARD_FPM].map(|program| PhpFpm::start_as(program, &setup));
         for _ in 0..3 {
             let expected = plain().send(&theirs.socket);
-            crate::assert_equal(&expected, &plain().send(&ours.socket));
+            super::assert_equal(&expected, &plain().send(&ours.socket));
             assert!(
                 expected
                     .body()
@@ -64,16 +64,16 @@ fn a_requests_functions_are_gone_and_back_after_it() {
         let mut kept = Kept::open(&ours.socket);
         // Compiled with, compiled without, and found in OPcache either way; other functions in between.
         for round in 0..4 {
-            crate::assert_equal(&expected, &kept.send(&with(LIST)));
-            crate::assert_equal(&expected, &with(LIST).send(&ours.socket));
+            super::assert_equal(&expected, &kept.send(&with(LIST)));
+            super::assert_equal(&expected, &with(LIST).send(&ours.socket));
             if round % 2 == 1 {
                 let other = with("disable_functions=EXEC strlen").send(&ours.socket).body();
                 assert!(other.contains("exec exists: [false,false,false]\n"), "{other}");
                 assert!(other.contains("strtoupper: \"ABC\"\n"), "{other}");
                 assert!(other.contains("strrev: \"cba\"\n"), "{other}");
             }
-            crate::assert_equal(&expected_plain, &plain().send(&ours.socket));
-            crate::assert_equal(&expected_plain, &kept.send(&plain()));
+            super::assert_equal(&expected_plain, &plain().send(&ours.socket));
+            super::assert_equal(&expected_plain, &kept.send(&plain()));
         }
     }
 }

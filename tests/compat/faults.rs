@@ -1,9 +1,9 @@
 //! Scripts that hurt their worker hurt no other request.
 
-use crate::client::Request;
-use crate::scripts;
-use crate::servers::Setup;
-use crate::servers::forkyard::Forkyard;
+use super::client::Request;
+use super::scripts;
+use super::servers::Setup;
+use super::servers::forkyard::Forkyard;
 
 const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;

@@ -1,9 +1,9 @@
 //! An edited php.ini takes effect with a reload, also in processes that are started before that.
 
-use crate::client::Request;
-use crate::scripts;
-use crate::servers::Setup;
-use crate::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
+use super::client::Request;
+use super::scripts;
+use super::servers::Setup;
+use super::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
 use std::time::{Duration, Instant};
 
 /// Longer than a reload takes.

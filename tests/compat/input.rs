@@ -1,8 +1,8 @@
 //! Bodies.
 
-use crate::client::Request;
-use crate::servers::{Setup, directory};
-use crate::{Pair, pair, scripts};
+use super::client::Request;
+use super::servers::{Setup, directory};
+use super::{Pair, pair, scripts};
 
 const FORM: &str = "application/x-www-form-urlencoded";
 const BOUNDARY: &str = "multipart/form-data; boundary=BB";

@@ -1,8 +1,8 @@
 //! Headers, output, and the ways a script can end.
 
-use crate::client::Request;
-use crate::servers::{Setup, directory};
-use crate::{Pair, assert_equal, pair, scripts, take_file};
+use super::client::Request;
+use super::servers::{Setup, directory};
+use super::{Pair, assert_equal, pair, scripts, take_file};
 
 #[test]
 fn response_codes() {

@@ -1,8 +1,8 @@
 //! Which script is run, and what it is told about it.
 
-use crate::client::Request;
-use crate::servers::{Setup, directory};
-use crate::{Pair, pair, scripts};
+use super::client::Request;
+use super::servers::{Setup, directory};
+use super::{Pair, pair, scripts};
 
 /// A request with exactly these parameters; `{d}` is the document root.
 fn request(params: &str) -> Request {

@@ -4,9 +4,9 @@
 //! php-fpm keeps what a request brought until its worker ends, so here it gets a new worker for each request. Ours has
 //! one worker for all of them: what one request brought must not be there in the next.
 
-use crate::client::{Kept, Request};
-use crate::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
-use crate::servers::{Setup, directory};
+use super::client::{Kept, Request};
+use super::servers::php_fpm::{FORKYARD_FPM, PHP_FPM, PhpFpm};
+use super::servers::{Setup, directory};
 use std::path::Path;
 
 /// Two of PHP_INI_PERDIR, five of PHP_INI_ALL, two of PHP_INI_SYSTEM. `precision` is set to a value that PHP refuses in one
@@ -95,7 +95,7 @@ fn the_same_one_wins_in_every_combination() {
     for place in ["site", "plain"] {
         let place = sites.path().join(place);
         std::fs::create_dir(&place).expect("the directory is ours");
-        std::fs::copy(crate::scripts().join("matrix.php"), place.join("matrix.php")).expect("a script");
+        std::fs::copy(super::scripts().join("matrix.php"), place.join("matrix.php")).expect("a script");
     }
     std::fs::write(sites.path().join("site/.user.ini"), lines(VALUES.user_ini))
         .expect("the directory is ours");
@@ -136,7 +136,7 @@ fn the_same_one_wins_in_every_combination() {
 fn a_sites_own_file_wins_over_what_the_pool_and_the_request_only_suggest() {
     let sites = directory();
     std::fs::copy(
-        crate::scripts().join("matrix.php"),
+        super::scripts().join("matrix.php"),
         sites.path().join("matrix.php"),
     )
     .expect("a script");

@@ -1,9 +1,9 @@
 //! forkyard-php and the master: lines, descriptors, ends.
 
-use crate::client::Request;
-use crate::scripts;
-use crate::servers::Setup;
-use crate::servers::alone::Alone;
+use super::client::Request;
+use super::scripts;
+use super::servers::Setup;
+use super::servers::alone::Alone;
 use forkyard::sys::process::Ended;
 
 #[test]

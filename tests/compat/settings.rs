@@ -1,8 +1,8 @@
 //! Ini values, wherever they come from.
 
-use crate::client::Request;
-use crate::servers::Setup;
-use crate::{Pair, pair, scripts};
+use super::client::Request;
+use super::servers::Setup;
+use super::{Pair, pair, scripts};
 
 const NAMES: &str =
     "/ini.php?names=memory_limit,precision,user_agent,date.timezone,no.such,arg_separator.output";

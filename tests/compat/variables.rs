@@ -1,8 +1,8 @@
 //! What a script sees of the request.
 
-use crate::client::Request;
-use crate::servers::Setup;
-use crate::{Pair, pair, scripts};
+use super::client::Request;
+use super::servers::Setup;
+use super::{Pair, pair, scripts};
 
 #[test]
 fn server_variables_in_order() {
@@ -120,7 +120,7 @@ fn persistent_things_and_sessions() {
         pair.get("/sqlite.php?persistent=0");
         pair.get("/sqlite.php?persistent=1");
     }
-    let (one, two) = (crate::servers::directory(), crate::servers::directory());
+    let (one, two) = (super::servers::directory(), super::servers::directory());
     for _ in 0..3 {
         let ask = |directory: &tempfile::TempDir, socket| {
             Request::get(
@@ -129,6 +129,6 @@ fn persistent_things_and_sessions() {
             )
             .send(socket)
         };
-        crate::assert_equal(&ask(&one, &pair.fpm.socket), &ask(&two, &pair.forkyard.socket));
+        super::assert_equal(&ask(&one, &pair.fpm.socket), &ask(&two, &pair.forkyard.socket));
     }
 }

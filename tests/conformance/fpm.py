@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 import sources
+from program import tested
 
 HERE = Path(__file__).resolve().parent
 NEEDED = ["sapi/fpm/tests", "run-tests.php", "ext/standard/tests/misc/browscap.ini"]
@@ -43,9 +44,7 @@ def arguments():
 
 def main():
     asked = arguments()
-    binary = Path(asked.binary).resolve()
-    if not os.access(binary, os.X_OK):
-        sys.exit(f"{binary} is not there: scripts/build makes it")
+    binary = tested(asked.binary)
     is_root = os.geteuid() == 0
     users = {"both": ["nobody", "root"], None: ["nobody", "root"] if is_root else ["nobody"]}.get(asked.users, [asked.users])
     if "root" in users and not is_root:

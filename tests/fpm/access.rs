@@ -1,7 +1,7 @@
 //! The access log, line by line beside php-fpm's.
 
-use crate::both::OURS;
-use crate::pair::{Fpm, is_possible};
+use super::both::OURS;
+use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Params;
 use nix::sys::signal::Signal;
 
@@ -269,8 +269,15 @@ fn a_status_that_comes_after_the_headers_is_the_one_in_the_log() {
         fpm.wait_for("error", "bye-bye!");
         fpm.read("access")
     });
-    assert_eq!(logs[0], logs[1]);
-    assert_eq!(logs[1].lines().count(), 4, "{}", logs[1]);
+    let [mut stock, ours] = logs;
+    // From PHP 8.3 on no code can be set any more when the headers are gone: a.php is suppressed, and php-fpm has for e.php the
+    // code that was not sent.
+    let is_fixed = !matches!(env!("FORKYARD_PHP"), "8.1" | "8.2");
+    if is_fixed {
+        stock = stock.replace("/e.php 200", "/e.php 402");
+    }
+    assert_eq!(stock, ours);
+    assert_eq!(ours.lines().count(), if is_fixed { 3 } else { 4 }, "{ours}");
 }
 
 /// As in php-fpm: after SIGUSR1 and SIGUSR2 the access log is still on the first standard error.

@@ -8,11 +8,7 @@ pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")
 
 /// Whether there is something to compare with.
 pub(crate) fn is_stock_there() -> bool {
-    let is_there = Path::new(STOCK).exists();
-    if !is_there {
-        crate::skip::skip(&format!("there is no {STOCK}"));
-    }
-    is_there
+    !crate::skip::skip_unless(Path::new(STOCK).exists(), &format!("there is no {STOCK}"))
 }
 
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
@@ -71,13 +67,4 @@ pub(crate) fn codes_and_first_lines(arguments: &[&str]) -> [(Option<i32>, String
             text.lines().next().unwrap_or_default().to_owned(),
         )
     })
-}
-
-/// An ordinary user can't become a pool's.
-pub(crate) fn is_root() -> bool {
-    let is_root = nix::unistd::geteuid().is_root();
-    if !is_root {
-        crate::skip::skip("needs root");
-    }
-    is_root
 }

@@ -1,6 +1,6 @@
 //! Options and exit codes.
 
-use crate::both::{OURS, STOCK, codes_and_first_lines, compare, is_stock_there, run};
+use super::both::{OURS, STOCK, codes_and_first_lines, compare, is_stock_there, run};
 
 #[test]
 fn help_and_wrong_options_are_as_in_php_fpm() {
@@ -56,6 +56,7 @@ fn what_php_says_of_itself_is_as_in_php_fpm() {
             "Configuration File (php.ini) Path",
             "Strings",
             "memory =>",
+            "Start time =>",
         ]
         .iter()
         .any(|part| line.contains(part))

@@ -1,8 +1,9 @@
 //! In the place of Debian's php-fpm: its files, its unit's commands, nginx in front; once with php-fpm and once with
 //! forkyard-fpm.
 
-use crate::both::{OURS, STOCK, compare, is_root, is_stock_there, said};
-use crate::service::{Daemon, PATIENCE};
+use super::both::{OURS, STOCK, compare, is_stock_there, said};
+use super::service::{Daemon, PATIENCE};
+use crate::skip::{needs_root, skip_unless};
 use crate::support::nginx::{Nginx, curl};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -65,13 +66,29 @@ fn commands(unit: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
+/// The drop-in that the documents show starts forkyard-fpm with the arguments of Debian's unit, which the next test runs.
+#[test]
+fn the_documents_drop_in_has_the_arguments_of_debians_unit() {
+    let Ok(unit) = std::fs::read_to_string("/lib/systemd/system/php8.2-fpm.service") else {
+        crate::skip::skip("there is no php8.2-fpm.service");
+        return;
+    };
+    let document = include_str!("../../docs/start/replace-php-fpm.md");
+    let lines: Vec<&str> = document.lines().map(str::trim).collect();
+    let shown = commands(&lines.join("\n"), "ExecStart");
+    assert_eq!(shown[0], "", "the first one takes the unit's away");
+    let of_unit = commands(&unit, "ExecStart").remove(0);
+    let of_unit = of_unit.replace("/usr/sbin/php-fpm8.2", "/usr/sbin/forkyard-fpm");
+    assert_eq!(shown[1], of_unit);
+}
+
 #[test]
 fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
     let Ok(unit) = std::fs::read_to_string(UNIT) else {
         crate::skip::skip(&format!("there is no {UNIT}"));
         return;
     };
-    if !is_stock_there() || crate::skip::needs_root() {
+    if !is_stock_there() || needs_root() {
         return;
     }
     let lines = [STOCK, OURS].map(|program| {
@@ -174,7 +191,10 @@ fn milestones(log: &str) -> Vec<String> {
 /// Everything that Debian's files show and do not set, one line at a time: both programs read it alike.
 #[test]
 fn every_line_that_debian_comments_out_is_read_alike() {
-    if !is_stock_there() || !is_root() || !Path::new(TREE).exists() {
+    if !is_stock_there()
+        || needs_root()
+        || skip_unless(Path::new(TREE).exists(), "Debian's files are not here")
+    {
         return;
     }
     let copy = Copy::new();

@@ -1,6 +1,6 @@
 //! Configuration files, good and bad.
 
-use crate::both::{OURS, compare, is_stock_there, said};
+use super::both::{OURS, compare, is_stock_there, said};
 use std::path::Path;
 
 const POOL: &str = "[www]\nlisten=/run/forkyard-test.sock\npm=static\npm.max_children=1\n";
@@ -123,6 +123,10 @@ pub(crate) const CASES: &[&str] = &[
     "{POOL}listen.owner=nope\n",
     "{POOL}listen.group=nope\n",
     "{POOL}listen.setfib=1\n",
+    concat!(
+        "[www]\nlisten=/run/forkyard-test-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789",
+        "-0123456789-0123456789.sock\npm=static\npm.max_children=1\n"
+    ),
     "{POOL}apparmor_hat=x\n",
     "[global]\nlog_level=WARN\n{POOL}",
 ];

@@ -1,7 +1,8 @@
 //! `forkyard import`: the TOML means what php-fpm's files mean.
 
-use crate::both::{compare, is_root, is_stock_there};
-use crate::files::{CASES, FULL, VALUES, prepare, write};
+use super::both::{compare, is_stock_there};
+use super::files::{CASES, FULL, VALUES, prepare, write};
+use crate::skip::{needs_root, skip_unless};
 use forkyard::config::fpm::{Options, test};
 use forkyard::config::import::{Imported, import};
 use forkyard::config::{Address, Application, Config, Host, Listen, parse};
@@ -93,7 +94,7 @@ fn round_trip(path: &str) -> Option<Imported> {
 
 #[test]
 fn whatever_php_fpm_takes_means_the_same_as_toml() {
-    if crate::skip::needs_root() {
+    if needs_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");
@@ -114,7 +115,7 @@ fn whatever_php_fpm_takes_means_the_same_as_toml() {
 #[test]
 fn debians_files_are_taken_over_whole_with_their_comments() {
     let stock = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php-fpm.conf");
-    if !is_root() || !Path::new(stock).exists() {
+    if needs_root() || skip_unless(Path::new(stock).exists(), "Debian's files are not here") {
         return;
     }
     let imported = round_trip(stock).expect("Debian's files are right");
@@ -133,7 +134,7 @@ fn debians_files_are_taken_over_whole_with_their_comments() {
 /// What is documented: the command, the exit codes, and what it says.
 #[test]
 fn the_command_says_what_it_could_not_take_over() {
-    if crate::skip::needs_root() {
+    if needs_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");
@@ -309,7 +310,7 @@ fn random_file(random: &mut Random, directory: &str) -> String {
 /// php-fpm shows them the same, right or wrong.
 #[test]
 fn random_configurations_are_shown_as_in_php_fpm() {
-    if !is_root() || !is_stock_there() {
+    if needs_root() || !is_stock_there() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");
@@ -329,7 +330,7 @@ fn random_configurations_are_shown_as_in_php_fpm() {
 
 #[test]
 fn random_configurations_mean_the_same_as_toml() {
-    if crate::skip::needs_root() {
+    if needs_root() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");

@@ -1,7 +1,8 @@
 //! Where pools listen, and who may connect: IPv4 beside IPv6, and lists with mistakes.
 
-use crate::both::{OURS, STOCK, is_root, is_stock_there, said, without_time};
-use crate::pair::{Fpm, is_possible};
+use super::both::{OURS, STOCK, is_stock_there, said, without_time};
+use super::pair::{Fpm, is_possible};
+use crate::skip::needs_root;
 use crate::support::fcgi::Client;
 use nix::sys::signal::Signal;
 use std::net::{TcpListener, TcpStream};
@@ -10,10 +11,7 @@ const PING: &str = "ping.path = /ping\naccess.log = {DIR}/access\n";
 
 fn has_ipv6() -> bool {
     let has_it = TcpListener::bind("[::1]:0").is_ok();
-    if !has_it {
-        eprintln!("skipped: this machine has no IPv6");
-    }
-    has_it
+    !crate::skip::skip_unless(has_it, "this machine has no IPv6")
 }
 
 fn port_of(fpm: &Fpm) -> &str {
@@ -66,7 +64,7 @@ fn every_address_of_ipv6_is_every_address_of_ipv4_as_well() {
 
 #[test]
 fn a_port_that_is_taken_for_ipv6_is_tried_for_ipv4() {
-    if !is_stock_there() || !is_root() || !has_ipv6() {
+    if !is_stock_there() || needs_root() || !has_ipv6() {
         return;
     }
     let directory = tempfile::tempdir().expect("there is room");

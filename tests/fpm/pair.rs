@@ -1,12 +1,12 @@
 //! One configuration, run by php-fpm and by forkyard-fpm.
 
-use crate::both::OURS;
+use super::both::OURS;
 use crate::support::fcgi::{Answer, Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether both can be run here, with workers of another user.
 pub(crate) fn is_possible() -> bool {
-    let is_possible = nix::unistd::geteuid().is_root() && Path::new(STOCK).exists();
-    if !is_possible {
-        crate::skip::skip(&format!("needs root and {STOCK}"));
-    }
-    is_possible
+    super::both::is_stock_there() && !crate::skip::needs_root()
 }
 
 /// A daemon in a directory of its own.

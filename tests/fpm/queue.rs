@@ -1,6 +1,6 @@
 //! `max listen queue` tells what a full pool had waiting, as in php-fpm.
 
-use crate::pair::{Fpm, is_possible};
+use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! What programs that watch php-fpm rely on: the lines of a reload, and the names of the processes.
 
-use crate::both::{OURS, STOCK, without_time};
-use crate::pair::{Fpm, is_possible};
+use super::both::{OURS, STOCK, without_time};
+use super::pair::{Fpm, is_possible};
 use nix::sys::signal::Signal;
 use std::path::Path;
 use std::process::{Command, Output};

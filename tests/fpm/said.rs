@@ -1,7 +1,7 @@
 //! What workers write, in the log: php-fpm's own tests of it, on both programs.
 
-use crate::both::{OURS, without_time};
-use crate::pair::{Fpm, is_possible};
+use super::both::{OURS, without_time};
+use super::pair::{Fpm, is_possible};
 
 /// One of php-fpm's tests of log writing.
 struct Case {

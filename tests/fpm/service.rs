@@ -1,6 +1,7 @@
 //! The daemon at work, with Debian's pool file.
 
-use crate::both::{OURS, is_root, without_time};
+use super::both::{OURS, without_time};
+use crate::skip::{needs_root, skip_unless};
 use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -20,9 +21,14 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// `None`, and the test is skipped, without Debian's pool.
     pub(crate) fn new() -> Option<Site> {
         use std::os::unix::fs::PermissionsExt;
-        let pool = std::fs::read_to_string(DEBIANS_POOL).ok()?;
+        let pool = std::fs::read_to_string(DEBIANS_POOL);
+        if skip_unless(pool.is_ok(), &format!("there is no {DEBIANS_POOL}")) {
+            return None;
+        }
+        let pool = pool.ok()?;
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path().to_owned();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -160,8 +166,7 @@ pub(crate) fn title(pid: i32) -> String {
 
 #[test]
 fn debians_pool_serves_reloads_and_stops() {
-    let (true, Some(site)) = (is_root(), Site::new()) else {
-        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
+    let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
     site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\nrequest_slowlog_timeout = 0\n");
@@ -217,8 +222,7 @@ fn debians_pool_serves_reloads_and_stops() {
 
 #[test]
 fn a_list_of_users_may_connect() {
-    let (true, Some(site)) = (is_root(), Site::new()) else {
-        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
+    let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
     site.append("listen.acl_users = nobody,games\nlisten.acl_groups = mail\n");
@@ -250,8 +254,7 @@ fn a_list_of_users_may_connect() {
 /// The same file serves php-fpm, and closes here what it can't close there.
 #[test]
 fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
-    let (true, Some(site)) = (is_root(), Site::new()) else {
-        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
+    let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
     let ask = |value: &str| {
@@ -268,8 +271,19 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
             "php-fpm's way unless told otherwise"
         );
     }
-    site.append("php_admin_value[forkyard.request_settings] = precision,display_errors\n");
-    if crate::both::is_stock_there() {
+    let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
+    let rule = |rule: &str| {
+        let line = format!("php_admin_value[forkyard.request_settings] = {rule}\n");
+        site.write("pool.d/www.conf", &format!("{pool}\n{line}"));
+    };
+    rule("none");
+    {
+        let daemon = Daemon::start(&site);
+        daemon.expect("ready to handle connections");
+        assert_eq!(ask("memory_limit = 77M"), "fpm-fcgi 128M ");
+    }
+    rule("precision,display_errors");
+    if super::both::is_stock_there() {
         let file = site.path("php-fpm.conf");
         let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
             .arg("-t")
@@ -285,8 +299,7 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
     daemon.expect("ready to handle connections");
     assert_eq!(ask("memory_limit = 77M"), "fpm-fcgi 128M ");
     daemon.expect("[pool www] refused the setting 'memory_limit' that came with a request");
-    let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
-    site.write("pool.d/www.conf", &pool.replace("precision,display_errors", ","));
+    rule(",");
     daemon.signal(Signal::SIGUSR2);
     let seen = daemon.expect("the old one stays in force");
     let wanted =
@@ -297,8 +310,7 @@ fn settings_that_come_with_requests_can_be_closed_without_a_new_directive() {
 /// The same file serves php-fpm, whose pools always share an OPcache.
 #[test]
 fn pools_can_share_an_opcache_as_in_php_fpm() {
-    let (true, Some(site)) = (is_root(), Site::new()) else {
-        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
+    let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
     site.append(
@@ -307,7 +319,7 @@ fn pools_can_share_an_opcache_as_in_php_fpm() {
     let pool = std::fs::read_to_string(site.path("pool.d/www.conf")).expect("it was written");
     let other = pool.replace("[www]", "[other]").replace("fpm.sock", "other.sock");
     site.write("pool.d/other.conf", &other);
-    if crate::both::is_stock_there() {
+    if super::both::is_stock_there() {
         let stock = Command::new(concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP")))
             .arg("-t")
             .arg("-y")
@@ -345,8 +357,7 @@ fn pools_can_share_an_opcache_as_in_php_fpm() {
 
 #[test]
 fn a_pool_of_root_is_refused_at_the_start() {
-    let (true, Some(site)) = (is_root(), Site::new()) else {
-        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
+    let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
     site.append("user = root\ngroup = root\n");
@@ -371,8 +382,7 @@ fn install(site: &Site, name: &str) -> PathBuf {
 
 #[test]
 fn another_program_takes_over_with_the_same_options() {
-    let (true, Some(site)) = (is_root(), Site::new()) else {
-        crate::skip::skip(&format!("needs root and {DEBIANS_POOL}"));
+    let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
     site.append("php_admin_value[memory_limit] = 33M\nenv[A] = one\n");

@@ -1,6 +1,6 @@
 //! Settings of PHP that are nothing, and what workers and the log say of a pool that has begun or is full.
 
-use crate::pair::{Fpm, is_possible};
+use super::pair::{Fpm, is_possible};
 use crate::support::fcgi::Client;
 
 const SHOW: &str = "<?php foreach (['open_basedir', 'disable_functions', 'date.timezone', 'error_log', 'display_errors', \

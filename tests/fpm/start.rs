@@ -1,6 +1,6 @@
 //! What is said when the daemon can't start, and how it exits then; foreground and background alike.
 
-use crate::both::{OURS, STOCK, compare, is_stock_there, said};
+use super::both::{OURS, STOCK, compare, is_stock_there, said};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! `pm.status_listen` answers what php-fpm answers there, byte for byte.
 
-use crate::both::{OURS, STOCK, is_stock_there};
+use super::both::{OURS, STOCK, is_stock_there};
 use crate::support::fcgi::{Client, Params};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -164,7 +164,7 @@ fn the_status_address_answers_as_php_fpm_s_does() {
     let [theirs, own] =
         both.map(|server| counted(&server.ask("GET", "/st", "json&full").expect("an answer").1));
     assert_eq!(theirs, own);
-    // Whoever may connect to the pool may connect here.
+    // Those who may connect to the pool may connect here.
     use std::os::unix::fs::MetadataExt;
     let [theirs, own] = both.map(|server| {
         let data = std::fs::metadata(server.path("status.sock")).expect("a socket");
@@ -188,4 +188,23 @@ fn without_a_path_the_status_is_the_root() {
         });
     }
     compare(&stock, &ours, &["/", "/ping"]);
+}
+
+/// php-fpm's master has started PHP; here it may never have been.
+#[test]
+fn php_is_named_before_it_was_started() {
+    if !is_stock_there() {
+        return;
+    }
+    let ondemand = "pm = ondemand\npm.max_children = 1\n";
+    let [theirs, own] = [STOCK, OURS].map(|program| {
+        let server = Server::start(program, ondemand);
+        server.ask("GET", "/", "").expect("an answer").0
+    });
+    assert_eq!(theirs, own);
+    assert!(own.contains("X-Powered-By: PHP/"), "{own}");
+    // A pool may hide it; php-fpm does not ask the pool here.
+    let hidden = Server::start(OURS, &format!("{ondemand}php_admin_value[expose_php] = off\n"));
+    let (head, ..) = hidden.ask("GET", "/", "").expect("an answer");
+    assert!(!head.contains("X-Powered-By"), "{head}");
 }

@@ -1,7 +1,8 @@
 //! What reaches the daemon by other ways than its files: the environment, descriptors, options for PHP.
 
-use crate::both::{OURS, STOCK, is_root, is_stock_there};
-use crate::service::{Daemon, Site, title};
+use super::both::{OURS, STOCK, is_stock_there};
+use super::service::{Daemon, Site, title};
+use crate::skip::needs_root;
 use crate::support::until;
 use nix::sys::signal::Signal;
 use std::os::fd::AsRawFd;
@@ -19,7 +20,7 @@ fn foreground(program: impl AsRef<std::ffi::OsStr>, site: &Site) -> Command {
 /// pid and its sockets.
 #[test]
 fn php_fpm_reloads_into_forkyard() {
-    let (true, true, Some(site)) = (is_stock_there(), is_root(), Site::new()) else {
+    let (true, false, Some(site)) = (is_stock_there(), needs_root(), Site::new()) else {
         return;
     };
     let program = site.path("php-fpm");
@@ -60,7 +61,7 @@ fn php_fpm_reloads_into_forkyard() {
 /// FPM_SOCKETS alone, as people use it for socket activation; beside it what is no listening socket.
 #[test]
 fn sockets_that_the_environment_names_are_used_after_a_look() {
-    let (true, Some(site)) = (is_root(), Site::new()) else {
+    let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
     let path = site.path("fpm.sock");
@@ -108,7 +109,7 @@ fn sockets_that_the_environment_names_are_used_after_a_look() {
 /// Both programs in the background: who started them can read the end of its pipes, and the log has the same lines.
 #[test]
 fn the_background_keeps_no_stream_open() {
-    let (true, true, Some(site)) = (is_stock_there(), is_root(), Site::new()) else {
+    let (true, false, Some(site)) = (is_stock_there(), needs_root(), Site::new()) else {
         return;
     };
     let logs = [STOCK, OURS].map(|program| {
@@ -131,7 +132,7 @@ fn the_background_keeps_no_stream_open() {
         let text = log.replace(&format!("pid {pid}"), "pid N");
         let lines = text
             .lines()
-            .map(|line| crate::both::without_time(line).to_owned());
+            .map(|line| super::both::without_time(line).to_owned());
         lines.filter(|line| !line.contains("systemd")).collect::<Vec<_>>()
     });
     assert_eq!(logs[0], logs[1]);
@@ -140,7 +141,7 @@ fn the_background_keeps_no_stream_open() {
 
 #[test]
 fn php_gets_its_options_and_its_places_from_the_environment() {
-    let (true, true, Some(site)) = (is_stock_there(), is_root(), Site::new()) else {
+    let (true, false, Some(site)) = (is_stock_there(), needs_root(), Site::new()) else {
         return;
     };
     site.write("rc/php.ini", "memory_limit = 40M\n");
@@ -170,7 +171,7 @@ fn php_gets_its_options_and_its_places_from_the_environment() {
 /// OPcache can show what was compiled; what debuggers want is there with `-e` only.
 #[test]
 fn extended_information_is_compiled_in_when_it_is_asked_for() {
-    let (true, Some(site)) = (is_root(), Site::new()) else {
+    let (false, Some(site)) = (needs_root(), Site::new()) else {
         return;
     };
     site.append("catch_workers_output = yes\n");

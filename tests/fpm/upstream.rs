@@ -1,7 +1,8 @@
 //! What php-fpm's own tests of options and configuration look at, with both programs.
 
-use crate::both::{OURS, STOCK, compare, is_root, is_stock_there, said, without_time};
-use crate::service::{Daemon, Site};
+use super::both::{OURS, STOCK, compare, is_stock_there, said, without_time};
+use super::service::{Daemon, Site};
+use crate::skip::needs_root;
 use nix::sys::signal::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -42,7 +43,7 @@ fn files(path: &Path) -> Vec<String> {
 
 #[test]
 fn relative_files_are_below_the_prefixes() {
-    if !is_stock_there() || crate::skip::needs_root() {
+    if !is_stock_there() || needs_root() {
         return;
     }
     let made = [STOCK, OURS].map(|program| {
@@ -113,7 +114,7 @@ fn included_pools_come_in_alphabetical_order_and_g_is_a_default_only() {
 
 #[test]
 fn at_level_warning_starts_and_stops_say_nothing() {
-    if !is_stock_there() || crate::skip::needs_root() {
+    if !is_stock_there() || needs_root() {
         return;
     }
     for program in [STOCK, OURS] {
@@ -139,7 +140,7 @@ fn at_level_warning_starts_and_stops_say_nothing() {
 /// Without root, what only root can do is said to be ignored.
 #[test]
 fn without_root_users_and_priorities_are_ignored_with_a_notice() {
-    if !is_stock_there() || crate::skip::needs_root() {
+    if !is_stock_there() || needs_root() {
         return;
     }
     let mut all = Vec::new();
@@ -185,7 +186,7 @@ fn without_root_users_and_priorities_are_ignored_with_a_notice() {
 /// A numeric user has its entry's group and groups.
 #[test]
 fn a_numeric_user_has_its_primary_group() {
-    let (true, true, Some(site)) = (is_stock_there(), is_root(), Site::new()) else {
+    let (true, false, Some(site)) = (is_stock_there(), needs_root(), Site::new()) else {
         return;
     };
     // Where documents are may be said by a setting, too.

@@ -1,6 +1,6 @@
 //! Which PHP the pools get: what the configuration's path says, or else the name that the program was called by.
 
-use crate::both::OURS;
+use super::both::OURS;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -4,6 +4,8 @@
 //! block; `sh` are commands; `rust` is a part of a file in `examples/`. Any other block is text.
 
 pub(crate) mod blocks;
+mod container;
+mod first;
 pub(crate) mod served;
 
 use crate::support::daemon::{directory, php_pool};
@@ -14,7 +16,19 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// Commands of others that the documents may name.
-const COMMANDS: &[&str] = &["cargo", "cd", "curl", "git", "kill", "mv", "nginx", "systemctl"];
+const COMMANDS: &[&str] = &[
+    "apt-get",
+    "cargo",
+    "cd",
+    "curl",
+    "git",
+    "install",
+    "journalctl",
+    "kill",
+    "mv",
+    "nginx",
+    "systemctl",
+];
 
 fn blocks(kind: &str) -> Vec<Block> {
     documents()
@@ -37,6 +51,7 @@ fn check(text: &str) -> Result<(), String> {
     let dir = directory();
     let application = dir.path().join("app");
     fs::create_dir(&application).expect("mkdir");
+    fs::write(application.join("app.js"), "").expect("application");
     let text = text.replace("/srv/app", &application.display().to_string());
     let file = dir.path().join("forkyard.toml");
     fs::write(&file, text).expect("configuration");
@@ -92,6 +107,10 @@ fn every_block_has_a_kind_that_is_known() {
         "caddy",
         "sh",
         "rust",
+        "php",
+        // A drop-in of systemd; read by the tests of forkyard-fpm.
+        "ini",
+        "dockerfile",
         // Run by the tests in spawning/documentation.rs.
         "shell",
         "python",
@@ -121,6 +140,7 @@ fn check_command(block: &Block, line: &str) {
     let program = words[0].strip_prefix("target/release/").unwrap_or(words[0]);
     match program {
         "forkyard" => check_options(block, &words[1..]),
+        "forkyard-fpm" => check_fpm_options(block, &words[1..]),
         script if script.starts_with("scripts/") => {
             let path = root().join(script);
             let read = Command::new("bash").arg("-n").arg(&path).status().expect("bash");
@@ -158,6 +178,44 @@ fn check_options(block: &Block, words: &[&str]) {
         let known = help.split([' ', ',', '\n', '=', '[']).any(|word| word == option);
         assert!(known, "{block}: {option} is not in\n{help}");
     }
+}
+
+/// The options of php-fpm that are used are in the help of forkyard-fpm.
+fn check_fpm_options(block: &Block, words: &[&str]) {
+    let output = Command::new(env!("CARGO_BIN_EXE_forkyard-fpm"))
+        .arg("-h")
+        .output();
+    let output = output.expect("forkyard-fpm");
+    let said = [output.stdout, output.stderr].concat();
+    let help = String::from_utf8_lossy(&said);
+    for option in words.iter().filter(|word| word.starts_with('-')) {
+        let known = help
+            .split([' ', ',', '\n', '=', '[', ']'])
+            .any(|word| word == *option);
+        assert!(known, "{block}: {option} is not in\n{help}");
+    }
+}
+
+/// The table of commands names every command that the help shows, and no other.
+#[test]
+fn every_command_is_in_the_table_of_commands() {
+    let text = fs::read_to_string(root().join("docs/reference/commands.md")).expect("document");
+    let told: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    let output = forkyard(&["--help"]);
+    let help = String::from_utf8_lossy(&output.stdout);
+    let shown: BTreeSet<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(!shown.is_empty());
+    assert_eq!(told, shown);
 }
 
 #[test]
@@ -232,22 +290,26 @@ fn no_document_is_forgotten() {
     }
 }
 
-/// The part of the source that the README's tour names, and no other, is there.
+/// The tour names the parts of the source that are there, and no other.
 #[test]
 fn the_tour_of_the_source_is_complete() {
-    let readme = fs::read_to_string(root().join("README.md")).expect("README.md");
-    let named: BTreeSet<String> = readme
-        .lines()
-        .skip_while(|line| !line.starts_with("| in `src/`"))
-        .skip(2)
-        .take_while(|line| line.starts_with('|'))
-        .filter_map(|line| Some(line.split('`').nth(1)?.trim_end_matches('/').to_owned()))
-        .collect();
-    let there: BTreeSet<String> = fs::read_dir(root().join("src"))
-        .expect("src")
-        .map_while(Result::ok)
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name != "lib.rs")
-        .collect();
-    assert_eq!(named, there);
+    let document = root().join("docs/explain/architecture.md");
+    let document = fs::read_to_string(document).expect("document");
+    for folder in ["crates", "src"] {
+        let head = format!("| in `{folder}/`");
+        let named: BTreeSet<String> = document
+            .lines()
+            .skip_while(|line| !line.starts_with(&head))
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .filter_map(|line| Some(line.split('`').nth(1)?.trim_end_matches('/').to_owned()))
+            .collect();
+        let there: BTreeSet<String> = fs::read_dir(root().join(folder))
+            .expect("a folder of the source")
+            .map_while(Result::ok)
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name != "lib.rs")
+            .collect();
+        assert_eq!(named, there);
+    }
 }

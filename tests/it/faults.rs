@@ -108,13 +108,6 @@ fn a_script_that_runs_out_of_memory() {
 #[test]
 fn a_script_that_ignores_term_is_killed() {
     let daemon = daemon("request_terminate_timeout = \"1s\"\n");
-    if !std::process::Command::new("php8.2")
-        .args(["-m"])
-        .output()
-        .is_ok_and(|o| o.status.success())
-    {
-        return;
-    }
     daemon.write(
         "stubborn.php",
         "<?php set_time_limit(0); if (function_exists('pcntl_signal')) { pcntl_signal(SIGTERM, SIG_IGN); } while (true) { usleep(1000); }",

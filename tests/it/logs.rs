@@ -282,6 +282,67 @@ fn a_daemon_in_the_background_lets_go_of_standard_error() {
     assert!(output.status.success() && is_running);
 }
 
+/// What the programs tell of themselves, as docs/logging.md shows it.
+#[test]
+fn a_tool_tells_what_it_does_if_it_is_asked() {
+    let daemon = Daemon::start(|dir| {
+        let control = format!("[global]\ncontrol = \"{}/control.sock\"\n", dir.display());
+        control + &php_pool(dir, STATIC, "")
+    });
+    let said = |filter: Option<&str>| {
+        let mut command = forkyard(&["status"], &daemon.dir);
+        command.env_remove("FORKYARD_LOG");
+        if let Some(filter) = filter {
+            command.env("FORKYARD_LOG", filter);
+        }
+        let output = command.output().expect("forkyard");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    assert_eq!(said(None), "");
+    let (config, control) = (daemon.dir.join("forkyard.toml"), daemon.dir.join("control.sock"));
+    let reads = format!("[DEBUG forkyard::config] reading {}\n", config.display());
+    let connects = format!(
+        "[DEBUG forkyard::control] connecting to the daemon at {}\n",
+        control.display()
+    );
+    let all = said(Some("debug"));
+    assert!(all.starts_with(&format!("{reads}{connects}")), "{all}");
+    assert_eq!(said(Some("forkyard::config=debug")), reads);
+}
+
+/// The daemon tells what it does until its log is open, and what is not wanted of that is said as ever.
+#[test]
+fn the_daemon_tells_what_it_does_until_its_log_is_open() {
+    let dir = directory();
+    let path = dir.path();
+    let log = path.join("log");
+    let text = format!(
+        "[global]\nerror_log = \"{}\"\nlog_level = \"debug\"\n{}",
+        log.display(),
+        php_pool(path, STATIC, "")
+    );
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    let mut command = forkyard(&["run"], path);
+    command.env("FORKYARD_LOG", "debug");
+    let mut daemon = Daemon::launch(path, command);
+    let logged = until("the log", || {
+        let text = fs::read_to_string(&log).ok()?;
+        (text.contains("ready to handle connections") && text.contains("child ")).then_some(text)
+    });
+    assert!(logged.contains("] DEBUG: "), "{logged}");
+    assert!(!logged.contains("forkyard.toml"), "{logged}");
+    daemon.signal(Signal::SIGQUIT);
+    assert!(daemon.wait().success());
+    let reads = format!(
+        "[DEBUG forkyard::config] reading {}",
+        path.join("forkyard.toml").display()
+    );
+    let said = daemon.log();
+    assert_eq!(said.lines().next(), Some(&*reads), "{said}");
+    assert!(!said.contains("ready to handle"), "{said}");
+}
+
 /// The command that a document shows for a line of the access log.
 #[test]
 fn the_access_log_of_the_documents_is_written() {

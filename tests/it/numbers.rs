@@ -1,6 +1,6 @@
 //! The numbers for monitoring systems: all pools, whatever they run, as strict readers of others read them.
 
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::{curl, free_port};
@@ -226,7 +226,8 @@ fn assert_risen(before: &Samples, after: &Samples) {
 
 /// The document's table has every number, and no other.
 fn assert_documented(samples: &Samples) {
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/status.md")).expect("document");
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/status.md"))
+        .expect("document");
     let is_of_a_pool =
         |name: &&str| name.starts_with("forkyard_pool_") || name.starts_with("forkyard_daemon_");
     let rows = text.lines().filter(|line| line.starts_with("| `forkyard_"));

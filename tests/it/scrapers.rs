@@ -4,7 +4,7 @@ mod collectd;
 mod prometheus;
 mod zabbix;
 
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, php_pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::{Nginx, curl, free_port};

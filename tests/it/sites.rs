@@ -9,6 +9,7 @@ mod groups;
 mod hands;
 mod held;
 mod many;
+mod memory;
 mod mounts;
 mod restarts;
 mod serving;

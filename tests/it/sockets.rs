@@ -75,7 +75,7 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
         fs::remove_file(daemon.socket("www")).expect("remove");
         let (text, _) = forkyard(&daemon, &["status"]);
         assert!(
-            text.contains("nobody can connect: its file is gone"),
+            text.contains("it can't be reached: its file is gone"),
             "{kind}: {text}"
         );
 
@@ -93,7 +93,7 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
         assert_eq!(held.answer().expect("an answer").body(), "held", "{kind}");
         daemon.wait_for("its socket's file was gone: it is bound again; 20 connections that waited go over");
         let (text, _) = forkyard(&daemon, &["status"]);
-        assert!(!text.contains("nobody can connect"), "{kind}: {text}");
+        assert!(!text.contains("it can't be reached"), "{kind}: {text}");
 
         // The signal does the same; with nothing that waits.
         fs::remove_file(daemon.socket("www")).expect("remove");
@@ -132,7 +132,7 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     );
     let (text, _) = forkyard(&daemon, &["status"]);
     assert!(
-        text.contains("nobody can connect: the path leads to something else"),
+        text.contains("it can't be reached: the path leads to something else"),
         "{text}"
     );
 

@@ -4,7 +4,7 @@
 mod backends;
 mod front;
 
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::nginx::curl;
 use backends::Backends;
 use front::Front;

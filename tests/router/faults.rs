@@ -1,6 +1,6 @@
 //! Instances and routers die.
 
-use crate::stand::{Stand, said};
+use super::stand::{Stand, said};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
 

@@ -1,9 +1,20 @@
 //! Clients that mean no good, or nothing.
 
-use crate::stand::{Stand, said};
+use super::stand::{Stand, said};
+use crate::support::fcgi::Client;
 use crate::support::{process, until};
 use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The connection ends, and not because nothing comes for as long as a test waits. What was not read is lost with it.
+fn assert_is_closed(client: &mut Client) -> Vec<u8> {
+    match client.read_raw() {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Vec::new(),
+        Err(error) => panic!("it is still open: {error}"),
+    }
+}
 
 #[test]
 fn a_silent_client_costs_nobody_anything_and_is_closed() {
@@ -22,17 +33,18 @@ fn a_silent_client_costs_nobody_anything_and_is_closed() {
 #[test]
 fn what_is_no_fastcgi_is_closed() {
     let stand = Stand::start(&["shop"], &["max=1"]);
-    for bytes in [
-        &b"GET / HTTP/1.0\r\n\r\n"[..],
-        &[0; 100],
-        &[0xff; 9],
-        &[1, 5, 0, 1, 0xff, 0xff, 0, 0],
-    ] {
+    for bytes in [&b"GET / HTTP/1.0\r\n\r\n"[..], &[0; 100], &[0xff; 9]] {
         let mut client = stand.client();
         client.send_raw(bytes).expect("it listens");
-        client.shut();
-        let _ = client.read_raw();
+        assert_is_closed(&mut client);
     }
+    // The begin of a record that belongs to no request, whose rest does not come.
+    let mut client = stand.client();
+    client
+        .send_raw(&[1, 5, 0, 1, 0xff, 0xff, 0, 0])
+        .expect("it listens");
+    client.shut();
+    assert_is_closed(&mut client);
     assert!(process::runs(stand.router()));
     stand.said("shop", "x");
 }
@@ -79,7 +91,7 @@ fn parameters_that_are_too_large_are_refused() {
     let mut client = stand.client();
     // It may be refused before all of it is sent.
     let _ = client.send_raw(&wire);
-    let end = client.read_raw().unwrap_or_default();
+    let end = assert_is_closed(&mut client);
     if !end.is_empty() {
         assert_eq!(
             (end[1], end[12]),
@@ -87,6 +99,34 @@ fn parameters_that_are_too_large_are_refused() {
             "FCGI_OVERLOADED"
         );
     }
+    stand.said("shop", "x");
+}
+
+/// Where another request of it begins can't be told any more, in whatever pieces it comes.
+#[test]
+fn a_refused_client_that_breaks_the_protocol_has_no_other_request() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    let begin = [
+        &header(RecordType::BeginRequest, 1, 8, 0)[..],
+        &[0, 1, 1, 0, 0, 0, 0, 0],
+    ]
+    .concat();
+    let mut pairs = Vec::new();
+    append_pair(&mut pairs, b"FORKYARD_APP_ROOT", b"/no/such/application");
+    let mut wire = begin.clone();
+    wire.extend(header(RecordType::Params, 1, pairs.len() as u16, 0));
+    wire.extend(&pairs);
+    wire.extend(header(RecordType::Params, 1, 0, 0));
+    let mut client = stand.client().kept();
+    client.send_raw(&wire).expect("it listens");
+    let refusal = client.answer().expect("an answer");
+    assert!(refusal.ended, "{}", refusal.text());
+    client.send_raw(&begin).expect("it listens");
+    until("it to be read", || {
+        (stand.view()["connections"].as_u64() <= Some(1)).then_some(())
+    });
+    let _ = client.send(&stand.params("shop", "x"), b"");
+    assert_eq!(client.read_raw().unwrap_or_default(), b"");
     stand.said("shop", "x");
 }
 
@@ -147,6 +187,11 @@ fn incomplete_requests_have_a_budget_together() {
             client.send_raw(&wire).ok().map(|()| client)
         })
         .collect();
+    // All of what they have sent was read, or their connections are closed.
+    let sent = clients.len() as u64;
+    until("all connections to be accepted", || {
+        (stand.view()["accepted_connections"].as_u64()? > sent).then_some(())
+    });
     until("the budget", || {
         let left = stand.view()["connections"].as_u64()?;
         (left < CLIENTS as u64 / 2).then_some(())

@@ -1,6 +1,6 @@
 //! Who waits, for how long, and what is answered then.
 
-use crate::stand::{Stand, said};
+use super::stand::{Stand, said};
 use crate::support::until;
 
 fn waiting(stand: &Stand) -> u64 {

@@ -1,7 +1,7 @@
 //! Requests reach their application.
 
+use super::stand::{Stand, said};
 use crate::random::Random;
-use crate::stand::{Stand, said};
 use crate::support::fcgi::Params;
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 //! What a request costs router and instance in system calls, counted by strace.
 
-use crate::stand::Stand;
+use super::stand::Stand;
 use crate::support::strace;
 use std::collections::BTreeMap;
 

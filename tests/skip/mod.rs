@@ -17,11 +17,16 @@ pub(crate) fn skip(why: &str) {
     }
 }
 
+/// Skips the test unless it has what it needs; says whether it is skipped.
+pub(crate) fn skip_unless(has_it: bool, why: &str) -> bool {
+    if !has_it {
+        skip(why);
+    }
+    !has_it
+}
+
 /// Skips the test unless it is run by root: it takes two users, and only root can become another.
 pub(crate) fn needs_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
-    if !is_root {
-        skip("only root can take on another user");
-    }
-    !is_root
+    skip_unless(is_root, "only root can take on another user")
 }

@@ -521,13 +521,13 @@ fn private(address: Address, mode: u32) -> Listen {
     }
 }
 
-/// Why nobody can connect to a socket.
+/// Why a socket can't be reached.
 fn unreachable(listener: &Listener) -> Option<String> {
     match listener.place() {
         Place::Own => None,
-        Place::Gone => Some("nobody can connect: its file is gone; a reload binds the socket again".to_owned()),
+        Place::Gone => Some("it can't be reached: its file is gone; a reload binds the socket again".to_owned()),
         Place::Taken => Some(
-            "nobody can connect: the path leads to something else; remove it, and a reload binds the socket again"
+            "it can't be reached: the path leads to something else; remove it, and a reload binds the socket again"
                 .to_owned(),
         ),
     }

@@ -199,12 +199,14 @@ impl Edge {
             Answer::Ready {
                 version,
                 extensions,
+                loaded,
                 powered_by,
                 is_code_fixed,
                 stack,
             } => {
                 log::debug!("[pool {}] the preloader is ready: {version}", name());
-                let facts = Edge::facts(extensions, powered_by, is_code_fixed);
+                self.note_loaded(pid, loaded.as_slice());
+                let facts = Edge::facts(extensions, &loaded, powered_by, is_code_fixed);
                 let Some(preloader) = self.preloaders.get_mut(&pid) else {
                     return;
                 };

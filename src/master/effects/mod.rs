@@ -92,7 +92,7 @@ pub(super) struct Edge {
     tallies: tallies::Tallies,
     /// Of application pools.
     routers: BTreeMap<PoolId, routers::RouterEdge>,
-    /// For which instance of which pool each worker is that was ordered, and each order.
+    /// The pool, and the router's number of the instance, of each ordered worker and of each order.
     instances: HashMap<WorkerId, (PoolId, u64)>,
     orders: HashMap<OrderId, (PoolId, u64)>,
     next_order: u64,
@@ -292,6 +292,10 @@ impl Edge {
             Action::Renew => self.renew(),
             Action::DropGeneration(generation) => self.drop_generation(generation),
             Action::ClosePool(pool) => self.close_pool(pool),
+            Action::Note(fact) => {
+                self.follow_reload(fact);
+                self.note(fact);
+            }
             Action::Say(notice) => self.say(&notice),
             Action::Exit(outcome) => self.outcome = Some(outcome),
         }
@@ -357,6 +361,7 @@ impl Edge {
 
     /// The worker answers for its request, and ends.
     fn time_up(&mut self, id: WorkerId) {
+        self.count_terminated(id);
         self.close_retire(id);
         let Some(worker) = self.workers.get_mut(&id) else {
             return;

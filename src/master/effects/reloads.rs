@@ -7,7 +7,7 @@ use super::pools::Changes;
 use crate::config::Skipped;
 use crate::control::protocol::{Answer, Cause, Reloaded};
 use crate::listen::Listener;
-use crate::master::action::Notice;
+use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
 use crate::scoreboard::{Stage, census};
 use crate::sys::invocation;
@@ -154,24 +154,20 @@ impl Edge {
         self.reload.is_some()
     }
 
-    /// What a notice means for the reload. Before it is noted which generation serves.
-    pub(super) fn follow_reload(&mut self, notice: &Notice) {
+    /// What has happened to a generation that the reload waits for. Before it is noted which generation serves.
+    pub(super) fn follow_reload(&mut self, fact: Fact) {
         let Some(reload) = &mut self.reload else { return };
-        let failed = match notice {
-            Notice::GenerationServes(id) => {
-                if let Some((pool, cause)) = reload.waits.remove(id) {
+        let failed = match fact {
+            Fact::Serves(id) => {
+                if let Some((pool, cause)) = reload.waits.remove(&id) {
                     reload.report.replaced.push(cause);
                     let before = self.pools.get(&pool).and_then(|pool| pool.serving);
-                    reload.replaced.extend(before.filter(|before| before != id));
+                    reload.replaced.extend(before.filter(|before| *before != id));
                 }
                 return;
             }
-            Notice::PreloaderLost(id, ..) => Some(*id),
-            Notice::BackingOff(pool, _) => {
-                let mut waits = reload.waits.iter();
-                waits.find(|(_, (waiting, _))| waiting == pool).map(|(id, _)| *id)
-            }
-            _ => None,
+            Fact::Fails(id) => Some(id),
+            Fact::Gone(_) => None,
         };
         let Some((id, (_, cause))) = failed.and_then(|id| Some((id, reload.waits.remove(&id)?))) else {
             return;

@@ -5,7 +5,7 @@ use super::generation::Generation;
 use super::shared::Facts;
 use super::starts::scan_dir;
 use crate::config::{Application, Listen, Pool, ReloadWhen};
-use crate::master::action::Notice;
+use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
 use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
 use crate::worker::Settings;
@@ -65,8 +65,8 @@ pub(super) struct Make {
     pub(super) may_join_older: bool,
     /// The files, when its preloader was started.
     pub(super) origin: Option<Fingerprint>,
-    /// The directory of its extensions, when its preloader was ready.
-    extensions: Option<(PathBuf, Fingerprint)>,
+    /// The directory of its extensions, and those from elsewhere, when its preloader was ready.
+    extensions: Vec<(PathBuf, Fingerprint)>,
     /// What its preloader says of itself to clients.
     pub(super) powered_by: Option<String>,
     /// Its preloader has said what it is.
@@ -86,7 +86,7 @@ impl Make {
             self.is_mixed = true;
         }
         self.origin = origin;
-        self.extensions = None;
+        self.extensions.clear();
     }
 }
 
@@ -149,7 +149,7 @@ impl Edge {
             (None, _) | (_, None) => true,
         };
         let mut extensions = make.extensions.iter();
-        if make.is_mixed || !is_as_it_was || extensions.any(|(path, then)| looker.directory(path) != *then) {
+        if make.is_mixed || !is_as_it_was || extensions.any(|(path, then)| looker.place(path) != *then) {
             return Some(Reason::Files);
         }
         None
@@ -175,21 +175,22 @@ impl Edge {
     /// What a preloader says of itself. It may lie; then its own pools are replaced too often, or too seldom.
     pub(super) fn facts(
         extensions: Option<PathBuf>,
+        loaded: &[PathBuf],
         powered_by: Option<String>,
         is_code_fixed: bool,
     ) -> Facts {
         let is_credible =
             |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
-        let extensions = extensions
-            .filter(|path| files::is_credible_directory(path))
-            .map(|path| {
-                let fingerprint = Looker::default().directory(&path);
-                (path, fingerprint)
-            });
+        let is_elsewhere = |path: &&PathBuf| path.parent() != extensions.as_deref();
+        let places = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
+        let mut looker = Looker::default();
         Facts {
             is_code_fixed,
             powered_by: powered_by.filter(is_credible),
-            extensions,
+            extensions: places
+                .filter(|path| files::is_credible(path))
+                .map(|path| (path.clone(), looker.place(path)))
+                .collect(),
         }
     }
 
@@ -203,26 +204,20 @@ impl Edge {
         }
     }
 
-    /// Notes of a notice what the next reload has to know.
-    pub(super) fn note(&mut self, notice: &Notice) {
-        match notice {
-            Notice::GenerationServes(id) => {
-                if let Some(pool) = self.generations.get(id).map(|generation| generation.pool) {
-                    self.serves(pool, *id);
+    /// Notes of what has happened what the next reload has to know.
+    pub(super) fn note(&mut self, fact: Fact) {
+        match fact {
+            Fact::Serves(id) => {
+                if let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) {
+                    self.serves(pool, id);
                 }
             }
-            Notice::BackingOff(pool, _) => {
-                let latest = self.pools.get(pool).and_then(|pool| pool.latest);
-                self.note_trouble(latest);
+            Fact::Fails(id) => {
+                if let Some(generation) = self.generations.get_mut(&id) {
+                    generation.make.is_ailing = true;
+                }
             }
-            Notice::PreloaderLost(id, ..) => self.note_trouble(Some(*id)),
-            _ => {}
-        }
-    }
-
-    fn note_trouble(&mut self, id: Option<GenerationId>) {
-        if let Some(generation) = id.and_then(|id| self.generations.get_mut(&id)) {
-            generation.make.is_ailing = true;
+            Fact::Gone(_) => {}
         }
     }
 }

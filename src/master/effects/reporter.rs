@@ -1,6 +1,7 @@
 //! Starts and stops the reporters, as their keepers say.
 
 use super::helper::zone;
+use super::preloader::Preloader;
 use super::sources::Source;
 use super::{Edge, Who};
 use crate::config::Listen;
@@ -186,11 +187,16 @@ impl Edge {
             .get(&id)
             .is_none_or(|generation| generation.make.is_known);
         let mut preloaders = self.preloaders.values();
-        !is_known && preloaders.any(|it| it.start.is_some() && it.members.all().any(|member| member == id))
+        // One that is up has said so in its work directory, and may not have said yet what it is.
+        let is_coming = |it: &Preloader| it.start.is_some() || it.facts.is_none();
+        !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
     }
 
     fn start_reporter(&mut self, pool: PoolId, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
+        let unknown = self.generations.get(&id).filter(|it| !it.make.is_known);
+        let unknown = unknown.map(|generation| generation.settings.pool.clone());
+        let expected = unknown.and_then(|pool| self.expected_name(&pool));
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let generation = self.generations.get(&id).ok_or_else(nothing)?;
         let resources = generation.resources.as_ref().ok_or_else(nothing)?;
@@ -204,7 +210,7 @@ impl Edge {
             settings.started,
             settings.descriptor_limit,
         );
-        brief.powered_by.clone_from(&generation.make.powered_by);
+        brief.powered_by = generation.make.powered_by.clone().or(expected);
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         // Plain values to memory: it can't fail.
         let message = serde_json::to_vec(&brief).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use super::Edge;
 use crate::config::ProcessManager;
-use crate::master::action::{Force, Notice};
+use crate::master::action::Notice;
 use crate::master::event::{Exit, PoolId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -20,8 +20,6 @@ pub(super) struct Death {
 impl Edge {
     /// Says something in the log.
     pub(super) fn say(&mut self, notice: &Notice) {
-        self.follow_reload(notice);
-        self.note(notice);
         match notice {
             Notice::MaxChildrenReached(pool, max) => log::warn!(
                 "[pool {}] server reached {}max_children setting ({max}), consider raising it",
@@ -72,10 +70,6 @@ impl Edge {
                 rule.interval.as_secs_f64()
             ),
             Notice::RequestTimedOut(worker, age, force) => {
-                // What follows, if that does not help, is about the same request.
-                if *force == Force::Terminate {
-                    self.count_terminated(*worker);
-                }
                 let (pool, pid) = self.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",

@@ -58,8 +58,8 @@ pub(super) struct Facts {
     pub(super) is_code_fixed: bool,
     /// What it says of itself to clients.
     pub(super) powered_by: Option<String>,
-    /// The directory of its extensions, as it was then.
-    pub(super) extensions: Option<(PathBuf, Fingerprint)>,
+    /// The directory of its extensions, and those from elsewhere, as they were then.
+    pub(super) extensions: Vec<(PathBuf, Fingerprint)>,
 }
 
 impl Mould {
@@ -170,7 +170,7 @@ impl Edge {
         let mut extensions = facts.extensions.iter();
         !facts.is_code_fixed
             && origin == mould.origin
-            && extensions.all(|(path, then)| looker.directory(path) == *then)
+            && extensions.all(|(path, then)| looker.place(path) == *then)
     }
 
     /// Makes a generation's preloader end, or, if others use its process, the generation leave it.

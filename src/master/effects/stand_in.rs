@@ -46,7 +46,7 @@ impl Edge {
             }
             Err(error) => {
                 log::error!(
-                    "[pool {}] requests wait, since nobody can be started who refuses them: {error}",
+                    "[pool {}] requests wait, because the process that would refuse them can't be started: {error}",
                     self.pool_name(pool)
                 );
                 self.happened.push_back(Event::StandInGone(pool));

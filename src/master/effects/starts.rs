@@ -1,10 +1,12 @@
 //! What PHP was started from when the daemon was, or at its last reload: it holds for processes that are started later.
 
 use super::Edge;
+use crate::config::fpm::release_of;
 use crate::config::{Application, Config, Pool};
 use crate::master::event::GenerationId;
 use crate::runtime::php::files::{Fingerprint, Origin};
-use crate::runtime::php::held::Held;
+use crate::runtime::php::held::{Changes, Held};
+use crate::runtime::php::settings::exposes;
 use crate::sys::memfile;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -31,8 +33,10 @@ struct Key {
 #[derive(Debug)]
 struct Start {
     held: Held,
-    /// It was said that it is another one by now.
-    is_told: bool,
+    /// What the log has last said of it.
+    told: Option<Changes>,
+    /// Which release libphp is, once that was asked for.
+    release: Option<Option<String>>,
 }
 
 /// What a preloader is about to be started from.
@@ -59,6 +63,12 @@ impl Edge {
     /// That holds until the next reload. For a pool that goes on as it was ([`crate::config::Skipped`]), what held before.
     pub(in crate::master) fn hold(&mut self, starts: Starts) {
         let mut before = std::mem::replace(&mut self.starts, starts);
+        // A preloader that goes on does not say again what it has loaded.
+        for (key, start) in &mut self.starts.0 {
+            if let Some(before) = before.0.get(key) {
+                start.held.note_extensions(before.held.extensions());
+            }
+        }
         let pools = self.config.pools.iter();
         let kept = pools.filter(|pool| self.config.goes_on(&pool.name));
         for key in kept.filter_map(start_key) {
@@ -68,7 +78,21 @@ impl Edge {
         }
     }
 
-    /// What a generation's preloader is to be started from. If files changed, the log says so, once.
+    /// A preloader has loaded extensions from these files. What one of the same start loads later is to be the same.
+    pub(super) fn note_loaded(&mut self, pid: i32, files: &[PathBuf]) {
+        let mut members = self
+            .preloaders
+            .get(&pid)
+            .into_iter()
+            .flat_map(|it| it.members.all());
+        let generation = members.next().and_then(|id| self.generations.get(&id));
+        let key = generation.and_then(|generation| start_key(&generation.settings.pool));
+        if let Some(start) = key.and_then(|key| self.starts.0.get_mut(&key)) {
+            start.held.note_extensions(files);
+        }
+    }
+
+    /// What a generation's preloader is to be started from. If files changed, the log says so, once for each change.
     pub(super) fn start_source(&mut self, id: GenerationId) -> Source {
         let pool = self
             .generations
@@ -86,7 +110,7 @@ impl Edge {
                 ini: None,
             };
         };
-        if !std::mem::replace(&mut start.is_told, true) {
+        if start.told.as_ref() != Some(&changes) {
             log::info!("{}", changes.line());
         }
         let ini = start.held.ini().filter(|_| !changes.ini.is_empty());
@@ -100,10 +124,27 @@ impl Edge {
             }
         });
         // The next reload finds that it is not what is there.
-        Source {
-            fingerprint: Some(start.held.fingerprint()),
-            ini,
+        let fingerprint = Some(start.held.fingerprint());
+        start.told = Some(changes);
+        Source { fingerprint, ini }
+    }
+}
+
+impl Edge {
+    /// What PHP will say of itself to clients, for a pool whose PHP was not started yet.
+    pub(super) fn expected_name(&mut self, pool: &Pool) -> Option<String> {
+        let Application::Php(php) = &pool.application else {
+            return None;
+        };
+        let (key, origin) = (start_key(pool)?, self.origin(pool)?);
+        let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
+        if !exposes(php, start.held.ini()) {
+            return None;
         }
+        let release = start
+            .release
+            .get_or_insert_with(|| origin.library.as_deref().and_then(release_of));
+        release.as_ref().map(|release| format!("PHP/{release}"))
     }
 }
 
@@ -137,7 +178,8 @@ impl Start {
     fn new(origin: &Origin) -> Start {
         Start {
             held: Held::take(origin),
-            is_told: false,
+            told: None,
+            release: None,
         }
     }
 }

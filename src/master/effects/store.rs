@@ -4,7 +4,7 @@
 use super::{Edge, WorkerEdge};
 use crate::estate::document::{Document, Stopping};
 use crate::estate::{frame, names};
-use crate::master::action::{Action, Notice};
+use crate::master::action::{Action, Fact};
 use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::master::manager::Manager;
 use crate::sys::notify::Notifier;
@@ -132,7 +132,7 @@ impl Edge {
             | Action::TimeUp(_)
             | Action::DropGeneration(_)
             | Action::ClosePool(_)
-            | Action::Say(Notice::GenerationServes(_) | Notice::WorkerGone(..)) => true,
+            | Action::Note(Fact::Serves(_) | Fact::Gone(_)) => true,
             Action::Watch(_)
             | Action::Unwatch(_)
             | Action::SetNotify(..)
@@ -150,6 +150,7 @@ impl Edge {
             | Action::Publish(..)
             | Action::Trace(_)
             | Action::Renew
+            | Action::Note(Fact::Fails(_))
             | Action::Say(_)
             | Action::Exit(_) => false,
         };

@@ -12,3 +12,5 @@ foreach ($status['procs'] as &$proc) {
 }
 unset($proc);
 var_dump($status);
+// The status itself is not what takes memory.
+var_dump(memory_get_peak_usage(true));

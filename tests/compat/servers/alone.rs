@@ -245,6 +245,7 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         env: setup.env.clone(),
         own_env: Vec::new(),
         origin: None,
+        tells_memory: false,
         rlimit_files: None,
         rlimit_core: None,
         process_priority: None,

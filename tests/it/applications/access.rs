@@ -1,11 +1,11 @@
 //! Two pools of different users: what is one's is not the other's.
 
-use super::{Site, assert_quiet};
-use crate::support::daemon::{Daemon, pool};
+use super::assert_quiet;
+use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::fcgi::Params;
-use crate::support::is_root;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
@@ -155,10 +155,24 @@ fn fill(root: &Path, user: &str) {
 /// As an ordinary user, workers are that user; the settings that need root are told of and left out.
 #[test]
 fn without_root_workers_are_the_master_s_user() {
-    if is_root() {
-        return;
+    let dir = directory();
+    make_writable(dir.path());
+    let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
+    fs::write(
+        dir.path().join("forkyard.toml"),
+        pool(dir.path(), "www", settings, PHP),
+    )
+    .expect("write");
+    let mut command = forkyard(&["run"], dir.path());
+    let mut user = nix::unistd::geteuid().as_raw();
+    if user == 0 {
+        let (uid, gid) = id("daemon");
+        command.uid(uid).gid(gid);
+        user = uid;
     }
-    let site = Site::start("pm = \"static\"\nmax_children = 1\n", "", "");
-    site.write("who.php", "<?php echo posix_geteuid();");
-    assert_eq!(site.get("/who.php").text(), nix::unistd::geteuid().to_string());
+    let daemon = Daemon::launch(dir.path(), command);
+    daemon.wait_for("[pool www] user: it is ignored; only a master that runs as root can do this");
+    daemon.wait_for("ready to handle connections");
+    daemon.write("who.php", "<?php echo posix_geteuid();");
+    assert_eq!(daemon.get("www", "who.php").body(), user.to_string());
 }

@@ -52,15 +52,18 @@ impl fmt::Display for Block {
     }
 }
 
-/// The fenced blocks of a document.
+/// The fenced blocks of a document. One in a list is indented, and is read without that.
 pub(crate) fn read(path: &Path) -> Vec<Block> {
     let text = fs::read_to_string(path).expect("document");
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
+    let mut indentation = "";
     for (index, line) in text.lines().enumerate() {
-        match (line.strip_prefix("```"), &mut open) {
+        let line = line.strip_prefix(indentation).unwrap_or(line);
+        match (line.trim_start().strip_prefix("```"), &mut open) {
             (Some(kind), None) => {
                 let kind = kind.trim().to_owned();
+                indentation = &line[..line.len() - line.trim_start().len()];
                 open = Some(Block {
                     kind,
                     text: String::new(),
@@ -68,7 +71,10 @@ pub(crate) fn read(path: &Path) -> Vec<Block> {
                     line: index + 1,
                 });
             }
-            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (Some(_), Some(_)) => {
+                blocks.extend(open.take());
+                indentation = "";
+            }
             (None, Some(block)) => {
                 block.text.push_str(line);
                 block.text.push('\n');

@@ -145,11 +145,10 @@ fn the_sample_configuration_is_right_as_it_is() {
     );
 }
 
-#[test]
-fn the_sample_site_passes_nginx_s_own_check() {
+/// What nginx says of a site that it does not accept without a word.
+fn refused_by_nginx(site: &str) -> Option<String> {
     let dir = directory();
-    let site = fs::read_to_string(root().join("conf/nginx-site.conf")).expect("nginx-site.conf");
-    let site = settle_nginx(&site, dir.path(), free_port());
+    let site = settle_nginx(site, dir.path(), free_port());
     let file = dir.path().join("nginx.conf");
     let path = dir.path().display();
     let text = format!(
@@ -163,15 +162,33 @@ fn the_sample_site_passes_nginx_s_own_check() {
         .arg(&file)
         .output()
         .expect("nginx");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !said.contains("[warn]"), "{said}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (!output.status.success() || said.contains("[warn]")).then_some(said)
 }
 
-/// The example's own file is what the README shows.
 #[test]
-fn the_responder_s_configuration_is_the_readme_s() {
+fn the_sample_site_passes_nginx_s_own_check() {
+    let site = fs::read_to_string(root().join("conf/nginx-site.conf")).expect("nginx-site.conf");
+    assert_eq!(refused_by_nginx(&site), None);
+}
+
+#[test]
+fn every_site_of_nginx_in_the_documents_passes_its_check() {
+    let sites = super::blocks("nginx");
+    assert!(sites.len() > 5);
+    for block in sites {
+        if let Some(said) = refused_by_nginx(&block.text) {
+            panic!("{block}: {said}");
+        }
+    }
+}
+
+/// The example's own file is what the document shows.
+#[test]
+fn the_responder_s_configuration_is_the_documents() {
     let file = fs::read_to_string(root().join("examples/responder.toml")).expect("responder.toml");
-    assert!(file.contains(&readme("toml", "runtime = \"rust\"")));
+    let shown = blocks::find("docs/start/rust-handler.md", "toml", "runtime = \"rust\"");
+    assert!(file.contains(&shown));
 }
 
 /// Builds the example as cargo does for `cargo run --example responder`, unless it is there.

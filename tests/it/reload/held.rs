@@ -5,7 +5,8 @@ use crate::support::until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 const SHOW: &str = "<?php echo json_encode([ini_get('date.timezone'), ini_get('user_agent'), ini_get('precision'), \
                     ini_get('memory_limit'), php_ini_loaded_file(), get_cfg_var('cfg_file_path'), \
@@ -119,4 +120,101 @@ fn a_directory_of_settings_that_is_gone_is_missed_by_none() {
     assert!(line.contains("etc/conf.d/10-a.ini and "), "{line}");
     fs::rename(daemon.dir.join("gone"), daemon.dir.join("etc")).expect("the directory is ours");
     assert_eq!(shown(&daemon, "later"), old);
+}
+
+/// What belongs to root alone, where extensions are credible.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        let path = PathBuf::from(format!("/opt/forkyard-test-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("root can");
+        Place(path)
+    }
+
+    /// Replaces a file as package managers do.
+    fn put(&self, name: &str, from: &Path) -> PathBuf {
+        let (unpacked, path) = (self.0.join("unpacked"), self.0.join(name));
+        fs::copy(from, &unpacked).expect("copy");
+        fs::rename(&unpacked, &path).expect("rename");
+        path
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    let place = Place::new();
+    let original = Path::new("/usr/lib/php/20220829/calendar.so");
+    let library = place.put("calendar.so", original);
+    let daemon = Daemon::start(|dir| {
+        let application = format!(
+            "runtime = \"php\"\nversion = \"8.2\"\nphp_ini = \"{}\"\nphp_admin_value = {{ extension = \"{}\" }}\n",
+            dir.join("etc").display(),
+            library.display()
+        );
+        // Without any extension of the machine's.
+        fs::create_dir_all(dir.join("etc/conf.d")).expect("directory");
+        let ondemand = "pm = \"ondemand\"\nmax_children = 1\n";
+        pool(dir, "early", "pm = \"static\"\nmax_children = 1\n", &application)
+            + &pool(dir, "late", ondemand, &application)
+            + &pool(dir, "later", ondemand, &application)
+            + &pool(dir, "last", ondemand, &application)
+    });
+    let script = "<?php preg_match('~ (\\d+) +/opt/\\S+/calendar.so~', file_get_contents('/proc/self/maps'), $m); \
+                  echo $m[1] ?? 'none';";
+    daemon.write("show.php", script);
+    let inode = |path: &Path| fs::metadata(path).expect("it is there").ino().to_string();
+    let old = inode(&library);
+    assert_eq!(shown(&daemon, "early"), old);
+
+    place.put("calendar.so", original);
+    let new = inode(&library);
+    assert_ne!(new, old);
+    // What is started now has what is there, and the log says so, once.
+    assert_eq!(
+        [shown(&daemon, "late"), shown(&daemon, "later")],
+        [new.clone(), new.clone()]
+    );
+    assert_eq!(shown(&daemon, "early"), old);
+    let line = daemon.wait_for(TOLD);
+    let path = library.display();
+    assert!(line.contains(&format!("NOTICE: {path} {TOLD}")), "{line}");
+    assert!(
+        line.ends_with("PHP is started with what is there now, and what runs goes on until a reload"),
+        "{line}"
+    );
+    assert_eq!(daemon.log().matches(TOLD).count(), 1, "{}", daemon.log());
+    // Another change is another line.
+    place.put("calendar.so", original);
+    assert_eq!(shown(&daemon, "last"), inode(&library));
+    assert_eq!(daemon.log().matches(TOLD).count(), 2, "{}", daemon.log());
+
+    daemon.signal(Signal::SIGUSR2);
+    daemon.wait_for_count("reload done", 1);
+    let now = inode(&library);
+    for pool in ["early", "late", "later", "last"] {
+        until("the new extension", || {
+            (shown(&daemon, pool) == now).then_some(())
+        });
+    }
+    // That is what holds now, also where nothing had to be started.
+    place.put("calendar.so", original);
+    for pid in daemon
+        .preloaders("last")
+        .into_iter()
+        .chain(daemon.workers("last"))
+    {
+        kill(Pid::from_raw(pid as i32), Signal::SIGKILL).expect("it runs");
+    }
+    assert_eq!(shown(&daemon, "last"), inode(&library));
+    assert_eq!(daemon.log().matches(TOLD).count(), 3, "{}", daemon.log());
 }

@@ -158,8 +158,7 @@ fn a_script_that_takes_too_long_is_given_up() {
 
 #[test]
 fn in_a_chroot_it_happens_inside() {
-    if !crate::support::is_root() {
-        crate::skip::skip("chroot needs root");
+    if crate::skip::needs_root() {
         return;
     }
     let daemon = Daemon::start(|dir| {

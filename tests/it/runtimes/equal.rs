@@ -484,7 +484,7 @@ fn writes_json(runtime: &'static Runtime) {
         answer.expect("an answer").body().contains(runtime.answer),
         "{name}"
     );
-    let lines = crate::access::objects(&site.root.path().join("access.log"));
+    let lines = crate::it::access::objects(&site.root.path().join("access.log"));
     let [line] = lines.as_slice() else {
         panic!("{name}: {lines:?}");
     };

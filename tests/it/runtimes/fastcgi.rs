@@ -2,8 +2,8 @@
 
 use super::assert_echoes;
 use super::fastcgi_programs::*;
-use crate::documents::blocks;
-use crate::documents::served::{settle_nginx, settle_toml};
+use crate::it::documents::blocks;
+use crate::it::documents::served::{settle_nginx, settle_toml};
 use crate::support::daemon::Daemon;
 use crate::support::fcgi::Params;
 use crate::support::nginx::{Nginx, curl, free_port};
@@ -249,7 +249,11 @@ fn plack_runs_as_it_is() {
 #[test]
 fn the_documents_site_is_served() {
     let toml = blocks::find("docs/reference/runtimes.md", "toml", "plackup");
-    let site = blocks::find("docs/reference/runtimes.md", "nginx", "fastcgi_param SCRIPT_NAME \"\"");
+    let site = blocks::find(
+        "docs/reference/runtimes.md",
+        "nginx",
+        "fastcgi_param SCRIPT_NAME \"\"",
+    );
     let daemon = Daemon::start(|dir| {
         fs::write(
             dir.join("app.psgi"),

@@ -1,7 +1,7 @@
 //! Git's own server, and cgit, as CGI programs behind nginx.
 
-use crate::documents::blocks::find;
-use crate::documents::served::{settle_nginx, settle_toml};
+use crate::it::documents::blocks::find;
+use crate::it::documents::served::{settle_nginx, settle_toml};
 use crate::support::daemon::{Daemon, make_writable, pool};
 use crate::support::is_root;
 use crate::support::nginx::{Nginx, curl, free_port};

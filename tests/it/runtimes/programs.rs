@@ -109,7 +109,7 @@ impl Site {
     /// No start is under way any more: nothing of one is on disk.
     pub(super) fn wait_until_tidy(&self) {
         until("the work directories to go", || {
-            let left = crate::starts::work_directories(&self.temporary);
+            let left = crate::it::starts::work_directories(&self.temporary);
             left.is_empty().then_some(())
         });
     }

@@ -1,6 +1,6 @@
 //! How an application in Python is loaded, or is not, and how workers are forked from it.
 
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::daemon::{Daemon, directory, make_writable, pool};
 use crate::support::{place_library, process, until};
 use std::fs;

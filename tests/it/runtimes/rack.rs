@@ -312,8 +312,7 @@ run ->(env) {
 #[test]
 fn a_gemfile_says_which_gems_there_are() {
     if std::env::var(RACK).is_ok() {
-        // The applications have another Gemfile then.
-        return;
+        return crate::skip::skip("the applications have another Gemfile with this version of Rack");
     }
     let specification = "Gem::Specification.new do |s|\n  s.name = 'greeter'\n  s.version = '1.2.3'\n  s.summary = 'greets'\n  \
                          s.authors = ['nobody']\n  s.files = []\nend\n";

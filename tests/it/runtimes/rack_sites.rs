@@ -95,6 +95,35 @@ fn a_sinatra_application_is_given_files() {
     assert_eq!(curl(&["-F", &part, &nginx.url("/upload")]), "large.bin 50880");
 }
 
+/// As most documents show it: methods of the main object, a logger, and the environment of a developer.
+const CLASSIC: &str = r##"
+require "sinatra"
+set :logging, true
+enable :dump_errors
+
+get("/") { logger.info("a line of the logger"); "classic" }
+get("/raise") { raise "it broke" }
+run Sinatra::Application
+"##;
+
+#[test]
+fn a_classic_sinatra_application_serves_and_logs() {
+    // Rack::Lint puts an object of its own around the environment's.
+    for lint in ["", "require \"rack/lint\"\nuse Rack::Lint\n"] {
+        let (_application, nginx) = site(&[("config.ru", &format!("{lint}{CLASSIC}"))]);
+        assert_eq!(curl(&[&nginx.url("/")]), "classic");
+        let head = curl(&["-i", &nginx.url("/raise")]);
+        assert!(
+            head.starts_with("HTTP/1.1 500 Internal Server Error\r\n"),
+            "{head}"
+        );
+        let log = nginx.errors();
+        for wanted in ["a line of the logger", "\"GET / HTTP/1.", "it broke"] {
+            assert!(log.contains(wanted), "{wanted} is missing: {log}");
+        }
+    }
+}
+
 /// Each part is written when the client has the one before: a part that waited in some buffer would end the test.
 #[test]
 fn a_sinatra_application_streams() {

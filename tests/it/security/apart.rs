@@ -1,20 +1,31 @@
 //! Pools of two users: neither can get at anything of the other.
 
-use super::needs_root;
+use super::{needs_root, python_as};
 use crate::support::daemon::{Daemon, make_writable, pool};
+use crate::support::fcgi::Params;
 use crate::support::until;
-use std::collections::BTreeSet;
-use std::fs;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::libc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
-const STATIC: &str = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n";
+/// The first pool's user.
+const WWW_DATA: u32 = 33;
+const STATIC: &str = "pm = \"static\"\nstatus_path = \"/status\"\n";
 
-fn two_pools(more: &str) -> Daemon {
+/// Two pools of so many workers each, with these settings, and these of the daemon.
+fn two_pools(children: u32, more: &str, global: impl Fn(&Path) -> String) -> Daemon {
     let daemon = Daemon::start_logged(
         |dir| {
-            let one = format!("user = \"www-data\"\n{STATIC}{more}");
-            let two = format!("user = \"nobody\"\n{STATIC}{more}env = {{ SECRET = \"of-the-second\" }}\n");
-            pool(dir, "one", &one, PHP) + &pool(dir, "two", &two, PHP)
+            let settings = format!("{STATIC}max_children = {children}\n{more}")
+                .replace("DIR", &dir.display().to_string());
+            let one = format!("user = \"www-data\"\n{settings}");
+            let two = format!("user = \"nobody\"\n{settings}env = {{ SECRET = \"of-the-second\" }}\n");
+            global(dir) + &pool(dir, "one", &one, PHP) + &pool(dir, "two", &two, PHP)
         },
         "daemon.log",
     );
@@ -46,13 +57,6 @@ foreach (explode(',', $_GET['pids']) as $pid) {
     }
     if (posix_kill((int) $pid, 0)) { $got[] = "$pid may be killed"; }
 }
-// What it was given it has; but not the other ends of it, which opening it anew would be.
-foreach (glob('/proc/self/fd/*') as $own) {
-    $leads = @readlink($own);
-    if (preg_match('/^(pipe|socket|.memfd)/', $leads)) {
-        foreach (['r', 'w', 'r+'] as $way) { if (@fopen($own, $way)) { $got[] = "$own $leads $way"; } }
-    }
-}
 foreach ([$_GET['log'], $_GET['config']] as $file) {
     if (@file_put_contents($file, 'x', FILE_APPEND)) { $got[] = "$file for writing"; }
 }
@@ -62,12 +66,47 @@ foreach ($cached as $script) { if (str_contains($script, 'secret')) { $got[] = "
 echo json_encode($got);
 "#;
 
+/// Opens anew what it was started with. PHP's fopen would look for a file of the name that the link in /proc shows.
+const REOPEN: &str = "
+import sys
+for number in sys.argv[1:]:
+    for way in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR):
+        try:
+            os.open(f'/proc/self/fd/{number}', way | os.O_NONBLOCK)
+            print(number, way)
+        except PermissionError:
+            pass
+";
+
+/// What a pool's user can open anew of the pipes that a worker has: the other ends of them would be among it.
+fn reopened(worker: u32, uid: u32) -> String {
+    let entries = fs::read_dir(format!("/proc/{worker}/fd")).expect("descriptors");
+    let pipes: Vec<File> = entries
+        .map_while(Result::ok)
+        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("pipe:")))
+        .map(|entry| {
+            let mut options = File::options();
+            options.read(true).custom_flags(libc::O_PATH);
+            options.open(entry.path()).expect("a pipe")
+        })
+        .collect();
+    assert!(pipes.len() >= 2, "child_accept and the retire channel");
+    for pipe in &pipes {
+        fcntl(pipe, FcntlArg::F_SETFD(FdFlag::empty())).expect("fcntl");
+    }
+    let numbers: Vec<String> = pipes.iter().map(|pipe| pipe.as_raw_fd().to_string()).collect();
+    let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    let output = python_as(uid, REOPEN, &numbers);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 #[test]
 fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
     if needs_root() {
         return;
     }
-    let daemon = two_pools("");
+    let daemon = two_pools(1, "", |_| String::new());
     daemon.write("spy.php", SPY);
     let secret = daemon.write("secret.php", "<?php echo getenv('SECRET');");
     assert_eq!(daemon.get("two", "secret.php").body(), "of-the-second");
@@ -89,6 +128,7 @@ fn a_script_gets_at_nothing_of_another_pool_or_the_master() {
     let wrong: Vec<&String> = got.iter().filter(|what| **what != own).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(secret.exists());
+    assert_eq!(reopened(pid(&daemon, "one"), WWW_DATA), "");
     // A scoreboard of another pool is not on one's own status page.
     let page = daemon.get("one", "status?json&full").body();
     assert!(
@@ -136,7 +176,7 @@ fn two_pools_share_no_pipe_no_socket_and_no_memory() {
     if needs_root() {
         return;
     }
-    let daemon = two_pools("catch_workers_output = true\n");
+    let daemon = two_pools(1, "catch_workers_output = true\n", |_| String::new());
     let of = |pool: &str| {
         let worker = shareable(pid(&daemon, pool));
         let preloader = shareable(daemon.preloaders(pool)[0]);
@@ -153,15 +193,32 @@ fn two_pools_share_no_pipe_no_socket_and_no_memory() {
     assert!(common.is_empty(), "{common:?}");
 }
 
-/// A scoreboard's other pages can't be had by its descriptors: a worker has none any more.
+/// What of a scoreboard a process has mapped for writing: device, inode and offset.
+fn own_pages(pid: u32) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let lines = maps.lines().filter(|line| line.contains("memfd:forkyard"));
+    let fields = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    fields
+        .filter(|fields| fields[1].contains('w') && fields[1].ends_with('s'))
+        .map(|fields| {
+            let (start, end) = fields[0].split_once('-').expect("a range");
+            let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).expect("an address"));
+            assert_eq!(end - start, 4096, "one page: {fields:?}");
+            format!("{} {} {}", fields[3], fields[4], fields[2])
+        })
+        .collect()
+}
+
+/// A scoreboard's other pages can't be had by its descriptors: a worker has none any more. It writes to its own page, and
+/// what it has open is its pool's or its own, and no other worker's.
 #[test]
 fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
     if needs_root() {
         return;
     }
-    let daemon = two_pools("");
-    let worker = pid(&daemon, "one");
-    let boards = || {
+    let daemon = two_pools(2, "catch_workers_output = true\n", |_| String::new());
+    let [one, two] = ["one", "two"].map(|pool| daemon.wait_for_workers(pool, 2));
+    let boards = |worker: u32| {
         let entries = fs::read_dir(format!("/proc/{worker}/fd")).expect("descriptors");
         let targets = entries
             .map_while(Result::ok)
@@ -170,9 +227,59 @@ fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
             .filter(|target| target.to_string_lossy().contains("memfd:forkyard"))
             .count()
     };
+    let all = || one.iter().chain(&two).copied();
     until("no descriptor of the scoreboard", || {
-        (boards() == 0).then_some(())
+        all().all(|worker| boards(worker) == 0).then_some(())
     });
+    let pages: Vec<Vec<String>> = all().map(own_pages).collect();
+    assert!(pages.iter().all(|pages| pages.len() == 1), "{pages:?}");
+    let different: BTreeSet<&String> = pages.iter().flatten().collect();
+    assert_eq!(different.len(), 4, "each has its own: {pages:?}");
+    let open = |worker: u32| {
+        let all = shareable(worker).into_iter();
+        all.filter(|name| name.starts_with("pipe:") || name.starts_with("socket:"))
+            .collect::<BTreeSet<_>>()
+    };
+    let kinds = |names: &BTreeSet<String>| {
+        ["socket:", "pipe:"].map(|kind| names.iter().filter(|name| name.starts_with(kind)).count())
+    };
+    for pool in [&one, &two] {
+        let [first, second] = [open(pool[0]), open(pool[1])];
+        let common: BTreeSet<String> = first.intersection(&second).cloned().collect();
+        // Listening socket, both ends of the queue of kept connections, lines for the daemon's log; child_accept.
+        assert_eq!(kinds(&common), [4, 1], "{common:?}");
+        // The retire channel, standard output and error.
+        for own in [&first - &common, &second - &common] {
+            assert_eq!(kinds(&own), [0, 3], "{own:?}");
+        }
+    }
+}
+
+/// What a script can do to the files given: read, write, connect. With its pid, so that the answer is one process'.
+const TRY: &str = r#"<?php
+$did = [];
+foreach (explode(',', $_GET['files']) as $file) {
+    $did[$file] = '';
+    if (@fopen($file, 'r')) { $did[$file] .= 'read '; }
+    if (@fopen($file, 'a') || @fopen($file, 'r+')) { $did[$file] .= 'write '; }
+    if (@scandir($file)) { $did[$file] .= 'list '; }
+    if (@file_put_contents("$file/new", 'x')) { $did[$file] .= 'make '; }
+    if (@chmod($file, 0666)) { $did[$file] .= 'chmod '; }
+    if (@stream_socket_client("unix://$file")) { $did[$file] .= 'connect '; }
+}
+echo json_encode($did);
+"#;
+
+/// Files that the master has made and keeps open, by their paths.
+fn open_files(daemon: &Daemon) -> BTreeSet<String> {
+    let entries = fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("descriptors");
+    let targets = entries
+        .map_while(Result::ok)
+        .filter_map(|e| fs::read_link(e.path()).ok());
+    targets
+        .filter(|target| target.is_absolute() && target.exists() && !target.starts_with("/dev"))
+        .map(|target| target.display().to_string())
+        .collect()
 }
 
 #[test]
@@ -180,10 +287,58 @@ fn files_that_pools_must_not_touch_are_closed_to_them() {
     if needs_root() {
         return;
     }
-    let daemon = two_pools("");
+    let logs =
+        "access.log = \"DIR/$pool.access\"\nslowlog = \"DIR/$pool.slow\"\nrequest_slowlog_timeout = \"1s\"\n";
+    let daemon = two_pools(1, logs, |dir| {
+        format!(
+            "pid = \"{0}/forkyard.pid\"\ncontrol = \"{0}/control.sock\"\n",
+            dir.display()
+        )
+    });
     // Even where the directory is everybody's.
     make_writable(&daemon.dir);
-    let data = fs::metadata(daemon.dir.join("daemon.log")).expect("log");
-    let mode = std::os::unix::fs::PermissionsExt::mode(&data.permissions());
-    assert_eq!(mode & 0o777, 0o600);
+    daemon.write("try.php", TRY);
+    daemon.write("slow.php", "<?php sleep(2);");
+    let _ = daemon.get("two", "slow.php");
+    let slow = daemon.dir.join("two.slow");
+    until("the slow request to be written down", || {
+        fs::read_to_string(&slow).ok()?.contains("slow.php").then_some(())
+    });
+    let mut files: BTreeSet<String> = fs::read_dir(&daemon.dir)
+        .expect("files")
+        .map_while(Result::ok)
+        .map(|entry| entry.path().display().to_string())
+        .collect();
+    files.extend(open_files(&daemon));
+    let query = format!("files={}", files.iter().cloned().collect::<Vec<_>>().join(","));
+    let params = Params::get(&daemon.dir, "try.php", &query);
+    let body = daemon.client("one").request(&params, b"").expect("answer").body();
+    let did: BTreeMap<String, String> =
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    for name in [
+        "daemon.log",
+        "one.access",
+        "two.access",
+        "two.slow",
+        "control.sock",
+    ] {
+        assert!(
+            did.contains_key(&daemon.dir.join(name).display().to_string()),
+            "{did:?}"
+        );
+    }
+    for (file, rights) in &did {
+        let name = file
+            .strip_prefix(&format!("{}/", daemon.dir.display()))
+            .unwrap_or(file);
+        let wanted = match name {
+            // Where requests come in; their mode is 0666 here.
+            "one.sock" | "two.sock" => "connect ",
+            "forkyard.pid" => "read ",
+            // What this test has written.
+            "forkyard.toml" | "pid.php" | "try.php" | "slow.php" => "read ",
+            _ => "",
+        };
+        assert_eq!(rights, wanted, "{file}");
+    }
 }

@@ -3,6 +3,8 @@
 use super::needs_root;
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
 use crate::support::process;
+use nix::libc;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -48,12 +50,13 @@ fn has_landlock() -> bool {
             .and_then(Ruleset::create)
             .is_err()
     };
-    !missing
+    !crate::skip::skip_unless(!missing, "this kernel has no Landlock")
 }
 
 #[test]
 fn paths_close_everything_else() {
     if !has_landlock() {
+        // Which is all that can be seen here; has_landlock has said so.
         let said = fails("confine.read = [\"/usr\"]\n");
         assert!(
             said.contains("[pool www] confine.read, confine.write: this kernel has no Landlock"),
@@ -114,50 +117,76 @@ fn a_path_that_is_not_there_is_an_error() {
     );
 }
 
-/// Each call by its number, from a program that the script starts: name, number, arguments.
+/// Calls that docs/security.md says are refused, whatever their arguments: names and numbers.
+macro_rules! calls {
+    ($($name:ident)*) => { vec![$((stringify!($name), libc::$name)),*] };
+}
+
+#[rustfmt::skip]
+fn refused_calls() -> Vec<(&'static str, i64)> {
+    let mut all = calls![
+        SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_kcmp SYS_pidfd_getfd
+        SYS_process_mrelease SYS_bpf SYS_perf_event_open SYS_userfaultfd SYS_kexec_load SYS_kexec_file_load
+        SYS_init_module SYS_finit_module SYS_delete_module SYS_syslog SYS_reboot SYS_acct SYS_swapon SYS_swapoff
+        SYS_quotactl SYS_quotactl_fd SYS_personality SYS_lookup_dcookie SYS_nfsservctl SYS_vhangup
+        SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register SYS_add_key SYS_request_key SYS_keyctl
+        SYS_mount SYS_umount2 SYS_pivot_root SYS_chroot SYS_move_mount SYS_open_tree SYS_fsopen SYS_fsconfig
+        SYS_fsmount SYS_fspick SYS_mount_setattr SYS_unshare SYS_setns SYS_open_by_handle_at SYS_fanotify_init
+        SYS_clock_settime SYS_settimeofday SYS_clock_adjtime SYS_adjtimex SYS_sethostname SYS_setdomainname
+    ];
+    // The C library's headers do not name them yet; new calls have one number on all machines.
+    all.extend([("statmount", 457), ("listmount", 458), ("lsm_set_self_attr", 460), ("open_tree_attr", 467)]);
+    #[cfg(target_arch = "x86_64")]
+    all.extend(calls![SYS_iopl SYS_ioperm SYS_modify_ldt SYS_uselib SYS__sysctl]);
+    all
+}
+
+/// Tries each call from a program that the script starts, with arguments that no call takes: says by what name it fails,
+/// or `none`. Then what makes name spaces and sockets.
 const CALLS: &str = "
-import ctypes, errno, json, os, platform
+import ctypes, errno, json, os, platform, signal, socket, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
 x = platform.machine() == 'x86_64'
-numbers = dict(ptrace=101 if x else 117, process_vm_readv=310 if x else 270, bpf=321 if x else 280,
-    keyctl=250 if x else 219, userfaultfd=323 if x else 282, perf_event_open=298 if x else 241,
-    unshare=272 if x else 97, mount=165 if x else 40, kexec_load=246 if x else 104, io_uring_setup=425,
-    clone3=435, open_tree_attr=467, statmount=457, listmount=458, lsm_set_self_attr=460, quotactl_fd=443,
-    process_mrelease=448)
+try: os.setsid()  # vhangup(2) hangs up the terminal of a session that has one.
+except OSError: pass
 result = {}
-for name, number in numbers.items():
-    argument = 0x10000000 if name == 'unshare' else 0
+def attempt(name, call, *arguments):
     ctypes.set_errno(0)
-    libc.syscall(number, argument, 0, 0, 0, 0)
-    result[name] = errno.errorcode.get(ctypes.get_errno(), 'none')
-ctypes.set_errno(0)
-pid = libc.syscall(56 if x else 220, 0x10000000 | 17, 0, 0, 0, 0)
-if pid == 0: os._exit(0)
-result['clone'] = errno.errorcode.get(ctypes.get_errno(), 'none')
-if x:
-    ctypes.set_errno(0)
-    libc.syscall(0x40000000 | 101, 0, 0, 0, 0)
-    result['x32'] = errno.errorcode.get(ctypes.get_errno(), 'none')
-import socket, threading
+    value = call(*arguments)
+    result[name] = errno.errorcode.get(ctypes.get_errno(), 'none') if value == -1 else 'none'
+    return value
+def number(n): return ctypes.c_long(n)
+for name, call in json.load(open(sys.argv[1])):
+    wrong = [number(-1)] * 6
+    attempt(name, libc.syscall, number(call), *wrong)
+    if x: attempt(f'{name} (x32)', libc.syscall, number(0x40000000 | call), *wrong)
+attempt('clone3', libc.syscall, number(435), *[number(-1)] * 6)
+clone = 56 if x else 220
+flags = dict(NEWNS=0x20000, NEWCGROUP=0x2000000, NEWUTS=0x4000000, NEWIPC=0x8000000, NEWUSER=0x10000000,
+    NEWPID=0x20000000, NEWNET=0x40000000)
+for name, flag in flags.items():
+    pid = attempt(f'clone {name}', libc.syscall, number(clone), number(flag | signal.SIGCHLD), *[number(0)] * 4)
+    if pid == 0: os._exit(0)
+    if pid > 0: os.waitpid(pid, 0)
 for family in range(3, 50):
     if family in (socket.AF_INET6, socket.AF_NETLINK): continue
-    for name, call in (('socket', libc.socket), ('socketpair', libc.socketpair)):
-        ctypes.set_errno(0)
-        pair = (ctypes.c_int * 2)()
-        call(family, 1, 0, pair)
-        result[f'{name} {family}'] = errno.errorcode.get(ctypes.get_errno(), 'none')
+    pair = (ctypes.c_int * 2)()
+    attempt(f'socket {family}', libc.socket, family, 1, 0)
+    attempt(f'socketpair {family}', libc.socketpair, family, 1, 0, pair)
 for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6):
-    try: socket.socket(family, socket.SOCK_STREAM).close(); result[f'family {family}'] = 1
+    try: socket.socket(family, socket.SOCK_STREAM).close(); result[f'family {family}'] = 'made'
     except OSError as error: result[f'family {family}'] = errno.errorcode[error.errno]
 done = []
 thread = threading.Thread(target=lambda: done.append(1)); thread.start(); thread.join()
-result['thread'] = len(done)
+result['thread'] = 'made' if done else 'none'
 print(json.dumps(result))
 ";
 
+/// A call of which nobody can say why it fails shows nothing: so all are tried without the filter, too, and by root.
 #[test]
 fn dangerous_system_calls_are_refused_and_everything_else_works() {
     if !Path::new("/proc/sys/kernel/seccomp/actions_avail").exists() {
+        crate::skip::skip("this kernel has no system call filters");
         let said = fails("confine.deny_system_calls = true\n");
         assert!(
             said.contains("confine.deny_system_calls: this kernel has no system call filters"),
@@ -165,25 +194,44 @@ fn dangerous_system_calls_are_refused_and_everything_else_works() {
         );
         return;
     }
-    let script = "<?php echo shell_exec('python3 ' . __DIR__ . '/calls.py 2>&1');";
-    let settings = |dir: &Path| {
-        fs::write(dir.join("calls.py"), CALLS).expect("write");
-        "confine.deny_system_calls = true\n".to_owned()
-    };
-    let (daemon, body) = run(settings, script);
-    let got: std::collections::BTreeMap<String, serde_json::Value> =
-        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
-    for (name, value) in &got {
-        let wanted = match name.as_str() {
-            "clone3" => serde_json::json!("ENOSYS"),
-            "thread" => serde_json::json!(1),
-            // The kernel here may be without IPv6.
-            "family 10" if value != "EPERM" => value.clone(),
-            family if family.starts_with("family ") => serde_json::json!(1),
-            _ => serde_json::json!("EPERM"),
-        };
-        assert_eq!(*value, wanted, "{name} in {body}");
+    if needs_root() {
+        return;
     }
+    let daemon = Daemon::start(|dir| {
+        make_writable(dir);
+        let denied = format!("{STATIC}confine.deny_system_calls = true\n");
+        "[global]\nallow_root = true\n".to_owned()
+            + &pool(dir, "open", &format!("user = \"root\"\n{STATIC}"), PHP)
+            + &pool(dir, "denied", &format!("user = \"root\"\n{denied}"), PHP)
+            + &pool(dir, "www", &denied, PHP)
+    });
+    daemon.write("calls.py", CALLS);
+    let numbers = serde_json::to_string(&refused_calls()).expect("JSON");
+    daemon.write("calls.json", &numbers);
+    daemon.write(
+        "script.php",
+        "<?php echo shell_exec('python3 ' . __DIR__ . '/calls.py ' . __DIR__ . '/calls.json 2>&1');",
+    );
+    let [open, denied, www] = ["open", "denied", "www"].map(|pool| -> BTreeMap<String, String> {
+        let body = daemon.get(pool, "script.php").body();
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+    });
+    let mut counted = 0;
+    for (name, without) in &open {
+        for with in [&denied[name], &www[name]] {
+            let wanted = match name.as_str() {
+                "clone3" => "ENOSYS",
+                // The kernel here may be without IPv6.
+                name if name == "thread" || name.starts_with("family ") => without,
+                _ => "EPERM",
+            };
+            assert_eq!(with, wanted, "{name}; without the filter {without}");
+        }
+        counted += usize::from(*without != denied[name]);
+        assert_ne!(without, "EPERM", "{name} fails here in any case");
+    }
+    // The calls by both of their numbers, name spaces, and two for each family of sockets.
+    assert!(counted > 170, "{counted} calls were tried: {open:?}");
     let worker = daemon.workers("www")[0];
     // Its workers are still the master's own children.
     assert_eq!(
@@ -220,6 +268,10 @@ impl Drop for Elsewhere {
 fn a_private_tmp_is_seen_by_the_pool_alone() {
     if needs_root() {
         return;
+    }
+    // What a test that failed has left.
+    for place in ["/tmp/mine", "/var/tmp/mine"] {
+        let _ = fs::remove_file(place);
     }
     let elsewhere = Elsewhere::new();
     let script = elsewhere.0.join("script.php");
@@ -328,18 +380,18 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
 #[test]
 fn a_hat_without_apparmor_is_an_error_that_says_so() {
     let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled").unwrap_or_default();
-    if enabled.trim() == "Y" {
+    let said = fails("apparmor_hat = \"no-such-hat\"\n");
+    let wanted: &[&str] = match enabled.trim() {
         // No profile of the test's is loaded, so there is no hat to change to: its workers can't be made.
-        let said = fails("apparmor_hat = \"no-such-hat\"\n");
-        assert!(said.contains("failed to change to new confinement"), "{said}");
-        return;
+        "Y" => &["failed to change to new confinement"],
+        _ => &[
+            "[pool www] apparmor_hat: failed to query apparmor confinement",
+            "AppArmor is not enabled in this kernel",
+        ],
+    };
+    for text in wanted {
+        assert!(said.contains(text), "{said}");
     }
-    let said = fails("apparmor_hat = \"hat\"\n");
-    assert!(
-        said.contains("[pool www] apparmor_hat: failed to query apparmor confinement"),
-        "{said}"
-    );
-    assert!(said.contains("AppArmor is not enabled in this kernel"), "{said}");
 }
 
 /// A chroot has neither /usr nor /proc: PHP is loaded before, and the steps that follow still work.

@@ -1,5 +1,5 @@
 # A preloader, or the workers of one, in the hands of an attacker. It takes the place of forkyard-php.
-import array, ctypes, json, mmap, os, random, signal, socket, sys, time
+import array, ctypes, errno, json, mmap, os, random, signal, socket, sys, time, traceback
 
 KIND = os.environ["HOSTILE"]
 DIRECTORY = os.environ["DIRECTORY"]
@@ -60,7 +60,18 @@ def forever():
 
 def lies():
     """Other processes' pids as those of new workers."""
-    names = [told("victim"), told("orphan"), parent, 1, 0, -1, os.getpid(), 2**31 - 1]
+    own = os.getpid()
+    child = os.fork()
+    while child == 0 and os.getppid() == own:
+        time.sleep(0.05)
+    if child == 0:
+        os._exit(0)
+    with open(os.path.join(DIRECTORY, "child"), "w") as file:
+        file.write(str(child))
+    names = [told("victim"), told("orphan"), parent, 1, 0, -1, own, 2**31 - 1]
+    # Once: what was believed the first time is no new child the second.
+    command, _ = receive()
+    answer(result="ok", worker=command["worker"], pid=child)
     while True:
         command, _ = receive()
         answer(result="ok", worker=command["worker"], pid=names[command["worker"] % len(names)])
@@ -134,10 +145,12 @@ def leftover(page):
         pass
     for fd in (messages, child_accept):
         os.set_blocking(fd, False)
+    # Made once: who floods has to be faster than who reads.
+    flood = b"\n".join(random.randbytes(60) for _ in range(130))
     while True:
-        for fd in (messages, child_accept):
+        for fd, size in ((messages, len(flood)), (child_accept, 1000)):
             try:
-                os.write(fd, random.randbytes(1000) + b"\n")
+                os.write(fd, flood[:size] + b"\n")
             except OSError:
                 pass
         page[0:4096] = random.randbytes(4096)
@@ -148,12 +161,18 @@ def give_junk():
     pair = socket.socketpair()
     junk = [os.open("/dev/null", os.O_RDWR), os.pipe()[0], pair[0].fileno(), listener, queue_in, board, 2]
     queue = socket.socket(fileno=os.dup(queue_in))
+    sent = 0
     for fd in junk * 3:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
         try:
             queue.sendmsg([random.choice([b"\0", b"\1", b"xyz"])], rights, socket.MSG_DONTWAIT)
-        except OSError:
-            pass
+            sent += 1
+        except OSError as error:
+            # The queue is full, or too many descriptors are under way in it.
+            if error.errno not in (errno.EAGAIN, errno.ETOOMANYREFS):
+                raise
+    with open(os.path.join(DIRECTORY, "junk-%d-%d" % (os.getpid(), sent)), "w"):
+        pass
 
 
 def worker(slot):
@@ -177,6 +196,10 @@ def workers():
             master.close()
             try:
                 worker(command["slot"])
+            except BaseException:
+                # An attack that was not made would look like one that did no harm.
+                with open(os.path.join(DIRECTORY, "failed-%d" % os.getpid()), "w") as file:
+                    traceback.print_exc(file=file)
             finally:
                 os._exit(1)
         for fd in seat:

@@ -101,6 +101,25 @@ impl Drop for Leftovers<'_> {
     }
 }
 
+/// The workers did what they were to do: none failed, and what is no connection went into the queues.
+fn assert_attacked(dir: &Path) {
+    let names = fs::read_dir(dir).expect("files").map_while(Result::ok);
+    let names: Vec<String> = names
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    if let Some(failed) = names.iter().find(|name| name.starts_with("failed-")) {
+        panic!("{}", fs::read_to_string(dir.join(failed)).expect("read"));
+    }
+    let sent = names.iter().filter_map(|name| {
+        let (_, count) = name.strip_prefix("junk-")?.split_once('-')?;
+        count.parse::<usize>().ok()
+    });
+    assert!(
+        sent.sum::<usize>() >= 21,
+        "no worker had room in its queue: {names:?}"
+    );
+}
+
 fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("descriptors")
@@ -152,6 +171,9 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
     for pid in [victims[0], orphan, daemon.pid(), 1] {
         daemon.wait_for(&named(pid));
     }
+    // A process of the pool's own user that is a child of the preloader's and not of the master's.
+    let child = fs::read_to_string(path.join("child")).expect("its child");
+    daemon.wait_for(&named(child.parse().expect("a pid")));
     daemon.wait_for("[pool unasked] the preloader names a worker that it was not asked for");
     for kind in ["endless", "noise"] {
         daemon.wait_for(&format!("[pool {kind}] the preloader (pid "));
@@ -225,6 +247,7 @@ fn hostile_workers_and_what_they_leave_behind_stop_nobody() {
         (leftovers.pids().len() >= 9).then_some(())
     });
     assert_fine(&daemon);
+    assert_attacked(path);
     // What they flood is read to the end when the pool goes: there must be an end to that.
     reload_without(&daemon, &quiet, &pools);
     drop(waiting);

@@ -6,6 +6,7 @@ mod apart;
 mod confine;
 mod headers;
 mod hostile;
+mod liars;
 mod memory;
 mod names;
 mod parameters;

@@ -2,12 +2,11 @@
 
 use super::{NOBODY, needs_root, python_as};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::until;
+use crate::support::{strace, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 1\n";
@@ -36,61 +35,133 @@ fn assert_untouched(dir: &Path) {
     assert_eq!(mode(&precious), 0o600);
 }
 
-#[test]
-fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
-    let dir = trap(&["daemon.log"]);
-    let log = dir.path().join("theirs/daemon.log");
-    let text = format!(
-        "[global]\nerror_log = \"{}\"\n{}",
-        log.display(),
-        pool(dir.path(), "www", ONDEMAND, PHP)
-    );
-    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-    let output = forkyard(&["run"], dir.path())
-        .stdin(Stdio::null())
-        .output()
-        .expect("forkyard");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
-    assert!(
-        said.contains("is a symbolic link in a directory that others can write to: it is not followed"),
-        "{said}"
-    );
-    assert_untouched(dir.path());
+/// Below the attacker's directory, the names on the way to the logs. Each may be a link that the attacker has put there.
+const WAY: [&str; 3] = ["one", "two", "a.log"];
+/// The settings that name a log.
+const LOGS: [&str; 3] = ["error_log", "access.log", "slowlog"];
+
+/// The first names of [`WAY`], below a directory.
+fn way(base: &Path, names: usize) -> PathBuf {
+    WAY[..names]
+        .iter()
+        .fold(base.to_owned(), |path, name| path.join(name))
 }
 
-/// The same when the log is opened again, at SIGUSR1: it goes on in the old file.
+/// A directory of the attacker's, and one of root's with the same names in it, to which links may lead.
+fn two_ways() -> tempfile::TempDir {
+    let dir = trap(&[]);
+    let elsewhere = dir.path().join("elsewhere");
+    fs::create_dir_all(way(&elsewhere, 2)).expect("mkdir");
+    fs::rename(dir.path().join("precious"), way(&elsewhere, 3)).expect("rename");
+    dir
+}
+
+/// Puts a link in the place of one of the names, to where root's file is.
+fn mislead(dir: &Path, names: usize) {
+    let [theirs, elsewhere] = ["theirs", "elsewhere"].map(|base| way(&dir.join(base), names));
+    symlink(elsewhere, theirs).expect("symlink");
+}
+
+/// Nothing is written or made at the end of a link.
+fn assert_not_misled(dir: &Path) {
+    let elsewhere = dir.join("elsewhere");
+    let precious = fs::read_to_string(way(&elsewhere, 3)).expect("read");
+    assert_eq!(precious, "precious");
+    for (names, name) in WAY.iter().enumerate().take(3) {
+        let entries = fs::read_dir(way(&elsewhere, names)).expect("read").count();
+        assert_eq!(entries, 1, "something was made beside {name}");
+    }
+}
+
+/// A configuration with these logs, each at its path.
+fn with_logs(dir: &Path, path: impl Fn(&str) -> PathBuf) -> String {
+    let line = |name: &str| format!("{name} = \"{}\"\n", path(name).display());
+    let logs = format!(
+        "{}{}request_slowlog_timeout = \"1s\"\n",
+        line("access.log"),
+        line("slowlog")
+    );
+    let pool = pool(dir, "www", &format!("{logs}{ONDEMAND}"), PHP);
+    format!("[global]\n{}{pool}", line("error_log"))
+}
+
+/// The daemon does not start, and says this, on standard error or in its log.
+fn assert_refused(dir: &Path, wanted: &str) {
+    let mut daemon = Daemon::launch(dir, forkyard(&["run"], dir));
+    assert!(!daemon.wait().success());
+    until(wanted, || {
+        let log = fs::read_to_string(dir.join("error_log")).unwrap_or_default();
+        (daemon.log() + &log).contains(wanted).then_some(())
+    });
+}
+
+const NOT_FOLLOWED: &str = "is a symbolic link in a directory that others can write to: it is not followed";
+
+#[test]
+fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
+    // A second name for root's file.
+    for log in LOGS {
+        let dir = two_ways();
+        let theirs = way(&dir.path().join("theirs"), 3);
+        fs::create_dir_all(way(&dir.path().join("theirs"), 2)).expect("mkdir");
+        make_writable(&way(&dir.path().join("theirs"), 2));
+        fs::hard_link(way(&dir.path().join("elsewhere"), 3), &theirs).expect("link");
+        let text = with_logs(dir.path(), |name| match name == log {
+            true => theirs.clone(),
+            false => dir.path().join(name),
+        });
+        fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+        assert_refused(
+            dir.path(),
+            "a file with several names in a directory that others can write to",
+        );
+        assert_not_misled(dir.path());
+    }
+    for (log, names) in LOGS
+        .iter()
+        .flat_map(|log| (1..=3).map(move |names| (*log, names)))
+    {
+        let dir = two_ways();
+        fs::create_dir_all(way(&dir.path().join("theirs"), names - 1)).expect("mkdir");
+        mislead(dir.path(), names);
+        // The others lie where nobody else can write.
+        let text = with_logs(dir.path(), |name| match name == log {
+            true => way(&dir.path().join("theirs"), 3),
+            false => dir.path().join(name),
+        });
+        fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+        assert_refused(dir.path(), NOT_FOLLOWED);
+        assert_not_misled(dir.path());
+    }
+}
+
+/// The same when the logs are opened again, at SIGUSR1: they go on in the old files.
 #[test]
 fn nor_when_it_is_opened_again() {
-    let dir = trap(&[]);
-    let log = dir.path().join("theirs/daemon.log");
-    let text = format!(
-        "[global]\nerror_log = \"{}\"\n{}",
-        log.display(),
-        pool(dir.path(), "www", ONDEMAND, PHP)
-    );
-    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-    let command = forkyard(&["run"], dir.path());
-    let mut daemon = Daemon::launch(dir.path(), command);
-    let old = dir.path().join("theirs/old");
-    until("the log", || {
-        fs::read_to_string(&log)
-            .ok()?
-            .contains("ready to handle")
-            .then_some(())
-    });
-    fs::rename(&log, &old).expect("rename");
-    symlink(dir.path().join("precious"), &log).expect("symlink");
-    daemon.signal(Signal::SIGUSR1);
-    until("the refusal", || {
-        fs::read_to_string(&old)
-            .ok()?
-            .contains("is not followed")
-            .then_some(())
-    });
-    daemon.signal(Signal::SIGTERM);
-    assert!(daemon.wait().success());
-    assert_untouched(dir.path());
+    for names in 1..=3 {
+        let dir = two_ways();
+        let theirs = dir.path().join("theirs");
+        fs::create_dir_all(way(&theirs, 2)).expect("mkdir");
+        // All that is opened again, at the end of the same way.
+        let text = with_logs(dir.path(), |name| match name {
+            "error_log" => way(&theirs, 3),
+            other => way(&theirs, 2).join(other),
+        });
+        fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+        let command = forkyard(&["run"], dir.path());
+        let mut daemon = Daemon::launch(dir.path(), command);
+        let says = |path: &Path, text: &str| fs::read_to_string(path).ok()?.contains(text).then_some(());
+        until("the log", || says(&way(&theirs, 3), "ready to handle"));
+        let old = dir.path().join("old");
+        fs::rename(way(&theirs, names), &old).expect("rename");
+        mislead(dir.path(), names);
+        daemon.signal(Signal::SIGUSR1);
+        let log = WAY[names..].iter().fold(old, |path, name| path.join(name));
+        until("the refusal", || says(&log, NOT_FOLLOWED));
+        daemon.signal(Signal::SIGTERM);
+        assert!(daemon.wait().success());
+        assert_not_misled(dir.path());
+    }
 }
 
 /// The log's own directory is root's, but the one above is the site's: its user puts a link in the place of the log's
@@ -144,15 +215,9 @@ fn a_socket_is_not_bound_at_the_end_of_a_link_that_others_may_have_put_there() {
     let listen = format!("listen = \"{}\"\n", socket.display());
     let text = pool(dir.path(), "www", &format!("{listen}{ONDEMAND}"), PHP);
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-    let output = forkyard(&["run"], dir.path())
-        .stdin(Stdio::null())
-        .output()
-        .expect("forkyard");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
-    assert!(
-        said.contains("theirs/run is a symbolic link in a directory that others can write to"),
-        "{said}"
+    assert_refused(
+        dir.path(),
+        "theirs/run is a symbolic link in a directory that others can write to",
     );
     assert_eq!(
         fs::read_dir(dir.path().join("elsewhere")).expect("read").count(),
@@ -202,37 +267,49 @@ fn a_reload_changes_the_mode_of_a_socket_and_of_nothing_else() {
     symlink(dir.path().join("precious"), &socket).expect("symlink");
     fs::write(&file, configuration("0666")).expect("write");
     daemon.signal(Signal::SIGUSR2);
-    daemon.wait_for("is not the socket that was made there: somebody replaced it");
+    daemon.wait_for("is not the socket that was made there: it has been replaced");
     assert_untouched(dir.path());
 }
 
-/// Looks at a path and connects to it as fast as it can, until it is told to stop; says what it saw.
+/// Connects to a path and looks at it, over and over, until it is told to stop; says what it saw: whether root, whom no
+/// mode keeps out, could connect, the mode, the owner, and whether there is a list. What is seen after a connection was
+/// made was so, or less, when it was made.
 const WATCH: &str = "
-import socket, stat, sys
+import socket, stat, sys, time
 path, stop = sys.argv[1:]
-seen, connected = set(), 0
+seen = set()
 while not os.path.exists(stop):
     try:
-        seen.add(oct(stat.S_IMODE(os.lstat(path).st_mode)))
+        socket.socket(socket.AF_UNIX).connect(path)
+        connected = True
+    except OSError:
+        connected = False
+    try:
+        data = os.lstat(path)
+        has_list = 'system.posix_acl_access' in os.listxattr(path)
+        seen.add((connected, oct(stat.S_IMODE(data.st_mode)), data.st_uid, has_list))
     except FileNotFoundError:
         pass
-    try:
-        socket.socket(socket.AF_UNIX).connect(path)
-        connected += 1
-    except OSError:
-        pass
-print(sorted(seen), connected)
+    time.sleep(0.001)
+for line in sorted(seen): print(*line)
 ";
 
-#[test]
-fn a_socket_is_never_there_with_another_mode_than_its_own() {
-    if needs_root() {
-        return;
+/// A file that is made when this is dropped.
+struct Stopper(PathBuf);
+
+impl Drop for Stopper {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.0, "");
     }
+}
+
+/// What is seen of a socket while the daemon, which strace holds for a while before each change of an owner or a list,
+/// starts a few times.
+fn seen_of_a_socket(settings: &str) -> Vec<String> {
     let dir = directory();
     let socket = dir.path().join("www.sock");
     let listen = format!(
-        "listen = {{ address = \"{}\", mode = \"0600\", owner = \"www-data\" }}\n",
+        "user = \"www-data\"\nlisten = {{ address = \"{}\", mode = \"0600\", {settings} }}\n",
         socket.display()
     );
     fs::write(
@@ -240,25 +317,67 @@ fn a_socket_is_never_there_with_another_mode_than_its_own() {
         pool(dir.path(), "www", &format!("{listen}{ONDEMAND}"), PHP),
     )
     .expect("write");
-    let stop = dir.path().join("stop");
+    // However the daemon fares, the watcher comes to an end.
+    let (stop, stopper) = (dir.path().join("stop"), Stopper(dir.path().join("stop")));
     let output = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let arguments = [socket.display().to_string(), stop.display().to_string()];
-            python_as(NOBODY, WATCH, &[&arguments[0], &arguments[1]])
+            python_as(0, WATCH, &[&arguments[0], &arguments[1]])
         });
-        for _ in 0..10 {
-            let mut daemon = Daemon::start_in(dir.path());
+        let stopper = stopper;
+        for _ in 0..3 {
+            let command = strace::held(
+                &forkyard(&["run"], dir.path()),
+                &dir.path().join("strace"),
+                "fchownat,setxattr,fsetxattr",
+                300,
+            );
+            let mut daemon = Daemon::launch(dir.path(), command);
+            daemon.wait_for("ready to handle connections");
             daemon.signal(Signal::SIGTERM);
             assert!(daemon.wait().success());
         }
-        fs::write(&stop, "").expect("write");
+        drop(stopper);
         watcher.join().expect("the watcher")
     });
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(
-        said.trim(),
-        "['0o600'] 0",
+    assert!(
+        output.status.success(),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_socket_is_never_there_with_another_mode_than_its_own() {
+    if needs_root() {
+        return;
+    }
+    let owner = seen_of_a_socket("owner = \"www-data\"");
+    let wanted = [
+        // It is there, and not the web server's yet: the time in which nobody may connect.
+        "False 0o600 0 False",
+        "False 0o600 33 False",
+        "True 0o600 33 False",
+    ];
+    let others: Vec<&String> = owner
+        .iter()
+        .filter(|line| !wanted.contains(&line.as_str()))
+        .collect();
+    assert!(others.is_empty(), "{owner:?}");
+    let list = seen_of_a_socket("acl_users = [\"www-data\"]");
+    // The list's mask is seen as the group's rights.
+    let wanted_list = ["False 0o600 0 False", "False 0o660 0 True", "True 0o660 0 True"];
+    let others: Vec<&String> = list
+        .iter()
+        .filter(|line| !wanted_list.contains(&line.as_str()))
+        .collect();
+    assert!(others.is_empty(), "{list:?}");
+    for (seen, wanted) in [(owner, wanted), (list, wanted_list)] {
+        assert!(
+            seen.contains(&wanted[0].to_owned()) && seen.contains(&wanted[2].to_owned()),
+            "both ends were seen: {seen:?}"
+        );
+    }
 }

@@ -148,10 +148,7 @@ fn served(listen: &str, allowed: &str, port: u16) -> (Daemon, bool, bool) {
 
 fn has_v6() -> bool {
     let has = std::net::TcpListener::bind("[::1]:0").is_ok();
-    if !has {
-        crate::skip::skip("this machine has no IPv6");
-    }
-    has
+    !crate::skip::skip_unless(has, "this machine has no IPv6")
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! kill -9 of everything, under load.
 
-use super::{Load, Sites};
+use super::{Load, Sites, get};
 use crate::support::{process, until};
 use nix::sys::signal::Signal;
 
@@ -105,5 +105,32 @@ fn a_preloader_that_is_killed_costs_no_request() {
     }
     let answers = load.end();
     assert_eq!(bad(&answers), 0, "{}", sites.daemon.log());
+    sites.end();
+}
+
+/// Its place is its own as long as its process is there: it is ended, and others are not refused for its sake.
+#[test]
+fn an_instance_that_closes_its_channel_and_stays_is_ended() {
+    let sites = Sites::start("max = 2\nmax_spawning = 2\nmax_per_app = 2");
+    let leave = "import os, time\ndef application(environ, start_response):\n    os.closerange(3, 200)\n    time.sleep(600)\n";
+    sites.add("evil", 0, &[("passenger_wsgi.py", leave)]);
+    sites.wsgi("good", 1, "'good'");
+    let port = sites.nginx.port;
+    let evil: Vec<_> = (0..2)
+        .map(|_| std::thread::spawn(move || get(port, "/evil/")))
+        .collect();
+    until("both places to be taken", || {
+        (sites.instances().len() == 2).then_some(())
+    });
+    let stuck = sites.instances();
+    assert_eq!(sites.body("/good/"), "good");
+    for pid in stuck {
+        until("its end", || (!process::runs(pid)).then_some(()));
+    }
+    for client in evil {
+        let _ = client.join().expect("client");
+    }
+    let log = sites.daemon.log();
+    assert!(!log.contains("the router asks for instance"), "{log}");
     sites.end();
 }

@@ -1,9 +1,10 @@
 //! A site that changes hands: whatever takes the path of an application is run as its own owner, or not at all.
 
 use super::{Sites, USERS};
+use crate::skip::needs_root;
 use crate::support::fcgi::Params;
 use crate::support::strace::Failing;
-use crate::support::{is_root, process, until};
+use crate::support::{process, until};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -77,8 +78,7 @@ fn becomes(sites: &Sites, path: &str, wanted: &str) {
 
 /// Each runtime: deleted, and made anew by another user.
 fn made_anew(rate: &str) {
-    if !is_root() {
-        eprintln!("skipped: it takes two users, and only root can become another");
+    if needs_root() {
         return;
     }
     let sites = Sites::start(&format!("max = 8\nstat_throttle_rate = {rate}"));
@@ -112,8 +112,7 @@ fn nor_between_two_looks() {
 /// The owner of the pool's directory has another one's site and a site of his own, and gives his the other's name.
 #[test]
 fn nor_what_the_owner_of_the_directory_above_renames() {
-    if !is_root() {
-        eprintln!("skipped: it takes two users, and only root can become another");
+    if needs_root() {
         return;
     }
     let sites = Sites::start("max = 8\nstat_throttle_rate = \"1h\"");
@@ -154,8 +153,7 @@ fn replace(root: &Path, file: &str, text: &str, user: usize) {
 /// In a root that belongs to root the start-up file alone says whose the application is.
 #[test]
 fn a_start_up_file_of_another_owner_is_another_application() {
-    if !is_root() {
-        eprintln!("skipped: it takes two users, and only root can become another");
+    if needs_root() {
         return;
     }
     for rate in ["0", "\"1h\""] {
@@ -180,11 +178,35 @@ fn a_start_up_file_of_another_owner_is_another_application() {
     }
 }
 
+/// The look itself retires them: nothing has to be given to the old instance for that, which may be busy for long.
+#[test]
+fn a_look_retires_at_once_what_runs_as_the_old_owner() {
+    if needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 8\nstat_throttle_rate = 0");
+    let wait = "touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/../../go')) { usleep(1000); clearstatcache(); } \
+                echo 'first';";
+    let root = sites.php("shop", 0, wait);
+    let port = sites.nginx.port;
+    let busy = std::thread::spawn(move || super::get(port, "/shop/").expect("answer"));
+    until("a busy instance", || root.join("begun").exists().then_some(()));
+    let old = root.with_file_name("old");
+    fs::rename(&root, &old).expect("rename");
+    sites.php("shop", 1, "echo posix_geteuid();");
+    becomes(&sites, "/shop/", &USERS[1].1.to_string());
+    sites
+        .daemon
+        .wait_for("is another directory now, or has another owner; its instances retire");
+    sites.daemon.write("go", "");
+    assert_eq!(busy.join().expect("an answer"), (200, "first".to_owned()));
+    sites.end();
+}
+
 /// What takes its place while it is being started is not run as the one that was looked at.
 #[test]
 fn a_start_looks_again_when_it_has_become_the_user() {
-    if !is_root() {
-        eprintln!("skipped: it takes two users, and only root can become another");
+    if needs_root() {
         return;
     }
     for (name, files) in applications("first") {

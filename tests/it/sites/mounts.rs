@@ -1,7 +1,8 @@
 //! Applications on file systems where a user says whose a file is.
 
 use super::{Sites, USERS};
-use crate::support::{is_root, until};
+use crate::skip::{needs_root, skip_unless};
+use crate::support::until;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -61,8 +62,7 @@ fn mount(sites: &Sites) -> [Mount; 2] {
 
 #[test]
 fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it() {
-    if !is_root() || !Path::new("/dev/fuse").exists() {
-        eprintln!("skipped: it takes root, who can mount, and /dev/fuse");
+    if needs_root() || skip_unless(Path::new("/dev/fuse").exists(), "there is no /dev/fuse") {
         return;
     }
     let sites = Sites::start("max = 4");
@@ -88,8 +88,7 @@ fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it(
 /// A file system that an operator has mounted without set-user-id programs is none of those.
 #[test]
 fn a_nosuid_file_system_of_the_operator_s_is_as_any_other() {
-    if !is_root() {
-        eprintln!("skipped: it takes root, who can mount");
+    if needs_root() {
         return;
     }
     let sites = Sites::start("max = 4");

@@ -2,6 +2,7 @@
 
 use super::hands::as_user;
 use super::{Sites, USERS};
+use crate::skip::needs_root;
 use crate::support::fcgi::Params;
 use crate::support::{is_root, process, until};
 use std::fs;
@@ -53,7 +54,7 @@ fn a_router_or_scout_that_is_stopped_is_replaced() {
 
 #[test]
 fn no_application_runs_as_the_user_of_the_router() {
-    if crate::skip::needs_root() {
+    if needs_root() {
         return;
     }
     let sites = Sites::start("max = 2");
@@ -85,7 +86,7 @@ fn no_application_runs_as_the_user_of_the_router() {
 
 #[test]
 fn what_an_application_preloads_never_runs_as_root() {
-    if crate::skip::needs_root() {
+    if needs_root() {
         return;
     }
     let sites = Sites::start("max = 6");
@@ -175,7 +176,7 @@ fn twice(sites: &Sites, name: &str) -> [Option<String>; 2] {
 
 #[test]
 fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
-    if crate::skip::needs_root() {
+    if needs_root() {
         return;
     }
     let keys = format!("max = 4\ndefault_user = \"{}\"", USERS[0].0);
@@ -195,7 +196,7 @@ fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
 
 #[test]
 fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
-    if crate::skip::needs_root() {
+    if needs_root() {
         return;
     }
     let code = "<?php echo posix_geteuid();";
@@ -227,8 +228,7 @@ fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
 /// Who may make files in another one's root can't have an interpreter of his own run as that one.
 #[test]
 fn an_interpreter_of_another_member_of_the_group_is_not_run() {
-    if !is_root() {
-        eprintln!("skipped: it takes two users, and only root can become another");
+    if needs_root() {
         return;
     }
     let sites = Sites::start("max = 2");
@@ -266,20 +266,19 @@ fn an_interpreter_of_another_member_of_the_group_is_not_run() {
 /// Nothing is known of an application while no process can be made that looks at it.
 #[test]
 fn a_look_for_which_there_is_no_process_is_no_refusal() {
-    if !is_root() {
-        eprintln!(
-            "skipped: root's processes are not limited by number, and others' can't be told from the tests'"
-        );
+    // Without root all processes are the test's user's, and their number is limited together.
+    if needs_root() {
         return;
     }
     let sites = Sites::start("max = 2");
     sites.php("shop", 0, "echo 'shop';");
-    let scout = sites.companion("scout").to_string();
+    let scout = sites.companion("scout");
+    let user = process::user(scout);
     let limit = |processes: &str| {
         let mut prlimit = Command::new("setpriv");
         prlimit
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "prlimit"])
-            .args(["--pid", &scout, &format!("--nproc={processes}")]);
+            .args(["--reuid", &user, "--regid", &user, "--clear-groups", "prlimit"])
+            .args(["--pid", &scout.to_string(), &format!("--nproc={processes}")]);
         assert!(prlimit.status().expect("prlimit").success());
     };
     limit("0:");

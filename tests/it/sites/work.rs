@@ -1,7 +1,7 @@
 //! Out-of-band work of applications in an application pool.
 
 use super::{Load, Sites, get};
-use crate::documents::blocks;
+use crate::it::documents::blocks;
 use crate::support::{process, until};
 use std::fs;
 use std::io::{Read, Write};

@@ -26,7 +26,7 @@ fn an_application_that_comes_up_is_shown_and_stopped() {
         assert_eq!(document["journey"]["type"], "SPAWN_DIRECTLY");
         assert_eq!(document["sockets"][0]["protocol"], "http");
         let pid = document["pid"].as_u64().expect("a pid");
-        assert!(!super::super::support::process::runs(pid as u32));
+        assert!(!crate::support::process::runs(pid as u32));
     }
     let left = std::fs::read_dir(scratch.path()).expect("the directory");
     assert_eq!(left.count(), 0);

@@ -239,7 +239,7 @@ fn somebody_else_who_listens_on_its_port_is_not_taken_for_it() {
     let work = kit.scratch.path().join("work");
     let (tell, told) = std::sync::mpsc::channel::<()>();
     let thief = std::thread::spawn(move || {
-        let port = super::super::support::until("the arguments", || {
+        let port = crate::support::until("the arguments", || {
             let entry = std::fs::read_dir(&work).ok()?.find_map(Result::ok)?;
             let text = std::fs::read_to_string(entry.path().join("args/expected_start_port")).ok()?;
             text.parse::<u16>().ok()

@@ -72,14 +72,14 @@ impl Kit {
         fs::write(&path, script).expect("a script");
         let mut plan = Plan::new("app", self.root(), "/bin/sh ./app.sh", effects::own_account());
         (plan.kind, plan.app_type) = (Kind::Native, "sh".to_owned());
-        plan.start_timeout = super::support::PATIENCE;
+        plan.start_timeout = crate::support::PATIENCE;
         plan
     }
 
     /// A generic application.
     fn generic(&self, command: &str) -> Plan {
         let mut plan = Plan::new("app", self.root(), command, effects::own_account());
-        plan.start_timeout = super::support::PATIENCE;
+        plan.start_timeout = crate::support::PATIENCE;
         plan
     }
 
@@ -123,7 +123,7 @@ impl Kit {
             let ended = forkyard::sys::socket::wait(
                 std::os::fd::AsFd::as_fd(&process.handle),
                 forkyard::sys::socket::Readiness::Readable,
-                super::support::PATIENCE,
+                crate::support::PATIENCE,
             );
             assert_eq!(ended, Ok(true), "process {} does not go", process.pid);
             let _ = forkyard::sys::pidfd::reap(std::os::fd::AsFd::as_fd(&process.handle));
@@ -169,7 +169,7 @@ fn all_processes() -> impl Iterator<Item = u32> {
 
 /// A user that is not root, if we are.
 fn other_user() -> Option<Account> {
-    super::support::is_root().then(|| effects::account("www-data", None).expect("a user"))
+    crate::support::is_root().then(|| effects::account("www-data", None).expect("a user"))
 }
 
 fn text(path: impl AsRef<Path>) -> String {

@@ -228,7 +228,7 @@ fn one_that_is_idle_goes_and_its_forks_live_on() {
     plan.max_preloader_idle_time = std::time::Duration::from_millis(100);
     let up = kit.up(plan);
     kit.driver.finish().expect("it goes by itself");
-    assert!(super::super::support::process::runs(up.pid as u32));
+    assert!(crate::support::process::runs(up.pid as u32));
     kit.stop();
     kit.assert_clean();
 }
@@ -257,6 +257,6 @@ fn forks_run_as_the_user() {
     let mut plan = preloader(&kit, "    fork(work, client)");
     (plan.account, plan.switch_user) = (account, true);
     let up = kit.up(plan);
-    let uid = super::super::support::process::status_line(up.pid as u32, "Uid");
+    let uid = crate::support::process::status_line(up.pid as u32, "Uid");
     assert_eq!(uid.as_deref().map(|uid| uid.starts_with("33")), Some(true));
 }

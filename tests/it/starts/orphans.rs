@@ -7,7 +7,7 @@ use std::fs;
 
 /// Processes that are left behind.
 const ORPHANS: usize = 600;
-/// Most of them that the master looks at between two events (`MOST_LOOKS` in `src/spawn/effects/family.rs`).
+/// Most of them that the master looks at between two events (`MOST_LOOKS` in `crates/spawn/src/effects/family.rs`).
 const MOST_AT_ONCE: usize = 64;
 
 /// The first start does; those after it fail at once.

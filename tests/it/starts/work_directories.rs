@@ -2,7 +2,7 @@
 
 use super::{Broken, work_directories};
 use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{is_root, place_library, process, until};
+use crate::support::{place_library, process, until};
 use nix::sys::signal::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -85,8 +85,8 @@ fn what_a_killed_master_has_left_is_removed_by_the_next() {
 
 #[test]
 fn root_s_daemons_have_their_work_directories_in_run() {
-    if !is_root() {
-        return crate::skip::skip("only root may make a directory in /run");
+    if crate::skip::needs_root() {
+        return;
     }
     place_library();
     let dir = directory();

@@ -85,7 +85,7 @@ impl Edge {
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
         // Nobody looks whether its code has changed but a reload.
-        let facts = Edge::facts(None, None, true);
+        let facts = Edge::facts(None, &[], None, true);
         self.note_facts(id, facts);
         let Some(generation) = self.generations.get_mut(&id) else {
             return Ok(());

@@ -334,7 +334,7 @@ impl Edge {
         Ok(())
     }
 
-    /// A conversation is over: what was lent to it comes back, nobody knows how well.
+    /// A conversation is over: its leases end, and the instances come back as failed, since their state is unknown.
     pub(in crate::master::effects) fn end_leases(&mut self, session: u64) {
         self.statuses.retain(|status| status.asker != session);
         for edge in self.routers.values_mut() {

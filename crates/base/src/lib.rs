@@ -1,0 +1,7 @@
+//! Plain values that every part knows: time, what is due, whose an application is, and what to do about an error.
+#![forbid(unsafe_code)]
+
+pub mod origin;
+pub mod remedy;
+pub mod tick;
+pub mod timers;

@@ -1,0 +1,77 @@
+//! The real machine.
+
+use super::machine::{Machine, OsFailure};
+use crate::{Host, World};
+use forkyard_sys::file::open_log;
+use nix::errno::Errno;
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// Before the version in libphp's constants.
+const MARK: &[u8] = b"X-Powered-By: PHP/";
+/// GLOB_ABORTED of glob(3): a directory could not be read.
+const ABORTED: i32 = 2;
+
+impl Machine for Host {
+    fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure> {
+        // php-fpm opens a directory and finds nothing in it.
+        match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(Vec::new()),
+            read => read.map_err(|error| failure(&error)),
+        }
+    }
+
+    fn php_version(&self, version: &str) -> Option<String> {
+        let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+        let library = format!("libphp{version}.so");
+        let directories = ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"];
+        let path = directories
+            .iter()
+            .map(|directory| Path::new(directory).join(&library))
+            .find(|path| path.exists())?;
+        release_of(&path)
+    }
+
+    fn touch(&self, path: &Path) -> Result<(), OsFailure> {
+        open_log(path).map(drop).map_err(|error| failure(&error))
+    }
+
+    fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32> {
+        let directory = literal_part(Path::new(pattern));
+        if directory.as_os_str() != pattern && fs::read_dir(&directory).is_err() {
+            return Err(ABORTED);
+        }
+        let mut found = self.files(Path::new(pattern)).map_err(|_| ABORTED)?;
+        // A directory is found as well, if only to be passed over.
+        if Path::new(pattern).is_dir() {
+            found.push(PathBuf::from(pattern));
+        }
+        Ok(found)
+    }
+}
+
+/// The release that a libphp says that it is, as `8.2.35`. All of it is read.
+pub fn release_of(library: &Path) -> Option<String> {
+    let bytes = fs::read(library).ok()?;
+    let at = bytes.windows(MARK.len()).position(|part| part == MARK)? + MARK.len();
+    let version = bytes[at..].iter().take_while(|byte| **byte != 0).copied();
+    String::from_utf8(version.collect()).ok()
+}
+
+fn failure(error: &io::Error) -> OsFailure {
+    let code = error.raw_os_error().unwrap_or(0);
+    OsFailure {
+        text: Errno::from_raw(code).desc().to_owned(),
+        code,
+    }
+}
+
+/// The leading directories of a pattern that have no wildcard.
+fn literal_part(pattern: &Path) -> PathBuf {
+    let is_literal = |component: &Component<'_>| {
+        let part = component.as_os_str().to_string_lossy();
+        !part.contains(['*', '?', '['])
+    };
+    pattern.components().take_while(is_literal).collect()
+}

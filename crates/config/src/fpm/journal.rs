@@ -1,0 +1,76 @@
+//! What is said while a configuration is read.
+
+use crate::LogLevel;
+use std::path::PathBuf;
+
+/// Something to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// A line of the log.
+    Log(LogLevel, String),
+    /// A line that PHP itself writes to standard error, without time and level.
+    Php(String),
+}
+
+/// Everything that was said, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journal {
+    /// The lines.
+    pub lines: Vec<Line>,
+    /// The error log, and how many lines were said before it was opened: the later ones belong in it as well.
+    pub opened: Option<(PathBuf, usize)>,
+    /// php-fpm finds what is wrong only after it has gone to the background.
+    pub is_in_background: bool,
+    threshold: LogLevel,
+}
+
+/// It was said why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Failed;
+
+impl Journal {
+    pub(super) fn new() -> Journal {
+        Journal {
+            lines: Vec::new(),
+            opened: None,
+            is_in_background: false,
+            threshold: LogLevel::Notice,
+        }
+    }
+
+    pub(super) fn set_threshold(&mut self, level: LogLevel) {
+        self.threshold = level;
+    }
+
+    pub(super) fn open(&mut self, path: PathBuf) {
+        self.opened = Some((path, self.lines.len()));
+    }
+
+    pub(super) fn say(&mut self, level: LogLevel, text: impl Into<String>) {
+        if level >= self.threshold {
+            self.lines.push(Line::Log(level, text.into()));
+        }
+    }
+
+    pub(super) fn php(&mut self, text: String) {
+        self.lines.push(Line::Php(format!("PHP:  {text}")));
+    }
+
+    pub(super) fn error(&mut self, text: impl Into<String>) -> Failed {
+        self.say(LogLevel::Error, text);
+        Failed
+    }
+
+    pub(super) fn alert(&mut self, text: impl Into<String>) -> Failed {
+        self.say(LogLevel::Alert, text);
+        Failed
+    }
+
+    pub(super) fn warn(&mut self, text: impl Into<String>) {
+        self.say(LogLevel::Warning, text);
+    }
+
+    pub(super) fn notice(&mut self, text: impl Into<String>) {
+        self.say(LogLevel::Notice, text);
+    }
+}

@@ -1,0 +1,53 @@
+//! What this part asks of the machine, beyond [`World`].
+
+use super::constants;
+use super::ini::Name;
+use crate::World;
+use crate::php::is_before;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Why the machine did not do something: its words and errno.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OsFailure {
+    /// What strerror(3) says.
+    pub text: String,
+    /// errno.
+    pub code: i32,
+}
+
+impl fmt::Display for OsFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.text, self.code)
+    }
+}
+
+/// The value of a name that stands in a file in PHP's INI language.
+pub(super) fn value_of(name: Name<'_>, version: &str, machine: &dyn Machine) -> Option<String> {
+    match name {
+        Name::Variable(name) if !is_before(version, "8.3") => match name.split_once(":-") {
+            Some((name, fallback)) => machine.env(name).or_else(|| Some(fallback.to_owned())),
+            None => machine.env(name),
+        },
+        Name::Variable(name) => machine.env(name),
+        Name::Constant(name @ ("E_ALL" | "PHP_MAJOR_VERSION" | "PHP_MINOR_VERSION")) => {
+            constants::of_version(name, version)
+        }
+        Name::Constant(name) if name.starts_with("PHP_") => {
+            constants::of_version(name, &machine.php_version(version)?)
+        }
+        Name::Constant(_) => None,
+    }
+}
+
+/// The machine, as a php-fpm configuration sees it.
+pub trait Machine: World {
+    /// Reads a file.
+    fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure>;
+    /// The release of a version of PHP that is installed: `8.2.35` of `8.2`.
+    fn php_version(&self, version: &str) -> Option<String>;
+    /// Sees to it that a log is there and can be written to.
+    fn touch(&self, path: &Path) -> Result<(), OsFailure>;
+    /// The files that match a pattern, in order, and a directory that is one; an error is glob(3)'s number.
+    fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32>;
+}

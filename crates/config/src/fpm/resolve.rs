@@ -1,0 +1,96 @@
+//! A valid php-fpm configuration as the model that the daemon runs: what its directives say is read into the drafts of
+//! the TOML's keys, and resolved as those are. What no key can say is added.
+
+use super::Options;
+use super::journal::Failed;
+use super::parse::Written;
+use super::said::{self, PRELOADER, REQUEST_SETTINGS, octal};
+use super::validate::Context;
+use super::values::Values;
+use crate::draft::GlobalDraft;
+use crate::leaves::Leaves;
+use crate::report::{Findings, Report};
+use crate::resolve::{pool_text, whole};
+use crate::{Application, Config, LogTarget, Place, Pool, Said};
+use std::path::Path;
+
+/// The word before the colon in process titles.
+const TITLE: &str = "php-fpm";
+
+/// A configuration, and what it was made of.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    pub(super) config: Config,
+    pub(super) global: Vec<Said>,
+    /// By pool.
+    pub(super) pools: Vec<Vec<Said>>,
+}
+
+pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) -> Result<Resolved, Failed> {
+    let mut findings = Findings::php_fpm(context.options.line_end());
+    let file = Place {
+        file: Path::new(path).into(),
+        line: 0,
+        column: 0,
+        order: 0,
+    };
+    let global = said::global(&written.global, context.options);
+    let draft = GlobalDraft::read(
+        &mut Leaves::of(&global, &file),
+        &mut Report::global(&mut findings),
+    );
+    let (mut pools, mut texts) = (Vec::new(), Vec::new());
+    for pool in &written.pools {
+        let said = said::pool(pool, context)?;
+        let leaves = Leaves::of(&said, &pool.place);
+        let mut report = Report::pool(&mut findings, &pool.name);
+        texts.push(pool_text(
+            pool.name.clone(),
+            pool.place.clone(),
+            leaves,
+            &mut report,
+        ));
+        pools.push(said);
+    }
+    let config = whole(&draft, &texts, Path::new(path), context.machine, &mut findings);
+    for (level, text) in findings.said() {
+        context.journal.say(level, text);
+    }
+    let mut config = config.ok_or(Failed)?;
+    if context.options.log_to_stderr && !config.global.daemonize {
+        config.global.error_log = LogTarget::Stderr;
+    }
+    for (pool, text) in config.pools.iter_mut().zip(&written.pools) {
+        complete(pool, &text.values, context.options);
+    }
+    Ok(Resolved {
+        config,
+        global,
+        pools,
+    })
+}
+
+/// What no key says.
+fn complete(pool: &mut Pool, values: &Values, options: &Options) {
+    TITLE.clone_into(&mut pool.title);
+    if let Some(mode) = values.full("listen.mode") {
+        let sockets = [Some(&mut pool.listen), pool.status_listen.as_mut()];
+        for socket in sockets.into_iter().flatten() {
+            socket.mode = octal(mode);
+        }
+    }
+    if let Application::Php(php) = &mut pool.application {
+        let defines = options.defines.iter();
+        php.defines = defines.filter(|(name, _)| !is_ours(name)).cloned().collect();
+        php.php_admin_value.retain(|(name, _)| !is_ours(name));
+        php.no_php_ini = options.no_php_ini;
+        php.scan_dir.clone_from(&options.scan_dir);
+        php.extended_info = options.extended_info;
+        php.binary.clone_from(&options.executable);
+    }
+}
+
+/// Whether a name among php.ini's settings is forkyard's.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name == REQUEST_SETTINGS || name == PRELOADER
+}

@@ -1,0 +1,319 @@
+//! Configuration: what operators write, what php-fpm's files say, and what applications say of themselves.
+
+use super::fpm::{Line, Machine, Options, OsFailure};
+use super::{Config, Errors, Kind, UserIds, World, glob, import as importing, parse, resolve, site};
+use forkyard_fuzz::{Grammar, Target, target, words};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The targets.
+#[rustfmt::skip]
+pub const TARGETS: &[Target] = &[
+    target("site_toml", Grammar::Lines, words::SITE, 800, site),
+    target("site_passengerfile", Grammar::Json, words::PASSENGER, 600, passengerfile),
+    target("site_package", Grammar::Json, words::PASSENGER, 400, package),
+    target("config_toml", Grammar::Lines, words::CONFIG, 1500, toml),
+    target("fpm_ini", Grammar::Lines, words::FPM, 1500, fpm),
+    target("fpm_import", Grammar::Lines, words::FPM, 1500, import),
+    target("glob", Grammar::Lines, &["*", "?", "[", "]", "[!", "[^", "-"], 120, glob),
+];
+
+const FILE: &str = "/etc/forkyard/f";
+
+/// A machine that has one file and some directories.
+struct Alone<'f> {
+    file: &'f [u8],
+    touched: RefCell<HashSet<PathBuf>>,
+}
+
+impl<'f> Alone<'f> {
+    fn with(file: &'f [u8]) -> Alone<'f> {
+        Alone {
+            file,
+            touched: RefCell::default(),
+        }
+    }
+}
+
+impl World for Alone<'_> {
+    fn is_root(&self) -> bool {
+        true
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        ["/", "/run", "/srv/www", "/var/log", "/usr"]
+            .iter()
+            .any(|known| path == *known)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.is_dir(path) || path == Path::new("/usr/lib/libphp8.2.so") || path == Path::new(FILE)
+    }
+
+    fn user(&self, name: &str) -> Option<UserIds> {
+        let known = [("root", 0), ("www-data", 33)]
+            .iter()
+            .find(|(known, _)| *known == name);
+        known.map(|(_, id)| UserIds { uid: *id, gid: *id })
+    }
+
+    fn user_by_id(&self, uid: u32) -> Option<UserIds> {
+        [0, 33].contains(&uid).then_some(UserIds { uid, gid: uid })
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        self.user(name).map(|ids| ids.gid)
+    }
+
+    fn env(&self, name: &str) -> Option<String> {
+        (name == "HOME").then(|| "/root".to_owned())
+    }
+
+    fn resolve(&self, _: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+        Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])
+    }
+
+    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
+        let is_it = pattern
+            .to_str()
+            .is_some_and(|pattern| glob::matches(pattern, FILE));
+        Ok(is_it.then(|| FILE.into()).into_iter().collect())
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+        match path == Path::new(FILE) {
+            true => Ok(self.file.to_vec()),
+            false => Err("No such file or directory (os error 2)".to_owned()),
+        }
+    }
+}
+
+impl Machine for Alone<'_> {
+    fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure> {
+        self.read(path).map_err(|text| OsFailure { text, code: 2 })
+    }
+
+    fn php_version(&self, version: &str) -> Option<String> {
+        Some(format!("{version}.7"))
+    }
+
+    fn touch(&self, path: &Path) -> Result<(), OsFailure> {
+        self.touched.borrow_mut().insert(path.to_path_buf());
+        Ok(())
+    }
+
+    fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32> {
+        self.files(Path::new(pattern)).map_err(|_| 2)
+    }
+}
+
+/// Every finding is in the file, and says something.
+fn check(errors: &Errors, input: &[u8]) {
+    assert!(!errors.findings.is_empty());
+    let lines = input.split(|byte| *byte == b'\n').collect::<Vec<_>>();
+    for finding in &errors.findings {
+        let place = &finding.place;
+        assert!(
+            place.line <= lines.len(),
+            "line {} of {}",
+            place.line,
+            lines.len()
+        );
+        if place.line > 0 {
+            let length = lines[place.line - 1].len() + 1;
+            assert!(
+                (1..=length + 1).contains(&place.column),
+                "column {} of {length}",
+                place.column
+            );
+        }
+        assert!(!finding.to_string().is_empty());
+    }
+}
+
+/// A configuration that is understood is the same in a document that is handed over.
+fn survives(config: &Config) {
+    let written = serde_json::to_vec(config).expect("a configuration can be written");
+    let again: Config = serde_json::from_slice(&written).expect("and read again");
+    assert!(again == *config, "another configuration is read than was written");
+}
+
+/// forkyard's own configuration.
+fn toml(input: &[u8]) {
+    let world = Alone::with(input);
+    let path = Path::new(FILE);
+    let parsed = resolve::parse_bytes(input, path, &world);
+    let _ = resolve::control_socket(input, path, &world);
+    match parsed {
+        Ok(loaded) => {
+            survives(&loaded.config);
+            let names: HashSet<&str> = loaded
+                .config
+                .pools
+                .iter()
+                .map(|pool| pool.name.as_str())
+                .collect();
+            assert_eq!(names.len(), loaded.config.pools.len(), "a pool twice");
+        }
+        Err(errors) => check(&errors, input),
+    }
+}
+
+/// An application's `forkyard.toml`.
+fn site(input: &[u8]) {
+    match site::parse(input, Path::new(FILE)) {
+        Ok(settings) => {
+            let texts = settings.env.keys().chain(settings.env.values());
+            let mut texts = texts.chain(&settings.entry).chain(&settings.start_command);
+            assert!(texts.all(|text| !text.contains('\0')));
+            assert!(
+                settings
+                    .env
+                    .keys()
+                    .all(|name| !name.is_empty() && !name.contains('='))
+            );
+            assert!(settings.max_per_app != Some(0) && settings.max_requests != Some(0));
+            assert!(settings.entry.as_deref() != Some("") && settings.start_command.as_deref() != Some(""));
+            let written = serde_json::to_vec(&settings).expect("settings can be written");
+            assert_eq!(
+                serde_json::from_slice::<forkyard_protocol::look::Settings>(&written).ok(),
+                Some(settings)
+            );
+        }
+        Err(errors) => check(&errors, input),
+    }
+}
+
+/// An application's `Passengerfile.json`.
+fn passengerfile(input: &[u8]) {
+    match site::passengerfile(input, Path::new(FILE)) {
+        Ok(Some(settings)) => {
+            let texts = settings.env.keys().chain(settings.env.values());
+            let mut texts = texts.chain(&settings.entry).chain(&settings.start_command);
+            assert!(texts.all(|text| !text.contains('\0')));
+            assert!(
+                settings
+                    .env
+                    .keys()
+                    .all(|name| !name.is_empty() && !name.contains('='))
+            );
+            assert!(settings.max_requests != Some(0) && settings.runtime.is_some());
+        }
+        Ok(None) => {}
+        Err(text) => {
+            assert!(text.starts_with(FILE) && text.contains("error: "), "{text}");
+            let place = text[FILE.len()..].split(' ').next().unwrap_or_default();
+            if let Some(line) = place
+                .split(':')
+                .nth(1)
+                .and_then(|line| line.parse::<usize>().ok())
+            {
+                assert!(line <= input.split(|byte| *byte == b'\n').count(), "{text}");
+            }
+        }
+    }
+}
+
+/// An application's `package.json`.
+fn package(input: &[u8]) {
+    if let Some(command) = site::start_script(input) {
+        assert!(!command.is_empty() && !command.contains('\0'));
+    }
+}
+
+fn options() -> Options {
+    Options {
+        config: Some(FILE.to_owned()),
+        version: Some("8.2".to_owned()),
+        ..Options::default()
+    }
+}
+
+/// A file of php-fpm's: what is said of it names lines that it has.
+fn fpm(input: &[u8]) {
+    let machine = Alone::with(input);
+    let (config, journal) = super::fpm::load(&options(), &machine);
+    let lines = input.split(|byte| *byte == b'\n').count();
+    for line in &journal.lines {
+        let (Line::Log(_, text) | Line::Php(text)) = line;
+        let place = text
+            .strip_prefix(&format!("[{FILE}:"))
+            .and_then(|rest| rest.split(']').next());
+        if let Some(number) = place.and_then(|place| place.parse::<usize>().ok()) {
+            assert!((1..=lines).contains(&number), "{text}");
+        }
+    }
+    match &config {
+        Some(config) => survives(config),
+        None => assert!(
+            !journal.lines.is_empty(),
+            "it can't be used, and nothing says why"
+        ),
+    }
+    let (usable, _) = super::fpm::test(&options(), true, &machine);
+    assert!(usable || config.is_none(), "-t refuses what a start takes");
+}
+
+/// The TOML that is made of a file of php-fpm's is forkyard's, and means the same pools.
+fn import(input: &[u8]) {
+    let machine = Alone::with(input);
+    let imported = importing::import(&options(), &machine);
+    let (Some(text), Some(config)) = (&imported.text, &imported.config) else {
+        return;
+    };
+    match parse(text, Path::new("imported.toml"), &machine) {
+        Ok(loaded) => {
+            let names = |config: &Config| {
+                config
+                    .pools
+                    .iter()
+                    .map(|pool| pool.name.clone())
+                    .collect::<HashSet<_>>()
+            };
+            if imported.lost.is_empty() {
+                assert_eq!(names(&loaded.config), names(config));
+            }
+        }
+        // Users and directories may be missing here; the text is still one of forkyard's.
+        Err(errors) => {
+            let is_of_the_text = |kind: &Kind| {
+                matches!(
+                    kind,
+                    Kind::Syntax { .. } | Kind::UnknownKey { .. } | Kind::Value { .. }
+                )
+            };
+            let wrong = errors
+                .findings
+                .iter()
+                .find(|finding| is_of_the_text(&finding.kind));
+            assert!(wrong.is_none(), "{errors}\n{text}");
+        }
+    }
+}
+
+/// A pattern, and a name that it may match: a name matches itself where nothing in it is a wildcard.
+fn glob(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let (pattern, name) = text.split_once('\n').unwrap_or((&text, &text));
+    let hit = glob::matches(pattern, name);
+    if !glob::is_pattern(pattern) {
+        assert_eq!(hit, pattern == name);
+    }
+    assert!(glob::matches("*", name) || name.starts_with('.'));
+    if !name.starts_with('.') {
+        assert_eq!(
+            glob::matches(&format!("*{pattern}"), name),
+            glob::matches(&format!("**{pattern}"), name)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_parser_keeps_its_promises_whatever_it_is_given() {
+        forkyard_fuzz::check(super::TARGETS);
+    }
+}

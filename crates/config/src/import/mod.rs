@@ -1,0 +1,220 @@
+//! A php-fpm configuration as one of forkyard's: the TOML, and what it could not take over.
+//!
+//! What the directives say under forkyard's keys is written down: `convert` knows what of it the TOML can't say, `write`
+//! makes the text, with the comments that stood beside the directives.
+
+mod convert;
+mod machine;
+mod write;
+
+use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
+use super::model::{Address, Config};
+use super::said::Said;
+use convert::Outcome;
+use machine::Elsewhere;
+use std::fmt;
+use write::Document;
+
+/// The comment of the rule for settings that come with requests.
+const ALL_SETTINGS: &str = "As in php-fpm. Without this line a request can't have settings that run code; see docs/explain/security.md.";
+
+/// Something that is not in the TOML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// The file and the line, if it was in a file.
+    pub place: Option<(String, usize)>,
+    /// The pool; `None`: the global section.
+    pub pool: Option<String>,
+    /// The directive, or the option.
+    pub name: String,
+    /// Why, and what to do.
+    pub reason: String,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((path, line)) = &self.place {
+            write!(f, "{path}:{line}: ")?;
+        }
+        if let Some(pool) = &self.pool {
+            write!(f, "[pool {pool}] ")?;
+        }
+        write!(f, "{} is not taken over: {}", self.name, self.reason)
+    }
+}
+
+/// What came of an import.
+#[derive(Debug, Clone)]
+pub struct Imported {
+    /// The TOML; `None`: php-fpm would not take the configuration either, as the journal says.
+    pub text: Option<String>,
+    /// What php-fpm's configuration means, for a daemon that runs as root.
+    pub config: Option<Config>,
+    /// What is not in it.
+    pub lost: Vec<Lost>,
+    /// What php-fpm says of its configuration.
+    pub journal: Journal,
+}
+
+/// Turns a php-fpm configuration into TOML. The pools may have any users, whatever user runs this.
+pub fn import(options: &Options, machine: &dyn Machine) -> Imported {
+    let (survey, journal) = fpm::survey(options, &Elsewhere(machine));
+    let Some(survey) = survey else {
+        return Imported {
+            text: None,
+            config: None,
+            lost: Vec::new(),
+            journal,
+        };
+    };
+    let mut import = Import {
+        options,
+        document: Document::new(&options.path()),
+        lost: Vec::new(),
+    };
+    import.run(&survey);
+    let Import { document, lost, .. } = import;
+    Imported {
+        text: Some(document.into_text()),
+        config: Some(survey.config),
+        lost,
+        journal,
+    }
+}
+
+struct Import<'i> {
+    options: &'i Options,
+    document: Document,
+    lost: Vec<Lost>,
+}
+
+impl Import<'_> {
+    fn run(&mut self, survey: &Survey) {
+        self.section(None, &survey.global, convert::global);
+        self.options_for_php();
+        for (pool, section) in survey.config.pools.iter().zip(&survey.pools) {
+            // Whether more is written of the address than where it is, so that it becomes a table.
+            let mut said = section.said.iter().filter(|(said, _)| said.place.is_some());
+            let has_more = said.any(|(said, _)| said.name.starts_with("listen."));
+            self.section(Some(&pool.name), section, |said| {
+                convert::pool(said, pool, has_more)
+            });
+        }
+    }
+
+    fn section(&mut self, pool: Option<&str>, section: &Surveyed, outcome: impl Fn(&Said) -> Outcome) {
+        let table = match pool {
+            Some(pool) => vec!["pool", pool],
+            None => vec!["global"],
+        };
+        self.document.open(&table, section.comments.clone());
+        // The entries of a list are together.
+        let of_one_list = |a: &(Said, _), b: &(Said, _)| a.0.item.is_some() && a.0.name == b.0.name;
+        for said in section.said.chunk_by(of_one_list) {
+            match said {
+                [(said, comments)] if said.item.is_none() => match outcome(said) {
+                    Outcome::Nothing => {}
+                    Outcome::Lost(reason) => self.lose(pool, said, &reason),
+                    Outcome::Key(key, value, lost) => {
+                        self.put(&table, &key, value, comments);
+                        for reason in lost {
+                            self.lose(pool, said, &reason);
+                        }
+                    }
+                },
+                list => self.entries(pool, &table, list),
+            }
+        }
+    }
+
+    fn put(&mut self, table: &[&str], key: &str, value: toml_edit::Value, comments: &[String]) {
+        let mut comments = comments.to_vec();
+        if key == "application.request_settings" && value.as_str() == Some("all") {
+            comments.push(ALL_SETTINGS.to_owned());
+        }
+        match key.strip_prefix("application.") {
+            Some(key) => {
+                let mut table = table.to_vec();
+                table.push("application");
+                self.document.put(&table, key, value, comments);
+            }
+            None => self.document.put(table, key, value, comments),
+        }
+    }
+
+    /// The first entry of a name wins in php-fpm, and is the only one here. The order is that in which they are applied.
+    fn entries(&mut self, pool: Option<&str>, table: &[&str], list: &[(Said, Vec<String>)]) {
+        let mut kept: Vec<(&str, &(Said, Vec<String>))> = Vec::new();
+        let mut lost = Vec::new();
+        for entry in list {
+            let said = &entry.0;
+            let name = said.item.as_deref().unwrap_or_default();
+            let is_env = said.key == "env";
+            let is_known = kept.iter().any(|(known, _)| *known == name);
+            let reason = match name {
+                "extension" | "zend_extension" if is_known => "name a second extension in php.ini",
+                // It has become a key.
+                ours if is_ours(ours) && !is_env => continue,
+                _ if is_known => continue,
+                name if name.contains(['=', '\0', '\n', '\r']) || (!is_env && name.contains(' ')) => {
+                    "this can't be a name"
+                }
+                name => {
+                    kept.push((name, entry));
+                    continue;
+                }
+            };
+            lost.push((said, reason));
+        }
+        for (name, (said, comments)) in kept.into_iter().rev() {
+            let mut table = table.to_vec();
+            table.extend(said.key.split('.'));
+            let value = said.value.clone().unwrap_or_else(|| "".into());
+            self.document.put_entry(&table, name, value, comments.clone());
+        }
+        for (said, reason) in lost {
+            self.lose(pool, said, reason);
+        }
+    }
+
+    fn options_for_php(&mut self) {
+        let mut lose = |name: String, reason: &str| {
+            self.lost.push(Lost {
+                place: None,
+                pool: None,
+                name,
+                reason: reason.to_owned(),
+            });
+        };
+        if self.options.no_php_ini {
+            lose("-n".to_owned(), "name an empty file as php_ini");
+        }
+        let defines = self.options.defines.iter();
+        for (name, _) in defines.filter(|(name, _)| !is_ours(name)) {
+            lose(format!("-d {name}"), "write it in php.ini, or as a php_value");
+        }
+        if self.options.scan_dir.is_some() {
+            let advice = "give it to the pools in env, as PHP_INI_SCAN_DIR";
+            lose("PHP_INI_SCAN_DIR".to_owned(), advice);
+        }
+    }
+
+    fn lose(&mut self, pool: Option<&str>, said: &Said, reason: &str) {
+        let place = said.place.as_ref();
+        let name = said.name;
+        self.lost.push(Lost {
+            place: place.map(|place| (place.file.display().to_string(), place.line)),
+            pool: pool.map(str::to_owned),
+            name: said
+                .item
+                .as_ref()
+                .map_or_else(|| name.to_owned(), |item| format!("{name}[{item}]")),
+            reason: reason.to_owned(),
+        });
+    }
+}
+
+/// Whether an address is that of a unix socket.
+fn is_unix(address: &Address) -> bool {
+    matches!(address, Address::Unix(_))
+}

@@ -1,0 +1,300 @@
+//! `[pool.NAME.applications]`: the applications behind one socket.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use super::pool::absolute;
+use crate::World;
+use crate::applications::Applications;
+use crate::draft::{ApplicationsDraft, PoolText};
+use crate::error::Kind;
+use crate::leaves::{Field, Written};
+use crate::model::ProcessManager;
+use crate::report::Report;
+use crate::units::{Text, Whole};
+use crate::value::quoted;
+use forkyard_core::applications::{Options, RestartMethod};
+
+/// Passenger's, where it has the setting.
+const DEFAULT_MAX: NonZeroU32 = NonZeroU32::new(6).expect("it is not zero");
+const DEFAULT_SPAWNING: NonZeroU32 = NonZeroU32::new(4).expect("it is not zero");
+const DEFAULT_ROOT_PARAMETER: &str = "FORKYARD_APP_ROOT";
+const DEFAULT_RESTART_DIR: &str = "tmp";
+const DEFAULT_STAT_THROTTLE: Duration = Duration::from_secs(10);
+const DEFAULT_FORGET_AFTER: Duration = Duration::from_secs(3600);
+/// The first user id that Debian gives to a person.
+const DEFAULT_MIN_UID: u32 = 1000;
+/// The scoreboard of each application has a page for so many, and one more.
+const MOST_INSTANCES: i64 = 100_000;
+const MOST: i64 = u32::MAX as i64;
+/// The router has as many looked at when it starts.
+const MOST_MEMBERS: usize = 1000;
+
+/// The applications of a pool that has them; errors where their keys are in another.
+pub(super) fn resolve(
+    text: &PoolText,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Option<Applications>> {
+    if text.is_routed() {
+        return applications(text, &text.applications, world, report).map(Some);
+    }
+    if let Some(place) = &text.applications_place {
+        report.missing(
+            place,
+            "routing",
+            "routing = \"application\", for which these keys are; or leave them out",
+        );
+    }
+    Some(None)
+}
+
+/// How many workers an application may have: one more than the pool's total, for a rolling restart.
+pub(super) fn manager(applications: &Applications) -> ProcessManager {
+    ProcessManager::Ordered {
+        max_children: applications.max.get().saturating_add(1),
+    }
+}
+
+fn applications(
+    text: &PoolText,
+    draft: &ApplicationsDraft,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Applications> {
+    without_effect(text, report);
+    if draft.directories.is_absent() {
+        let write = "directories = [\"/srv\"], below which the applications are";
+        report.missing(&text.place, "applications.directories", write);
+    }
+    let directories = draft.directories.written();
+    let directories = directories.map(|written| {
+        let one = |directory: &String| {
+            let at = Written {
+                value: Text(directory.clone()),
+                place: written.place.clone(),
+                key: written.key,
+            };
+            let path = absolute(&at, report)?;
+            if !world.is_dir(&path) {
+                let problem = format!("{} is not an existing directory", quoted(directory));
+                report.rule(&at, problem, "make it, or give another path");
+            }
+            Some(path)
+        };
+        let all: Vec<_> = written.value.0.iter().filter_map(one).collect();
+        if written.value.0.is_empty() {
+            report.rule(written, "it is empty", "give at least one directory");
+        }
+        all
+    });
+    let max = count(&draft.max, MOST_INSTANCES, report).unwrap_or(DEFAULT_MAX);
+    Some(Applications {
+        directories: directories.filter(|all| !all.is_empty())?,
+        root_parameter: root_parameter(&draft.root_parameter, report),
+        max,
+        max_spawning: count(&draft.max_spawning, MOST_INSTANCES, report).unwrap_or(DEFAULT_SPAWNING),
+        options: options(draft, max, report),
+        restart_dir: draft.restart_dir.written().and_then(|written| {
+            let path = Path::new(&written.value.0);
+            let leaves = path.components().any(|part| part == Component::ParentDir);
+            if leaves || written.value.0.is_empty() {
+                let problem = format!("{} does not stay in the application", quoted(&written.value.0));
+                report.rule(
+                    written,
+                    problem,
+                    "give a path without .., relative to the application's root",
+                );
+                return None;
+            }
+            (path != Path::new(DEFAULT_RESTART_DIR)).then(|| path.to_owned())
+        }),
+        stat_throttle_rate: draft.stat_throttle_rate.or(DEFAULT_STAT_THROTTLE),
+        max_request_queue_time: draft.max_request_queue_time.above_zero(),
+        forget_after: draft.forget_after.or(DEFAULT_FORGET_AFTER),
+        min_uid: number(&draft.min_uid, MOST, report).unwrap_or(DEFAULT_MIN_UID),
+        user_switching: user_switching(draft, world, report),
+        user_mounts: draft.user_mounts.or(false),
+        default_user: user(&draft.default_user, world, report),
+        router_user: user(&draft.router_user, world, report),
+        groups: groups(draft, report),
+    })
+}
+
+/// Whether applications run as their owners. Where they don't, somebody has to be named. Without root they run as the
+/// daemon, whatever is written: a reload that changes it changes nothing, and the router goes on keeping connections.
+fn user_switching(draft: &ApplicationsDraft, world: &dyn World, report: &mut Report<'_>) -> bool {
+    if !world.is_root() {
+        return false;
+    }
+    let Some(written) = draft.user_switching.written() else {
+        return true;
+    };
+    if !written.value.0 && draft.default_user.is_absent() {
+        let problem = "it is false, and the user whom all applications run as is missing";
+        report.rule(written, problem, "set applications.default_user");
+    }
+    written.value.0
+}
+
+/// What holds for an application that says nothing else.
+fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) -> Options {
+    let defaults = Options::default();
+    let max_per_app = positive_count(&draft.max_per_app, report);
+    let min_instances = number(&draft.min_instances, MOST_INSTANCES, report).unwrap_or(0);
+    let most = max_per_app.map_or(max, |most| most.min(max)).get();
+    if let (Some(written), true) = (draft.min_instances.written(), min_instances > most) {
+        let problem = format!("{min_instances} is more than an application may have, which is {most}");
+        report.rule(written, problem, format!("give at most {most}"));
+    }
+    Options {
+        max_per_app,
+        min_instances,
+        max_requests: positive_count(&draft.max_requests, report),
+        max_idle_time: match draft.max_idle_time.written() {
+            Some(_) => draft.max_idle_time.above_zero(),
+            None => defaults.max_idle_time,
+        },
+        use_global_queue: draft.use_global_queue.or(defaults.use_global_queue),
+        max_request_queue_size: match draft.max_request_queue_size.written() {
+            Some(_) => positive_count(&draft.max_request_queue_size, report),
+            None => defaults.max_request_queue_size,
+        },
+        start_timeout: super::pool::positive(&draft.start_timeout, defaults.start_timeout, report),
+        stop_timeout: super::pool::positive(&draft.stop_timeout, defaults.stop_timeout, report),
+        drain_timeout: draft.drain_timeout.above_zero(),
+        work_timeout: super::pool::positive(&draft.work_timeout, defaults.work_timeout, report),
+        max_request_time: draft.max_request_time.above_zero(),
+        memory_limit: draft.memory_limit.get().filter(|limit| *limit > 0),
+        restart_method: match draft.rolling_restarts.or(false) {
+            true => RestartMethod::Rolling,
+            false => RestartMethod::Blocking,
+        },
+        ..defaults
+    }
+}
+
+/// What says how many workers a pool of one application has, or what the pool of many can't do.
+fn without_effect(text: &PoolText, report: &mut Report<'_>) {
+    let draft = &text.draft;
+    let remedy = "leave it out: how many instances there are is said by the keys of [pool.NAME.applications]";
+    let remedy = remedy.replace("NAME", &text.name);
+    let problem = "it is not for routing = \"application\"";
+    report.refuse(&draft.pm, problem, &remedy);
+    report.refuse(&draft.process_idle_timeout, problem, &remedy);
+    for field in [
+        &draft.max_children,
+        &draft.start_servers,
+        &draft.min_spare_servers,
+        &draft.max_spare_servers,
+        &draft.max_spawn_rate,
+        &draft.max_requests,
+    ] {
+        report.refuse(field, problem, &remedy);
+    }
+    for field in [&draft.chroot, &draft.status_listen] {
+        report.refuse(field, problem, "leave it out");
+    }
+}
+
+fn root_parameter(field: &Field<Text>, report: &mut Report<'_>) -> String {
+    let Some(written) = field.written() else {
+        return DEFAULT_ROOT_PARAMETER.to_owned();
+    };
+    let name = &written.value.0;
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.is_empty() || !name.bytes().all(is_fit) {
+        let problem = format!("{} can't be the name of a parameter", quoted(name));
+        report.rule(written, problem, "use letters, digits and _");
+    }
+    name.clone()
+}
+
+fn user(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<String> {
+    let written = field.written()?;
+    if !world.is_root() {
+        report.ignored_without_root(field);
+        return None;
+    }
+    let name = &written.value.0;
+    let ids = match name.parse() {
+        Ok(uid) => world.user_by_id(uid),
+        Err(_) => world.user(name),
+    };
+    match ids {
+        None => {
+            let problem = format!("there is no user {}", quoted(name));
+            report.rule(written, problem, "name an existing user");
+        }
+        Some(ids) if ids.uid == 0 => {
+            let problem = format!("{} is root", quoted(name));
+            report.rule(written, problem, "name another user");
+        }
+        Some(_) => {}
+    }
+    Some(name.clone())
+}
+
+/// Each application is in one group at most.
+fn groups(draft: &ApplicationsDraft, report: &mut Report<'_>) -> BTreeMap<String, Vec<PathBuf>> {
+    let mut groups: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    let mut count = 0;
+    for entry in &draft.groups {
+        let name = entry.name.join(".");
+        let roots: Vec<PathBuf> = entry.value.0.iter().map(PathBuf::from).collect();
+        count += roots.len();
+        let is_fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_plain = |root: &&PathBuf| {
+            let up = root.components().any(|part| part == Component::ParentDir);
+            root.is_absolute() && !up
+        };
+        let elsewhere = |root: &&PathBuf| groups.values().flatten().any(|other| other == *root);
+        let twice = |(at, root): &(usize, &PathBuf)| roots[..*at].contains(root);
+        let wrong = if name.is_empty() || !name.chars().all(is_fit) {
+            let problem = format!("{} can't be the name of a group", quoted(&name));
+            Some((problem, "use letters, digits, -, _ and ."))
+        } else if roots.is_empty() {
+            Some((
+                "it is empty".to_owned(),
+                "give the root of at least one application, or leave it out",
+            ))
+        } else if count > MOST_MEMBERS {
+            let problem = format!("there are more than {MOST_MEMBERS} applications in groups");
+            Some((problem, "give fewer"))
+        } else if let Some(root) = roots.iter().find(|root| !is_plain(root)) {
+            let problem = format!("{} is no application's root", quoted(&root.display().to_string()));
+            Some((problem, "give an absolute path without .."))
+        } else if let Some((_, root)) = roots.iter().enumerate().find(twice) {
+            let problem = format!("{} is there twice", quoted(&root.display().to_string()));
+            Some((problem, "give each application once"))
+        } else {
+            roots.iter().find(elsewhere).map(|root| {
+                let problem = format!("{} is in another group", quoted(&root.display().to_string()));
+                (problem, "give each application in one group")
+            })
+        };
+        match wrong {
+            Some((problem, remedy)) => {
+                let remedy = remedy.to_owned();
+                report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+            }
+            None => drop(groups.insert(name, roots)),
+        }
+    }
+    groups
+}
+
+fn number(field: &Field<Whole>, most: i64, report: &mut Report<'_>) -> Option<u32> {
+    report.range(field, 0, most)
+}
+
+fn count(field: &Field<Whole>, most: i64, report: &mut Report<'_>) -> Option<NonZeroU32> {
+    report.range(field, 1, most).and_then(NonZeroU32::new)
+}
+
+/// A number for which 0 means: without a limit.
+fn positive_count(field: &Field<Whole>, report: &mut Report<'_>) -> Option<NonZeroU32> {
+    number(field, MOST, report).and_then(NonZeroU32::new)
+}

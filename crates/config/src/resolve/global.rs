@@ -1,0 +1,212 @@
+//! `[global]`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::World;
+use crate::draft::{GlobalDraft, PoolText};
+use crate::leaves::{Field, Written};
+use crate::model::{Address, EmergencyRestart, Global, LogFormat, LogLevel, LogTarget, OnError, Pool};
+use crate::report::Report;
+use crate::units::{Text, Whole};
+use crate::value::quoted;
+
+const DEFAULT_IDENT: &str = "forkyard";
+/// LOG_DAEMON.
+const DEFAULT_FACILITY: u8 = 3;
+const DEFAULT_LOG_LIMIT: usize = 1024;
+/// php-fpm takes nothing below.
+const LOG_LIMIT: (i64, i64) = (512, i32::MAX as i64);
+const DEFAULT_SYSTEMD_INTERVAL: Duration = Duration::from_secs(10);
+const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
+/// unix(7): `sun_path` without its zero byte.
+const LONGEST_SOCKET_PATH: usize = 107;
+/// php-fpm's range; the kernel takes 20 for 19.
+const PRIORITIES: (i64, i64) = (-19, 20);
+
+pub(super) fn resolve(
+    draft: &GlobalDraft,
+    pools: &[(&PoolText, Pool)],
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Global {
+    let error_log = error_log(draft, world, report);
+    let daemonize = draft.daemonize.or(false);
+    if let (true, LogTarget::Stderr, Some(written)) = (daemonize, &error_log, draft.daemonize.written()) {
+        report.warn(
+            written,
+            "in the background there is no standard error stream",
+            "set error_log to a file",
+        );
+    }
+    Global {
+        pid: draft
+            .pid
+            .written()
+            .and_then(|written| absolute(written, world, report)),
+        error_log,
+        log_format: draft.log_format.or(LogFormat::Text),
+        log_limit: (report.range(&draft.log_limit, LOG_LIMIT.0, LOG_LIMIT.1)).unwrap_or(DEFAULT_LOG_LIMIT),
+        systemd_interval: Some(draft.systemd_interval.or(DEFAULT_SYSTEMD_INTERVAL))
+            .filter(|interval| !interval.is_zero()),
+        log_level: draft.log_level.or(LogLevel::Notice),
+        process_max: process_max(draft, pools, report),
+        emergency_restart: emergency_restart(draft, report),
+        process_priority: priority(&draft.process_priority, world, report),
+        process_control_timeout: draft.process_control_timeout.or(DEFAULT_CONTROL_TIMEOUT),
+        daemonize,
+        rlimit_files: rlimit_files(&draft.rlimit_files, report),
+        rlimit_core: draft.rlimit_core.get(),
+        on_error: draft.on_error.or(OnError::Fail),
+        control: (draft.control.written()).and_then(|written| control(written, pools, world, report)),
+    }
+}
+
+/// Both keys or none: one alone says nothing.
+fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<EmergencyRestart> {
+    let threshold = report.range(&draft.emergency_restart_threshold, 0, i64::from(i32::MAX));
+    let threshold = threshold.filter(|count| *count > 0);
+    let interval = draft.emergency_restart_interval.written();
+    let interval = interval.filter(|written| !written.value.0.is_zero());
+    match (threshold, interval) {
+        (Some(threshold), Some(interval)) => Some(EmergencyRestart {
+            threshold,
+            interval: interval.value.0,
+        }),
+        (Some(_), None) => {
+            report.useless(
+                &draft.emergency_restart_threshold,
+                "it has no effect without emergency_restart_interval",
+                "set both",
+            );
+            None
+        }
+        (None, Some(interval)) => {
+            report.warn(
+                interval,
+                "it has no effect without emergency_restart_threshold",
+                "set both",
+            );
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) -> LogTarget {
+    match draft.error_log.written() {
+        None => LogTarget::Stderr,
+        Some(written) if written.value.0 == "stderr" => LogTarget::Stderr,
+        Some(written) if written.value.0.eq_ignore_ascii_case("syslog") => LogTarget::Syslog {
+            ident: draft.syslog_ident.or(DEFAULT_IDENT.to_owned()),
+            facility: draft.syslog_facility.or(DEFAULT_FACILITY),
+        },
+        Some(written) => absolute(written, world, report).map_or(LogTarget::Stderr, LogTarget::File),
+    }
+}
+
+/// The control socket: at a path of its own that is no longer than a socket's can be.
+pub(super) fn control(
+    written: &Written<Text>,
+    pools: &[(&PoolText, Pool)],
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<PathBuf> {
+    let path = absolute(written, world, report)?;
+    if path.as_os_str().len() > LONGEST_SOCKET_PATH {
+        let problem = format!("the path has more than {LONGEST_SOCKET_PATH} bytes");
+        report.rule(written, problem, "give a shorter one");
+        return None;
+    }
+    let address = Address::Unix(path);
+    if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
+        let problem = format!("pool {} listens on it", pool.name);
+        report.rule(written, problem, "give the control socket a path of its own");
+        return None;
+    }
+    match address {
+        Address::Unix(path) => Some(path),
+        Address::Tcp(_) | Address::TcpAny(_) => None,
+    }
+}
+
+/// An absolute path of a file that is yet to be made, outside every pool.
+fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
+    if written.value.0.contains("$pool") && !report.is_php_fpm() {
+        report.rule(
+            written,
+            "$pool means nothing outside a pool",
+            "write the path in full",
+        );
+        return None;
+    }
+    absolute_file(written, world, report)
+}
+
+/// An absolute path of a file that is yet to be made.
+pub(super) fn absolute_file(
+    written: &Written<Text>,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<PathBuf> {
+    let text = &written.value.0;
+    let path = Path::new(text);
+    if report.is_php_fpm() {
+        return Some(path.to_owned());
+    }
+    if !path.is_absolute() || path.file_name().is_none() {
+        report.rule(
+            written,
+            format!("{} is not the absolute path of a file", quoted(text)),
+            "start it with /",
+        );
+        return None;
+    }
+    new_file(written, path, world, report);
+    Some(path.to_owned())
+}
+
+/// A file that is yet to be made, or is there already. That the directory which it is to be made in isn't there is a
+/// warning, no error: it may still come.
+pub(super) fn new_file<T>(written: &Written<T>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
+    if world.is_dir(path) {
+        let problem = format!("{} is a directory", quoted(&path.to_string_lossy()));
+        report.rule(written, problem, "give the path of a file in it");
+    } else if let Some(parent) = path.parent().filter(|parent| !world.is_dir(parent)) {
+        let problem = format!(
+            "{} is not an existing directory",
+            quoted(&parent.to_string_lossy())
+        );
+        report.warn(written, problem, "make it before the start");
+    }
+}
+
+fn process_max(draft: &GlobalDraft, pools: &[(&PoolText, Pool)], report: &mut Report<'_>) -> Option<u32> {
+    let max = report
+        .range(&draft.process_max, 0, i64::from(i32::MAX))
+        .filter(|max| *max > 0)?;
+    if let (Some(written), Some((_, pool))) = (
+        draft.process_max.written(),
+        pools.iter().find(|(_, pool)| pool.pm.max_children() > max),
+    ) {
+        let children = pool.pm.max_children();
+        let problem = format!("pool {} may never have its {children} workers", pool.name);
+        report.warn(written, problem, format!("raise it to {children} or more"));
+    }
+    Some(max)
+}
+
+/// A nice value; without root it has no effect.
+pub(super) fn priority(field: &Field<Whole>, world: &dyn World, report: &mut Report<'_>) -> Option<i32> {
+    let value = report.range(field, PRIORITIES.0, PRIORITIES.1)?;
+    if !world.is_root() {
+        report.ignored_without_root(field);
+        return None;
+    }
+    Some(value)
+}
+
+/// A limit of open files; 0: as inherited.
+pub(super) fn rlimit_files(field: &Field<Whole>, report: &mut Report<'_>) -> Option<u64> {
+    (report.range(field, 0, i64::from(i32::MAX))).filter(|limit| *limit > 0)
+}

@@ -1,0 +1,144 @@
+//! How many workers a pool has.
+
+use std::time::Duration;
+
+use super::pool::positive;
+use crate::draft::{PoolDraft, PoolText};
+use crate::leaves::Field;
+use crate::model::ProcessManager;
+use crate::report::Report;
+use crate::units::{Manager, Whole};
+
+/// More workers than any machine runs; the scoreboard has a page for each.
+const MAX_CHILDREN: i64 = 1_000_000;
+const DEFAULT_SPAWN_RATE: u32 = 32;
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) fn resolve(text: &PoolText, report: &mut Report<'_>) -> Option<ProcessManager> {
+    let draft = &text.draft;
+    if draft.pm.is_absent() {
+        report.missing(&text.place, "pm", "pm = \"dynamic\", \"static\" or \"ondemand\"");
+    }
+    if draft.max_children.is_absent() {
+        report.missing(
+            &text.place,
+            "max_children",
+            "max_children = 10, or as many workers as memory allows",
+        );
+    }
+    let max_children = count(&draft.max_children, 1, report);
+    let manager = draft.pm.written()?.value;
+    match manager {
+        Manager::Static => {
+            spare_without_effect(draft, "static", report);
+            idle_without_effect(draft, report);
+            Some(ProcessManager::Static {
+                max_children: max_children?,
+            })
+        }
+        Manager::Ondemand => {
+            spare_without_effect(draft, "ondemand", report);
+            let process_idle_timeout = positive(&draft.process_idle_timeout, DEFAULT_IDLE_TIMEOUT, report);
+            Some(ProcessManager::Ondemand {
+                max_children: max_children?,
+                process_idle_timeout,
+            })
+        }
+        Manager::Dynamic => dynamic(text, max_children, report),
+    }
+}
+
+fn count(field: &Field<Whole>, least: i64, report: &mut Report<'_>) -> Option<u32> {
+    report.range(field, least, MAX_CHILDREN)
+}
+
+fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) -> Option<ProcessManager> {
+    let draft = &text.draft;
+    for (field, key, write) in [
+        (
+            &draft.min_spare_servers,
+            "min_spare_servers",
+            "min_spare_servers = 1, the fewest idle workers",
+        ),
+        (
+            &draft.max_spare_servers,
+            "max_spare_servers",
+            "max_spare_servers = 3, the most idle workers",
+        ),
+    ] {
+        if field.is_absent() {
+            report.missing(&text.place, key, write);
+        }
+    }
+    let min = count(&draft.min_spare_servers, 1, report);
+    let max = count(&draft.max_spare_servers, 1, report);
+    let start = count(&draft.start_servers, 0, report);
+    let max_spawn_rate = count(&draft.max_spawn_rate, 1, report).unwrap_or(DEFAULT_SPAWN_RATE);
+    // php-fpm has no use for it.
+    let process_idle_timeout = if report.is_php_fpm() {
+        DEFAULT_IDLE_TIMEOUT
+    } else {
+        positive(&draft.process_idle_timeout, DEFAULT_IDLE_TIMEOUT, report)
+    };
+    let mut valid = true;
+    for (field, spare) in [(&draft.min_spare_servers, min), (&draft.max_spare_servers, max)] {
+        if let (Some(written), Some(spare), Some(children)) = (field.written(), spare, max_children) {
+            if spare > children {
+                valid = false;
+                let problem = format!("{spare} is more than max_children, which is {children}");
+                report.rule(written, problem, format!("give at most {children}"));
+            }
+        }
+    }
+    let (min, max) = (min?, max?);
+    if let (Some(written), true) = (draft.max_spare_servers.written(), max < min) {
+        let problem = format!("{max} is less than min_spare_servers, which is {min}");
+        report.rule(written, problem, format!("give at least {min}"));
+        return None;
+    }
+    let start_servers = match start.filter(|start| *start > 0) {
+        Some(start) => {
+            if let (Some(written), false) = (draft.start_servers.written(), (min..=max).contains(&start)) {
+                let problem = format!("{start} is not between min_spare_servers and max_spare_servers");
+                report.rule(
+                    written,
+                    problem,
+                    format!("give a whole number from {min} to {max}"),
+                );
+                return None;
+            }
+            start
+        }
+        None => min + (max - min) / 2,
+    };
+    let max_children = max_children.filter(|_| valid)?;
+    Some(ProcessManager::Dynamic {
+        max_children,
+        start_servers,
+        min_spare_servers: min,
+        max_spare_servers: max,
+        max_spawn_rate,
+        process_idle_timeout,
+    })
+}
+
+fn spare_without_effect(draft: &PoolDraft, manager: &str, report: &mut Report<'_>) {
+    for field in [
+        &draft.start_servers,
+        &draft.min_spare_servers,
+        &draft.max_spare_servers,
+        &draft.max_spawn_rate,
+    ] {
+        let problem = format!("it has no effect with pm = \"{manager}\"");
+        report.useless(field, &problem, "it is for \"dynamic\"");
+    }
+}
+
+fn idle_without_effect(draft: &PoolDraft, report: &mut Report<'_>) {
+    let remedy = "it is for \"dynamic\" and \"ondemand\"";
+    report.useless(
+        &draft.process_idle_timeout,
+        "it has no effect with pm = \"static\"",
+        remedy,
+    );
+}

@@ -1,0 +1,61 @@
+//! What starts an application of Node.js that does not say so: as npm would find it.
+
+use crate::World;
+use serde_json::Value;
+use std::path::Path;
+
+/// Looked for in this order where package.json has no script `start`.
+const USUAL_FILES: &[&str] = &["app.js", "server.js", "index.js"];
+/// Where npm puts what packages install.
+const TOOLS: &str = "node_modules/.bin";
+/// What the shell does not take for a plain word.
+const SPECIAL: &[char] = &[
+    '|', '&', ';', '<', '>', '(', ')', '$', '`', '\\', '"', '\'', '*', '?', '[', '#', '~', '%', '!', '{',
+    '\n',
+];
+
+/// The command that starts the application in `root`.
+///
+/// # Errors
+/// What is wrong with package.json, or that there is nothing to start.
+pub(super) fn start_command(root: &Path, world: &dyn World) -> Result<String, String> {
+    let package = root.join("package.json");
+    if world.exists(&package) {
+        let said = |error: String| format!("{}: {error}", package.display());
+        let bytes = world.read(&package).map_err(said)?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|error| said(error.to_string()))?;
+        let script = value.pointer("/scripts/start").and_then(Value::as_str);
+        if let Some(script) = script.map(str::trim).filter(|script| !script.is_empty()) {
+            return Ok(of_script(script, root, world));
+        }
+    }
+    let found = USUAL_FILES.iter().find(|file| world.exists(&root.join(file)));
+    found.map(|file| format!("node {file}")).ok_or_else(|| {
+        let files = USUAL_FILES.join(", ");
+        format!("it has no package.json with a script \"start\", and none of {files}")
+    })
+}
+
+/// The command for a script of package.json. It is run after `exec`, so that it is one process; what needs a shell gets one
+/// of its own.
+fn of_script(script: &str, root: &Path, world: &dyn World) -> String {
+    let (first, rest) = script.split_once(char::is_whitespace).unwrap_or((script, ""));
+    if script.contains(SPECIAL) || first.contains('=') {
+        let tools = root.join(TOOLS);
+        let script = format!(
+            "PATH={}:$PATH; export PATH; {script}",
+            quoted(&tools.to_string_lossy())
+        );
+        return format!("/bin/sh -c {}", quoted(&script));
+    }
+    // A tool of the application's own is run as what it is.
+    if !first.contains('/') && world.exists(&root.join(TOOLS).join(first)) {
+        return format!("{TOOLS}/{first} {rest}").trim_end().to_owned();
+    }
+    script.to_owned()
+}
+
+/// One word of the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}

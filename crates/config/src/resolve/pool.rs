@@ -1,0 +1,410 @@
+//! One `[pool.NAME]`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::global::{new_file, priority, rlimit_files};
+use super::{application, applications, confine, listen, manager};
+use crate::World;
+use crate::access::{AccessLog, DEFAULT_FORMAT, Format, parse_format};
+use crate::draft::{
+    ApplicationDraft, ApplicationsDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText,
+    WrappedDraft,
+};
+use crate::error::{Kind, Place};
+use crate::known::Section;
+use crate::leaves::{Field, Leaves, Written};
+use crate::model::{Limits, Pool, ReloadWhen};
+use crate::report::Report;
+use crate::units::{Text, Time};
+use crate::value::quoted;
+
+/// The word before the colon in process titles.
+const TITLE: &str = "forkyard";
+const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+const DEFAULT_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(75);
+const DEFAULT_PARAMS_BYTES: usize = 1 << 20;
+const DEFAULT_PARAMS_COUNT: usize = 10_000;
+/// No web server sends less, and no machine should have to keep more.
+const PARAMS_BYTES: (u64, u64) = (1 << 12, 1 << 30);
+const PARAMS_COUNT: (i64, i64) = (32, 10_000_000);
+
+/// Reads the table of a pool.
+pub(crate) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &mut Report<'_>) -> PoolText {
+    let draft = PoolDraft::read(&mut leaves, report);
+    let application = application::read(&draft, &mut leaves, report);
+    let applications_place = leaves.first_place("applications");
+    let applications = Box::new(ApplicationsDraft::read(&mut leaves, report));
+    let mut keys = PoolDraft::KEYS.to_vec();
+    keys.extend(ApplicationsDraft::KEYS);
+    match application {
+        ApplicationDraft::Php(_) => keys.extend(PhpDraft::KEYS),
+        ApplicationDraft::Cgi(_) => keys.extend(CgiDraft::KEYS),
+        ApplicationDraft::FastCgi(_) => keys.extend(FastCgiDraft::KEYS),
+        ApplicationDraft::Http(_) | ApplicationDraft::Node(_) => keys.extend(HttpDraft::KEYS),
+        ApplicationDraft::Wrapped(..) => keys.extend(WrappedDraft::KEYS),
+        // What runs is not known, so neither are its keys; one error is enough.
+        ApplicationDraft::Wrong => leaves.discard("application"),
+        ApplicationDraft::Absent | ApplicationDraft::Rust => {}
+    }
+    leaves.finish(Section::Pool, &keys, report);
+    PoolText {
+        name,
+        place,
+        draft,
+        application,
+        applications,
+        applications_place,
+    }
+}
+
+/// The pool, if it keeps all rules that are about itself.
+pub(super) fn resolve(
+    text: &PoolText,
+    allow_root: bool,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Pool> {
+    let draft = &text.draft;
+    name(text, report);
+    let listen = listen::resolve(text, world, report);
+    let (user, group) = identity(text, allow_root, world, report);
+    let applications = applications::resolve(text, world, report);
+    let pm = match &applications {
+        Some(Some(applications)) => Some(applications::manager(applications)),
+        _ if text.is_routed() => None,
+        _ => manager::resolve(text, report),
+    };
+    let (chdir, chroot) = directories(draft, world, report);
+    let (status_path, ping_path) = uris(draft, report);
+    let status_listen = (listen.as_ref()).and_then(|listen| listen::status(text, listen, world, report));
+    Some(Pool {
+        name: text.name.clone(),
+        title: TITLE.to_owned(),
+        user,
+        group,
+        max_requests: (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0),
+        request_terminate_timeout: draft.request_terminate_timeout.above_zero(),
+        request_terminate_timeout_track_finished: draft.request_terminate_timeout_track_finished.or(false),
+        slow_log: super::slow::resolve(draft, world, report),
+        client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
+        keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
+        limits: limits(draft, report),
+        chdir,
+        chroot,
+        clear_env: draft.clear_env.or(true),
+        env: environment(draft, world, report),
+        own_env: Vec::new(),
+        origin: None,
+        tells_memory: false,
+        rlimit_files: rlimit_files(&draft.rlimit_files, report),
+        rlimit_core: draft.rlimit_core.get(),
+        process_priority: priority(&draft.process_priority, world, report),
+        process_dumpable: draft.process_dumpable.or(false),
+        no_new_privs: draft.no_new_privs.or(false),
+        confine: confine::resolve(text, world, report),
+        status_path,
+        status_listen,
+        ping_path,
+        ping_response: ping_response(draft, report),
+        catch_workers_output: draft.catch_workers_output.or(false),
+        decorate_workers_output: draft.decorate_workers_output.or(true),
+        friendly_error_pages: draft.friendly_error_pages.or(false),
+        reload: draft.reload.or(ReloadWhen::Changed),
+        access: access(draft, world, report),
+        application: application::resolve(text, world, report)?,
+        applications: applications?,
+        listen: listen?,
+        pm: pm?,
+    })
+}
+
+fn name(text: &PoolText, report: &mut Report<'_>) {
+    if text.name.is_empty() || text.name.chars().any(char::is_control) {
+        let problem = format!("{} can't be the name of a pool", quoted(&text.name));
+        let remedy = "give it at least one character and no control characters".to_owned();
+        report.error(&text.place, "name", Kind::Rule { problem, remedy });
+    }
+}
+
+/// A duration that can't be zero.
+pub(super) fn positive(field: &Field<Time>, default: Duration, report: &mut Report<'_>) -> Duration {
+    match field.written() {
+        Some(written) if written.value.0.is_zero() => {
+            report.rule(
+                written,
+                "0 is too short",
+                "give a duration above zero, for example \"10s\"",
+            );
+            default
+        }
+        Some(written) => written.value.0,
+        None => default,
+    }
+}
+
+/// User and group of the workers.
+fn identity(
+    text: &PoolText,
+    allow_root: bool,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> (Option<String>, Option<String>) {
+    let PoolDraft { user, group, .. } = &text.draft;
+    if !world.is_root() {
+        report.ignored_without_root(user);
+        report.ignored_without_root(group);
+        return (None, None);
+    }
+    if user.is_absent() && !allow_root && !text.is_routed() {
+        report.missing(
+            &text.place,
+            "user",
+            "user = \"www-data\", or another user for its workers; to run them as root, allow_root = true in [global]",
+        );
+    }
+    let gid = group.written().and_then(|written| {
+        let gid = group_id(written, world, report);
+        refuse_root(written, gid, "group", allow_root, report);
+        gid
+    });
+    if let Some(written) = user.written() {
+        let name = &written.value.0;
+        let number: Option<u32> = name.parse().ok();
+        let ids = number.map_or_else(|| world.user(name), |uid| world.user_by_id(uid));
+        match (ids, number) {
+            (None, None) => report.rule(
+                written,
+                format!("there is no user {}", quoted(name)),
+                "name an existing user, or give a numeric id",
+            ),
+            (None, Some(_)) if group.is_absent() => report.rule(
+                written,
+                format!("user id {name} has no entry to take its group from"),
+                "set group as well",
+            ),
+            _ => refuse_root(
+                written,
+                ids.map(|ids| ids.uid).or(number),
+                "user",
+                allow_root,
+                report,
+            ),
+        }
+        if let (Some(0), None, true) = (
+            ids.filter(|ids| ids.uid != 0).map(|ids| ids.gid),
+            gid,
+            group.is_absent(),
+        ) {
+            refuse_root(written, Some(0), "group", allow_root, report);
+        }
+    }
+    (user.get(), group.get())
+}
+
+fn refuse_root(
+    written: &Written<Text>,
+    id: Option<u32>,
+    kind: &str,
+    allow_root: bool,
+    report: &mut Report<'_>,
+) {
+    if id == Some(0) && !allow_root {
+        let problem = format!(
+            "{} makes root the {kind} of the workers",
+            quoted(&written.value.0)
+        );
+        report.rule(
+            written,
+            problem,
+            "name another one, or write allow_root = true in [global]",
+        );
+    }
+}
+
+/// The id of a group given by name or number.
+pub(super) fn group_id(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<u32> {
+    let name = &written.value.0;
+    let id = name.parse().ok().or_else(|| world.group(name));
+    if id.is_none() {
+        let problem = format!("there is no group {}", quoted(name));
+        report.rule(written, problem, "name an existing group, or give a numeric id");
+    }
+    id
+}
+
+/// The access log, if there is to be one.
+fn access(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<AccessLog> {
+    let mut suppress_paths = Vec::new();
+    if let Some(written) = draft.access_suppress_path.written() {
+        if let Some(path) = written.value.0.iter().find(|path| !path.starts_with('/')) {
+            let problem = format!("{} does not start with /", quoted(path));
+            report.rule(written, problem, "give the URIs as the status page shows them");
+        }
+        suppress_paths.clone_from(&written.value.0);
+    }
+    let format = match draft.access_format.written() {
+        Some(written) => parse_format(&written.value.0).unwrap_or_else(|problem| {
+            report.rule(
+                written,
+                problem,
+                "see docs/reference/logging.md for what there is",
+            );
+            Format::default()
+        }),
+        None => parse_format(DEFAULT_FORMAT).unwrap_or_default(),
+    };
+    let written = draft.access_log.written()?;
+    let path = absolute(written, report)?;
+    new_file(written, &path, world, report);
+    Some(AccessLog {
+        path,
+        format,
+        suppress_paths,
+    })
+}
+
+fn limits(draft: &PoolDraft, report: &mut Report<'_>) -> Limits {
+    let mut limits = Limits {
+        params_bytes: DEFAULT_PARAMS_BYTES,
+        params_count: DEFAULT_PARAMS_COUNT,
+    };
+    if let Some(written) = draft.params_bytes.written() {
+        let bytes = written.value.0;
+        if (PARAMS_BYTES.0..=PARAMS_BYTES.1).contains(&bytes) {
+            limits.params_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        } else {
+            report.rule(
+                written,
+                format!("{bytes} bytes is out of range"),
+                "give a size from \"4K\" to \"1G\"",
+            );
+        }
+    }
+    if let Some(count) = report.range(&draft.params_count, PARAMS_COUNT.0, PARAMS_COUNT.1) {
+        limits.params_count = count;
+    }
+    limits
+}
+
+fn directories(
+    draft: &PoolDraft,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> (Option<PathBuf>, Option<PathBuf>) {
+    let mut chroot = draft
+        .chroot
+        .written()
+        .and_then(|written| absolute(written, report));
+    if chroot.is_some() && !world.is_root() {
+        report.ignored_without_root(&draft.chroot);
+        chroot = None;
+    }
+    if let (Some(path), Some(written)) = (&chroot, draft.chroot.written()) {
+        existing(written, path, world, report);
+    }
+    let chdir = draft
+        .chdir
+        .written()
+        .and_then(|written| absolute(written, report));
+    if let (Some(path), Some(written)) = (&chdir, draft.chdir.written()) {
+        match &chroot {
+            None => existing(written, path, world, report),
+            Some(root) => {
+                let inside = root.join(path.strip_prefix("/").unwrap_or(path));
+                if !world.is_dir(&inside) {
+                    let inside = quoted(&inside.to_string_lossy());
+                    let problem =
+                        format!("{inside}, which it is in the chroot, is not an existing directory");
+                    report.rule(written, problem, "give the path as seen from inside the chroot");
+                }
+            }
+        }
+    }
+    (chdir, chroot)
+}
+
+pub(super) fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
+    let path = Path::new(&written.value.0);
+    if path.is_absolute() || report.is_php_fpm() {
+        return Some(path.to_owned());
+    }
+    report.rule(
+        written,
+        format!("{} is not an absolute path", quoted(&written.value.0)),
+        "start it with /",
+    );
+    None
+}
+
+fn existing(written: &Written<Text>, path: &Path, world: &dyn World, report: &mut Report<'_>) {
+    if !world.is_dir(path) {
+        let problem = format!("{} is not an existing directory", quoted(&path.to_string_lossy()));
+        report.rule(written, problem, "make it, or give another path");
+    }
+}
+
+/// `status_path` and `ping.path`.
+fn uris(draft: &PoolDraft, report: &mut Report<'_>) -> (Option<String>, Option<String>) {
+    // An address that has nothing else may have its page at "/".
+    let least = if draft.status_listen.is_absent() { 2 } else { 1 };
+    let status = uri(&draft.status_path, least, report);
+    let ping = uri(&draft.ping_path, 2, report);
+    if let (Some(written), true) = (draft.ping_path.written(), ping.is_some() && ping == status) {
+        report.rule(written, "it is the same as status_path", "give another path");
+    }
+    (status, ping)
+}
+
+fn uri(field: &Field<Text>, least: usize, report: &mut Report<'_>) -> Option<String> {
+    let written = field.written()?;
+    let text = &written.value.0;
+    let problem = if report.is_php_fpm() {
+        return Some(text.clone());
+    } else if !text.starts_with('/') {
+        "does not start with /"
+    } else if text.len() < least {
+        "is too short"
+    } else if !text
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"/_-.~".contains(&byte))
+    {
+        "has a character that is not allowed"
+    } else {
+        return Some(text.clone());
+    };
+    let remedy = "write / followed by letters, digits and any of / _ - . ~";
+    report.rule(written, format!("{} {problem}", quoted(text)), remedy);
+    None
+}
+
+fn ping_response(draft: &PoolDraft, report: &mut Report<'_>) -> String {
+    match draft.ping_response.written() {
+        Some(written) if written.value.0.is_empty() => {
+            report.rule(written, "it is empty", "give at least one character");
+            String::new()
+        }
+        Some(written) => written.value.0.clone(),
+        None => "pong".to_owned(),
+    }
+}
+
+/// The workers' variables; a value `$NAME` is taken from this process's environment.
+fn environment(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Vec<(String, String)> {
+    let mut variables = Vec::new();
+    for entry in &draft.env {
+        let name = entry.name.join(".");
+        if (name.is_empty() || name.contains(['=', '\0'])) && !report.is_php_fpm() {
+            let problem = format!("{} can't be the name of a variable", quoted(&name));
+            let remedy = "use letters, digits and _".to_owned();
+            report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+            continue;
+        }
+        let value = match entry.value.0.strip_prefix('$') {
+            Some(source) => world.env(source).unwrap_or_default(),
+            None => entry.value.0.clone(),
+        };
+        variables.push((name, value));
+    }
+    variables
+}

@@ -1,0 +1,162 @@
+//! Applications that are not PHP.
+
+use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file, script_root};
+use super::pool::positive;
+use crate::World;
+use crate::application::{Cgi, FastCgi, Interface, StartCommand, Wrapped};
+use crate::draft::{CgiDraft, FastCgiDraft, PoolText, WrappedDraft};
+use crate::leaves::Field;
+use crate::report::Report;
+use crate::units::Texts;
+use crate::value::quoted;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Applications with many parts take long to load; Passenger gives them as much.
+const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
+/// A page may still have something to save when its client has left.
+const DEFAULT_ABORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) fn cgi(
+    text: &PoolText,
+    draft: &CgiDraft,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Cgi> {
+    if draft.script.is_absent() && draft.root.is_absent() {
+        let write =
+            "root = \"/usr/lib/cgi-bin\", below which programs may be run, or script = \"...\", the only one";
+        report.missing(text.runtime_place(), "application.root", write);
+        return None;
+    }
+    Some(Cgi {
+        script: file(&draft.script, world, report),
+        root: file(&draft.root, world, report),
+        search_arguments: draft.search_arguments.or(false),
+        parameters: parameters(&draft.parameters, report),
+    })
+}
+
+pub(super) fn fastcgi(
+    text: &PoolText,
+    draft: &FastCgiDraft,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<FastCgi> {
+    Some(FastCgi {
+        root: file(&draft.root, world, report),
+        start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
+        abort_timeout: draft.abort_timeout.or(DEFAULT_ABORT_TIMEOUT),
+        parameters: parameters(&draft.parameters, report),
+        script_root: script_root(&draft.script_root, world, report),
+        command: command(text, draft, report)?,
+    })
+}
+
+/// Names of parameters, each with a `*` at its end or none.
+fn parameters(field: &Field<Texts>, report: &mut Report<'_>) -> Vec<String> {
+    let Some(written) = field.written() else {
+        return Vec::new();
+    };
+    let is_name = |text: &str| {
+        let name = text.strip_suffix('*').unwrap_or(text);
+        !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    if let Some(wrong) = written.value.0.iter().find(|text| !is_name(text)) {
+        let problem = format!("{} is no parameter's name", quoted(wrong));
+        report.rule(
+            written,
+            problem,
+            "write letters, digits and _, with a * at the end for any rest, as in \"GIT_*\"",
+        );
+    }
+    written.value.0.clone()
+}
+
+/// What is executed: a line for the shell, or a program with its arguments.
+fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Option<StartCommand> {
+    if draft.start_command.is_absent() && draft.program.is_absent() {
+        let write = "start_command = \"/usr/bin/php-cgi8.2\", or program = \"...\" with arguments = [...]";
+        report.missing(text.runtime_place(), "application.start_command", write);
+        return None;
+    }
+    if let (Some(_), Some(program)) = (draft.start_command.written(), draft.program.written()) {
+        report.rule(
+            program,
+            "start_command says already what is executed",
+            "leave one of them out",
+        );
+        return None;
+    }
+    if let Some(line) = draft.start_command.written() {
+        if let Some(arguments) = draft.arguments.written() {
+            report.rule(
+                arguments,
+                "start_command has its arguments in it",
+                "write them there",
+            );
+            return None;
+        }
+        if line.value.0.trim().is_empty() || line.value.0.contains('\0') {
+            report.rule(line, "there is no command in it", "write what is to be started");
+            return None;
+        }
+        return Some(StartCommand::Shell(line.value.0.clone()));
+    }
+    let program = draft.program.written()?;
+    let path = Path::new(&program.value.0);
+    if !path.is_absolute() || program.value.0.contains('\0') {
+        let problem = format!("{} is not an absolute path", quoted(&program.value.0));
+        report.rule(program, problem, "start it with /, or write start_command");
+        return None;
+    }
+    Some(StartCommand::Program {
+        path: path.to_owned(),
+        arguments: draft.arguments.or(Vec::new()),
+    })
+}
+
+pub(super) fn wrapped(
+    text: &PoolText,
+    interface: Interface,
+    draft: &WrappedDraft,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Wrapped> {
+    if draft.root.is_absent() {
+        let write = "root = \"/srv/app\", the directory of the application";
+        report.missing(text.runtime_place(), "application.root", write);
+    }
+    let root = file(&draft.root, world, report);
+    let interpreter = if draft.interpreter.is_absent() {
+        root.as_deref()
+            .map(|root| usual_interpreter(interface, root, world))
+    } else {
+        file(&draft.interpreter, world, report)
+    };
+    Some(Wrapped {
+        interface,
+        root: root?,
+        entry: draft.entry.get(),
+        interpreter: interpreter?,
+        start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
+        preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
+        refork_after: draft.refork_after.or(Vec::new()),
+    })
+}
+
+/// The interpreter where none is named: of the virtual environment that lies in the application's directory, or the
+/// system's.
+fn usual_interpreter(interface: Interface, root: &Path, world: &dyn World) -> PathBuf {
+    match interface {
+        Interface::Wsgi | Interface::Asgi => [".venv/bin/python", "venv/bin/python"]
+            .iter()
+            .map(|place| root.join(place))
+            .find(|path| world.exists(path))
+            .unwrap_or_else(|| PathBuf::from("/usr/bin/python3")),
+        Interface::Rack => PathBuf::from("/usr/bin/ruby"),
+    }
+}

@@ -1,0 +1,50 @@
+//! A pool's log of slow requests.
+
+use std::time::Duration;
+
+use super::global::absolute_file;
+use crate::World;
+use crate::draft::PoolDraft;
+use crate::model::SlowLog;
+use crate::report::Report;
+
+/// php-fpm's default.
+const DEFAULT_TRACE_DEPTH: u32 = 20;
+
+/// php-fpm's rules: a time needs a file, may not be longer than a request may take; and a depth is of use with a file.
+pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) -> Option<SlowLog> {
+    let path = draft
+        .slowlog
+        .written()
+        .and_then(|written| absolute_file(written, world, report));
+    let depth = report.range(&draft.request_slowlog_trace_depth, 1, i64::from(i32::MAX));
+    if draft.slowlog.is_absent() {
+        report.useless(
+            &draft.request_slowlog_trace_depth,
+            "it has no effect without slowlog",
+            "set slowlog as well",
+        );
+    }
+    let timeout = draft.request_slowlog_timeout.written()?;
+    let is_longer = |longest: Duration| !longest.is_zero() && timeout.value.0 > longest;
+    if timeout.value.0.is_zero() {
+        return None;
+    }
+    if draft.slowlog.is_absent() {
+        report.rule(
+            timeout,
+            "there is no file to write slow requests to",
+            "set slowlog as well",
+        );
+    }
+    let terminate = draft.request_terminate_timeout.written();
+    if terminate.is_some_and(|terminate| is_longer(terminate.value.0)) {
+        let problem = "no request lives that long: request_terminate_timeout is shorter";
+        report.rule(timeout, problem, "make it shorter than request_terminate_timeout");
+    }
+    Some(SlowLog {
+        path: path?,
+        timeout: timeout.value.0,
+        trace_depth: depth.unwrap_or(DEFAULT_TRACE_DEPTH),
+    })
+}

@@ -1,0 +1,205 @@
+//! Programs that speak HTTP: where one listens, or how it is started.
+
+use super::application::{DEFAULT_PRELOADER_IDLE_TIMEOUT, file};
+use super::listen::address;
+use super::node;
+use super::pool::positive;
+use crate::World;
+use crate::application::{Application, Http, Program, ResourceLimit};
+use crate::draft::{HttpDraft, PoolText};
+use crate::error::Kind;
+use crate::leaves::Field;
+use crate::report::Report;
+use crate::units::Flag;
+use crate::value::quoted;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// As much as the spawning kit gives.
+const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
+const DEFAULT_APP_ENV: &str = "production";
+const MOST_INSTANCES: i64 = 256;
+/// The names that setrlimit(2) knows.
+const LIMITS: &[&str] = &[
+    "as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss",
+    "stack",
+];
+
+/// `runtime = "http"`.
+pub(super) fn http(
+    text: &PoolText,
+    draft: &HttpDraft,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Application> {
+    if let (Some(_), Some(command)) = (draft.address.written(), draft.start_command.written()) {
+        let remedy = "keep start_command if forkyard starts the program, otherwise address";
+        report.rule(command, "the program has an address already", remedy);
+        return None;
+    }
+    if let Some(written) = draft.start_command.written() {
+        let command = written.value.0.clone();
+        if command.trim().is_empty() {
+            report.rule(written, "it is empty", "write what starts the program");
+        }
+        return program(text, draft, Some(command), world, report).map(Application::Program);
+    }
+    if let Some(written) = draft.address.written() {
+        needs_a_command(draft, report);
+        return Some(Application::Http(Http {
+            address: address(written, world, report)?,
+        }));
+    }
+    if draft.address.is_absent() && draft.start_command.is_absent() {
+        let write = "address = \"127.0.0.1:3000\", or the path of the socket that the program listens on; or \
+                     start_command and root, if forkyard is to start it";
+        report.missing(text.runtime_place(), "application.address", write);
+    }
+    None
+}
+
+/// `runtime = "node"`.
+pub(super) fn node(
+    text: &PoolText,
+    draft: &HttpDraft,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Program> {
+    if let Some(written) = draft.address.written() {
+        let remedy = "leave it out; with runtime = \"http\" it is where a program listens that forkyard does not start";
+        report.rule(
+            written,
+            "forkyard starts the program and chooses where it listens",
+            remedy,
+        );
+    }
+    let command = match draft.start_command.written() {
+        Some(written) => Some(written.value.0.clone()),
+        None => {
+            let root = draft.root.written().map(|root| PathBuf::from(&root.value.0));
+            let root = root.filter(|root| draft.start_command.is_absent() && world.is_dir(root));
+            root.and_then(|root| match node::start_command(&root, world) {
+                Ok(command) => Some(command),
+                Err(problem) => {
+                    let written = draft.root.written();
+                    let place = written
+                        .map_or(text.runtime_place(), |written| &written.place)
+                        .clone();
+                    let remedy = "write start_command = \"node FILE\"".to_owned();
+                    report.error(&place, "application.root", Kind::Rule { problem, remedy });
+                    None
+                }
+            })
+        }
+    };
+    program(text, draft, command, world, report)
+}
+
+/// Settings of a start have no effect on a program that forkyard does not start.
+fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {
+    fn check<T>(field: &Field<T>, report: &mut Report<'_>) {
+        if let Some(written) = field.written() {
+            let remedy = "leave it out, or write start_command instead of address";
+            report.rule(written, "it is for a program that forkyard starts", remedy);
+        }
+    }
+    check(&draft.root, report);
+    check(&draft.handshake, report);
+    check(&draft.instances, report);
+    check(&draft.app_env, report);
+    check(&draft.load_shell_envvars, report);
+    check(&draft.umask, report);
+    check(&draft.preloader_idle_timeout, report);
+    check(&draft.start_timeout, report);
+    if let Some(entry) = draft.rlimits.first() {
+        let problem = "it is for a program that forkyard starts".to_owned();
+        let remedy = "leave it out, or write start_command instead of address".to_owned();
+        report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+    }
+}
+
+fn program(
+    text: &PoolText,
+    draft: &HttpDraft,
+    command: Option<String>,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Program> {
+    if draft.root.is_absent() {
+        let write = "root = \"/srv/app\", the directory of the application";
+        report.missing(text.runtime_place(), "application.root", write);
+    }
+    let root = file(&draft.root, world, report);
+    if let (Some(root), Some(written)) = (&root, draft.root.written()) {
+        if !world.is_dir(root) {
+            let problem = format!("{} is not a directory", quoted(&written.value.0));
+            report.rule(written, problem, "give the directory of the application");
+        }
+    }
+    let handshake = draft.handshake.or(false);
+    settings_of_workers(text, handshake, report);
+    let app_env = draft.app_env.or(DEFAULT_APP_ENV.to_owned());
+    if let (Some(written), true) = (draft.app_env.written(), app_env.is_empty()) {
+        report.rule(written, "it is empty", "write \"production\", or leave it out");
+    }
+    Some(Program {
+        root: root?,
+        start_command: command?,
+        handshake,
+        instances: (report.range(&draft.instances, 1, MOST_INSTANCES)).unwrap_or(1),
+        app_env,
+        load_shell_envvars: draft.load_shell_envvars.or(false),
+        rlimits: rlimits(draft, report),
+        umask: draft.umask.get(),
+        start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
+        preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
+    })
+}
+
+/// What a pool's workers are made into and the program can't be: better no start than one with less than was asked for.
+fn settings_of_workers(text: &PoolText, handshake: bool, report: &mut Report<'_>) {
+    fn refuse<T>(field: &Field<T>, report: &mut Report<'_>) {
+        let problem = "it can't be had for a program that forkyard starts";
+        let remedy = "leave it out, or start the program elsewhere and write its address";
+        report.refuse(field, problem, remedy);
+    }
+    fn refuse_flag(field: &Field<Flag>, report: &mut Report<'_>) {
+        if field.or(false) {
+            refuse(field, report);
+        }
+    }
+    let pool = &text.draft;
+    refuse(&pool.chroot, report);
+    refuse(&pool.process_priority, report);
+    refuse(&pool.apparmor_hat, report);
+    refuse(&pool.confine_read, report);
+    refuse(&pool.confine_write, report);
+    refuse_flag(&pool.confine_deny_system_calls, report);
+    refuse_flag(&pool.confine_private_tmp, report);
+    refuse(&pool.cgroup_parent, report);
+    let port = pool.env.iter().find(|entry| entry.name == ["PORT"]);
+    if let Some(entry) = port.filter(|_| !handshake) {
+        let problem = "forkyard chooses the port and says it in PORT".to_owned();
+        let remedy = "leave it out".to_owned();
+        report.error(&entry.place, "env.PORT", Kind::Rule { problem, remedy });
+    }
+}
+
+fn rlimits(draft: &HttpDraft, report: &mut Report<'_>) -> Vec<ResourceLimit> {
+    let mut limits = Vec::new();
+    for entry in &draft.rlimits {
+        let name = entry.name.join(".");
+        if !LIMITS.contains(&name.as_str()) {
+            let problem = format!("{} is no resource limit", quoted(&name));
+            let remedy = format!("it can be {}", LIMITS.join(", "));
+            report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
+            continue;
+        }
+        limits.push(ResourceLimit {
+            name,
+            soft: entry.value.0,
+            hard: entry.value.1,
+        });
+    }
+    limits
+}

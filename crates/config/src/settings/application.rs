@@ -1,0 +1,149 @@
+//! The rows about what a pool runs.
+
+use super::directive::Form::{Blanks, List};
+use super::row::Sample::{Nowhere, Off, On};
+use super::row::Section::{Cgi, FastCgi, Http, Php, Pool, Wrapped};
+use super::row::{Setting, key};
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Setting] = &[
+    key(Php, "runtime", "string", "required",
+        "what the pool runs; the other keys of this table depend on it")
+        .sample(On(r#""php""#)),
+    key(Php, "version", "string", "required",
+        r#"which PHP: `"8.2"`"#)
+        .sample(On(r#""8.2""#))
+        .unlike("the binary is the version"),
+    key(Php, "library", "path", "found from `version`",
+        "the library libphp")
+        .sample(Off(r#""/usr/lib/libphp8.2.so""#)),
+    key(Php, "php_ini", "path", "`/etc/php/VERSION/fpm`, or else `/etc/php/VERSION/embed`",
+        "php.ini, or the directory it is in")
+        .sample(Off(r#""/etc/php/8.2/fpm""#))
+        .unlike("the option `-c`"),
+    key(Php, "limit_extensions", "list", r#"`[".php", ".phar"]`"#,
+        "endings of the scripts that may be run; an empty list: any")
+        .fpm("security.limit_extensions", Blanks, "").note("with blanks between them; unset: `.php .phar`"),
+    key(Php, "script_root", "path", "",
+        "scripts that a request names are below this directory, links resolved; others are answered with 403")
+        .sample(Off(r#""/srv/app""#))
+        .unlike("not there"),
+    key(Php, "request_settings", r#"`"harmless"`, `"all"`, `"none"`, or a list"#, r#"`"harmless"`"#,
+        "which php.ini settings a request may bring along in `PHP_VALUE` and `PHP_ADMIN_VALUE`; see [Security](../explain/security.md#settings-that-come-with-a-request)")
+        .unlike("all"),
+    key(Php, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
+        "a preloader whose pool has had no worker for this long is stopped")
+        .unlike("not there"),
+    key(Php, "start_timeout", "duration, not 0", r#"`"30s"`"#,
+        "how long PHP may take to start")
+        .unlike("not there"),
+    key(Php, "warm_up", "number, 0 to 1000", "`100`",
+        "at a reload, how many of the scripts that the old workers ran most are compiled before the new ones serve; 0: none")
+        .unlike("not there"),
+    key(Php, "warm_up_time", "duration, not 0", r#"`"5s"`"#,
+        "the most time for `warm_up`")
+        .unlike("not there"),
+    key(Php, "preloader", r#"`"own"`, `"shared"`, `"shared:NAME"`"#, r#"`"own"`"#,
+        "a preloader, and so an OPcache, of the pool's own, or [shared](../explain/process-management.md#pools-that-share-a-preloader) with the other pools that write the same here")
+        .unlike("all pools share one"),
+    key(Pool, "env", "table", "`{}`",
+        r#"the workers' environment; a value `"$NAME"` is taken from that variable of the master's"#)
+        .same(List, "")
+        .sample(Off(r#"{ PATH = "$PATH", TMP = "/tmp" }"#)),
+    key(Php, "php_value", "table", "`{}`",
+        "php.ini settings that .user.ini files and scripts may change")
+        .same(List, "").note("also `php_flag`")
+        .sample(Off(r#"{ memory_limit = "256M" }"#)),
+    key(Php, "php_flag", "table", "`{}`",
+        "the same as `php_value`, for flags: `true` or `false`")
+        .sample(Off("{ display_errors = false }"))
+        .unlike("`php_flag[…]`"),
+    key(Php, "php_admin_value", "table", "`{}`",
+        "php.ini settings that scripts may not change")
+        .same(List, "").note("also `php_admin_flag`")
+        .sample(Off(r#"{ open_basedir = "/var/www:/tmp" }"#)),
+    key(Php, "php_admin_flag", "table", "`{}`",
+        "the same as `php_admin_value`, for flags")
+        .sample(Off("{ log_errors = true }"))
+        .unlike("`php_admin_flag[…]`"),
+    key(Pool, "application.runtime", "string", "required",
+        "what the pool runs: see [Runtimes](runtimes.md)")
+        .sample(Nowhere)
+        .unlike("always PHP"),
+    key(Cgi, "script", "path", "",
+        "the program that answers every request")
+        .sample(Off(r#""/usr/lib/cgit/cgit.cgi""#)),
+    key(Cgi, "root", "path", "",
+        "programs are those that the web server names (`SCRIPT_FILENAME`, or `DOCUMENT_ROOT` with `SCRIPT_NAME`), links resolved, below this directory")
+        .sample(Off(r#""/usr/lib/cgi-bin""#)),
+    key(Cgi, "search_arguments", "flag", "`false`",
+        "give a query without `=` to the program as its arguments (RFC 3875 section 4.4)"),
+    key(Cgi, "parameters", "list", "`[]`",
+        "names of parameters that programs get beside CGI's own; a `*` at the end of one stands for any rest")
+        .sample(Off(r#"["GIT_*"]"#)),
+    key(FastCgi, "start_command", "string", "",
+        "what is started, by a shell")
+        .sample(Off(r#""/usr/bin/php-cgi8.2""#)),
+    key(FastCgi, "program", "path", "",
+        "what is started, without a shell; instead of `start_command`")
+        .sample(Nowhere),
+    key(FastCgi, "arguments", "list", "`[]`",
+        "the arguments of `program`")
+        .sample(Nowhere),
+    key(FastCgi, "root", "path", "the worker's directory (`chdir`)",
+        "the directory in which the program works")
+        .sample(Off(r#""/srv/app""#)),
+    key(FastCgi, "start_timeout", "duration, not 0", r#"`"90s"`"#,
+        "how long the program may take until it reads what it is sent"),
+    key(FastCgi, "abort_timeout", "duration", r#"`"10s"`"#,
+        "how long the program may go on with a request whose client has left; then it is killed and started anew"),
+    key(FastCgi, "parameters", "list", "`[]`",
+        "names of parameters that the program gets beside CGI's own; a `*` at the end of one stands for any rest")
+        .sample(Off(r#"["GIT_*"]"#)),
+    key(FastCgi, "script_root", "path", "",
+        "scripts that a request names are below this directory, links resolved; others are answered with 403")
+        .sample(Off(r#""/srv/app""#)),
+    key(Http, "address", "string", "",
+        "where a program listens that forkyard does not start: an address and port, a port of this machine, or the path of a unix socket; all other keys are for a program that forkyard starts")
+        .sample(Nowhere),
+    key(Http, "root", "path", "required with `start_command`",
+        "the application's directory, in which it is started")
+        .sample(Off(r#""/srv/app""#)),
+    key(Http, "start_command", "string", "for Node.js the script `start` of package.json, or else `node` with the first of app.js, server.js, index.js",
+        "what starts the program, as a shell reads it after `exec`; it has to listen on `$PORT`")
+        .sample(Off(r#""node server.js""#)),
+    key(Http, "handshake", "flag", "`false`",
+        "the program speaks the [handshake](spawning.md#the-handshake) and chooses its sockets itself"),
+    key(Http, "instances", "number, 1 to 256", "`1`",
+        "how many processes are started of the program; a request goes to the least busy one"),
+    key(Http, "app_env", "string", r#"`"production"`"#,
+        "`NODE_ENV`, `RAILS_ENV`, `RACK_ENV`, `WSGI_ENV`"),
+    key(Http, "load_shell_envvars", "flag", "`false`",
+        "let the user's login shell set the environment first"),
+    key(Http, "rlimits", "table", "`{}`",
+        "resource limits by their names in setrlimit(2): a number, a size, `\"unlimited\"`, or `\"SOFT:HARD\"`")
+        .sample(Off(r#"{ nofile = 4096, as = "2G" }"#)),
+    key(Http, "umask", "octal digits in quotes", "the daemon's",
+        "file mode creation mask")
+        .sample(Off(r#""0027""#)),
+    key(Http, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
+        "a program whose pool has had no worker for this long is stopped"),
+    key(Http, "start_timeout", "duration, not 0", r#"`"90s"`"#,
+        "how long the program may take until it listens"),
+    key(Wrapped, "root", "path", "required",
+        "the application's directory")
+        .sample(Off(r#""/srv/app""#)),
+    key(Wrapped, "entry", "string", "the usual file in `root`",
+        "what is loaded: `module:callable`, or the path of a file")
+        .sample(Off(r#""app:application""#)),
+    key(Wrapped, "interpreter", "path", "`.venv/bin/python` or `venv/bin/python` in `root`, or `/usr/bin/python3`; for Rack `/usr/bin/ruby`",
+        "the language's interpreter")
+        .sample(Off(r#""/srv/app/.venv/bin/python""#)),
+    key(Wrapped, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
+        "a preloader whose pool has had no worker for this long is stopped"),
+    key(Wrapped, "refork_after", "number, or array of numbers", "`0`",
+        "once a worker has served so many requests, workers are forked from it; of an array, each number is for one time and the last for all that follow; 0: no more")
+        .sample(Off("[50, 100, 1000]")),
+    key(Wrapped, "start_timeout", "duration, not 0", r#"`"90s"`"#,
+        "how long the application may take to start"),
+];

@@ -1,0 +1,67 @@
+//! The rows of a pool that is the socket of many applications.
+
+use super::row::Sample::Off;
+use super::row::Section::Applications;
+use super::row::{Setting, key};
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Setting] = &[
+    key(Applications, "directories", "list of paths", "required",
+        "applications' roots are below these directories, links resolved")
+        .sample(Off(r#"["/srv/www"]"#)),
+    key(Applications, "root_parameter", "string", r#"`"FORKYARD_APP_ROOT"`"#,
+        "the FastCGI parameter that names a request's application by its root; where it is absent `PASSENGER_APP_ROOT` does, and else the parent of `DOCUMENT_ROOT`"),
+    key(Applications, "max", "number, 1 or more", "`6`",
+        "most instances of all applications together; in a rolling restart one more"),
+    key(Applications, "max_per_app", "number", "`0`",
+        "most instances of one application; 0: no limit but `max`"),
+    key(Applications, "min_instances", "number", "`0`",
+        "instances that an application keeps once it has had a request"),
+    key(Applications, "max_requests", "number", "`0`",
+        "an instance is replaced after this many requests; 0: never"),
+    key(Applications, "max_idle_time", "duration", r#"`"5m"`"#,
+        "an instance without a request for this long is stopped; 0: never"),
+    key(Applications, "max_spawning", "number, 1 or more", "`4`",
+        "most instances that are being started at a time"),
+    key(Applications, "use_global_queue", "flag", "`true`",
+        "where requests wait when all instances are busy: for the first free instance, or each for one of them"),
+    key(Applications, "max_request_queue_size", "number", "`100`",
+        "most requests of an application that wait, others are answered with 503; 0: no limit"),
+    key(Applications, "max_request_queue_time", "duration", "`0`",
+        "how long a request waits until it is answered with 504; 0: as long as its client does"),
+    key(Applications, "max_request_time", "duration", "`0`",
+        "how long a request may take until its instance is killed; 0: no limit"),
+    key(Applications, "memory_limit", "size", "`0`",
+        "an instance that uses more, with its FastCGI program, is replaced after its request; not for programs that speak HTTP; 0: no limit"),
+    key(Applications, "start_timeout", "duration, not 0", r#"`"90s"`"#,
+        "until an instance must be up"),
+    key(Applications, "stop_timeout", "duration, not 0", r#"`"60s"`"#,
+        "from telling an instance to stop until it is killed"),
+    key(Applications, "drain_timeout", "duration", "`0`",
+        "how long requests of an instance that leaves may take; 0: no limit"),
+    key(Applications, "work_timeout", "duration, not 0", r#"`"60s"`"#,
+        "how long an instance's out-of-band work may take until it is killed"),
+    key(Applications, "rolling_restarts", "flag", "`false`",
+        "restart an application one instance after the other; otherwise all at once"),
+    key(Applications, "restart_dir", "path", r#"`"tmp"`"#,
+        "where `restart.txt` and `always_restart.txt` are, relative to the application's root"),
+    key(Applications, "stat_throttle_rate", "duration", r#"`"10s"`"#,
+        "how long the result of an inspection of an application's files is used; 0: inspect them with every request"),
+    key(Applications, "forget_after", "duration", r#"`"1h"`"#,
+        "an application without requests and instances for this long is forgotten"),
+    key(Applications, "groups", "table", "`{}`",
+        "names of groups, each with a list of applications' roots: [Groups](application-pool.md#groups)")
+        .sample(Off(r#"{ images = ["/srv/www/thumbnails", "/srv/www/posters"] }"#)),
+    key(Applications, "min_uid", "number", "`1000`",
+        "owners of applications have at least this user id"),
+    key(Applications, "user_switching", "flag", "`true`",
+        "run each application as its owner; otherwise all as `default_user`"),
+    key(Applications, "user_mounts", "flag", "`false`",
+        "also run applications on FUSE and other file systems that users have mounted, where users decide who owns a file"),
+    key(Applications, "default_user", "string", "none",
+        "the user of applications whose owner may have none; without it they are refused")
+        .sample(Off(r#""www-data""#)),
+    key(Applications, "router_user", "string", "the pool's `user`, or else `forkyard` if there is such a user, or `nobody`",
+        "the user of router and scout, as which no application may run with `user_switching`; ignored without root, with a notice")
+        .sample(Off(r#""www-data""#)),
+];

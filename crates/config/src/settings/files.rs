@@ -1,0 +1,90 @@
+//! The files of the repository that are made of the table, as a whole or in part.
+
+use super::render::{render, render_absent, render_fpm, render_runtime};
+use super::row::Section;
+use super::sample;
+
+/// The files, by their paths in the repository.
+pub const FILES: &[&str] = &[
+    "conf/forkyard.toml",
+    "conf/php-fpm.conf",
+    "docs/reference/configuration.md",
+    "docs/reference/forkyard-fpm.md",
+    "docs/reference/runtimes.md",
+    "docs/reference/application-pool.md",
+];
+
+/// What one of [`FILES`] that holds `text` has to hold. `None`: a place for a table is missing in it.
+pub fn renewed(file: &str, text: &str) -> Option<String> {
+    match file {
+        "conf/forkyard.toml" => Some(sample::toml()),
+        "conf/php-fpm.conf" => Some(sample::php_fpm()),
+        "docs/reference/configuration.md" => {
+            let text = with_table(text, 0, &render(Section::Global))?;
+            let text = with_table(&text, 1, &render(Section::Pool))?;
+            let text = with_table(&text, 2, &render(Section::Php))?;
+            with_table(&text, 0, &render_absent())
+        }
+        "docs/reference/forkyard-fpm.md" => {
+            let (before, _) = text.split_once("\n### In [global]\n")?;
+            Some(format!("{before}{}", render_fpm()))
+        }
+        "docs/reference/application-pool.md" => with_table(text, 0, &render_runtime(Section::Applications)),
+        "docs/reference/runtimes.md" => {
+            let text = below(text, "\n## CGI\n", &render_runtime(Section::Cgi))?;
+            let text = match text.contains(FASTCGI) {
+                true => below(&text, FASTCGI, &render_runtime(Section::FastCgi))?,
+                false => text,
+            };
+            below(&text, "\n## HTTP\n", &render_runtime(Section::Http))
+        }
+        _ => None,
+    }
+}
+
+/// The heading of what is told of FastCGI programs.
+const FASTCGI: &str = "\n## FastCGI\n";
+
+/// The text with this table in the place of the first one below a heading that has the same first line.
+fn below(text: &str, heading: &str, table: &str) -> Option<String> {
+    let (before, after) = text.split_once(heading)?;
+    Some(format!("{before}{heading}{}", with_table(after, 0, table)?))
+}
+
+/// The text with this table in the place of the one that has the same first line, of several of them the `nth`.
+fn with_table(text: &str, nth: usize, table: &str) -> Option<String> {
+    let (head, _) = table.split_once('\n')?;
+    let (start, _) = text.match_indices(&format!("{head}\n")).nth(nth)?;
+    let lines = text[start..].split_inclusive('\n');
+    let length: usize = lines.take_while(|line| line.starts_with('|')).map(str::len).sum();
+    Some(format!("{}{table}{}", &text[..start], &text[start + length..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_takes_the_place_of_the_one_that_begins_alike() {
+        let text = "A\n\n| a |\n| 1 |\n\nB\n\n| b |\n| 2 |\n\n| a |\n| 3 |\n";
+        let second = "A\n\n| a |\n| 1 |\n\nB\n\n| b |\n| 2 |\n\n| a |\n| 4 |\n| 5 |\n";
+        assert_eq!(
+            with_table(text, 1, "| a |\n| 4 |\n| 5 |\n").as_deref(),
+            Some(second)
+        );
+        assert_eq!(with_table(text, 2, "| a |\n| 4 |\n"), None);
+    }
+
+    #[test]
+    fn the_files_show_this_table() {
+        let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        for file in FILES {
+            let text = std::fs::read_to_string(root.join(file)).unwrap();
+            let right = renewed(file, &text).unwrap_or_else(|| panic!("{file} lacks a table"));
+            assert!(
+                text == right,
+                "{file} is not up to date: run `forkyard settings --write .`"
+            );
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The rows of `[global]`.
+
+use super::directive::Form::{Core, Facility, Flag, Level, Number, Text, Time};
+use super::directive::Shown::{Priority, Seconds};
+use super::row::Sample::{Off, On};
+use super::row::Section::Global;
+use super::row::{Setting, key, without_key};
+use crate::LogLevel::Error;
+
+/// What php-fpm says of a priority that is none.
+pub(super) const PRIORITY: &str = "process.priority must be included into [-19,20]";
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Setting] = &[
+    key(Global, "pid", "path", "none",
+        "file that holds the master's process id")
+        .same(Text, "")
+        .sample(On(r#""/run/forkyard.pid""#)),
+    key(Global, "error_log", r#"path, `"stderr"` or `"syslog"`"#, r#"`"stderr"`"#,
+        "where log lines go; SIGUSR1 opens the file again")
+        .same(Text, "log/php-fpm.log").note("a path, or `syslog`")
+        .unlike("the default is a file there"),
+    key(Global, "syslog.ident", "string", r#"`"forkyard"`"#,
+        "the name in syslog")
+        .same(Text, "php-fpm")
+        .unlike("`php-fpm` there"),
+    key(Global, "syslog.facility", "name of a facility", r#"`"daemon"`"#,
+        "the facility in syslog")
+        .same(Facility, "DAEMON"),
+    without_key(Global, "log_buffering", Flag, "yes",
+        "collect parts of a line of the log before it is written",
+        "a line is written at once", "leave it out: a log line is always written at once")
+        .needless(),
+    key(Global, "log_level", r#"`"debug"`, `"notice"`, `"warning"`, `"error"`, `"alert"`"#, r#"`"notice"`"#,
+        "the least severe lines that are logged")
+        .same(Level, "notice"),
+    key(Global, "log_format", r#"`"text"` or `"json"`"#, r#"`"text"`"#,
+        "how log lines look: see [Logging](logging.md)")
+        .unlike("not there"),
+    key(Global, "log_limit", "number, 512 or more", "`1024`",
+        "longest line of caught output and of the access log, bytes")
+        .same(Number, "1024").limit(512, i32::MAX, Error, "log_limit must be greater than 512")
+        .unlike("the access log has always 1024 there, before PHP 8.5"),
+    key(Global, "emergency_restart_interval", "duration", "`0`",
+        "the time for `emergency_restart_threshold`; 0: never")
+        .same(Time, "0").shown(Seconds)
+        .unlike("a machine that was booted a moment ago counts right"),
+    key(Global, "emergency_restart_threshold", "number", "`0`",
+        "this many workers killed by SIGSEGV or SIGBUS within `emergency_restart_interval` give every pool new processes, as a reload does; 0: never")
+        .same(Number, "0"),
+    key(Global, "process_control_timeout", "duration", r#"`"60s"`"#,
+        "how long a worker that has to leave may work on its request before it is terminated")
+        .same(Time, "0").shown(Seconds).note("unset: 60 s")
+        .unlike("0 is the default there, and requests are cut off"),
+    key(Global, "process.max", "number", "`0`",
+        "most workers over all pools; 0: no limit")
+        .same(Number, "0").limit(0, i32::MAX, Error, "process_max can't be negative"),
+    key(Global, "process.priority", "number, -19 to 20", "as inherited",
+        "nice(2) value of the master; ignored without root, with a notice")
+        .same(Number, "64").shown(Priority).limit(-19, 20, Error, PRIORITY)
+        .sample(Off("-5")),
+    key(Global, "daemonize", "flag", "`false`",
+        "go to the background after start-up")
+        .same(Flag, "yes")
+        .unlike("`yes` is the default there"),
+    key(Global, "rlimit_files", "number", "`0`",
+        "most open files of the master; 0: as inherited, the soft limit raised to the hard one")
+        .same(Number, "0"),
+    key(Global, "rlimit_core", r#"size or `"unlimited"`"#, "as inherited",
+        "largest core file of the master")
+        .same(Core, "0").note("0: as inherited")
+        .sample(Off(r#""unlimited""#))
+        .unlike(r#"0 means none here, and "as inherited" there"#),
+    without_key(Global, "events.mechanism", Text, "",
+        "how to wait for events",
+        "always epoll", "leave it out: epoll is always used")
+        .needless()
+        .sample(Off(r#""epoll""#)),
+    key(Global, "systemd_interval", "duration", r#"`"10s"`"#,
+        "how often systemd is told what the pools do, if it has set NOTIFY_SOCKET; 0: never")
+        .same(Time, "10").shown(Seconds),
+    key(Global, "allow_root", "flag", "`false`",
+        "let pools run as root, which is refused otherwise")
+        .unlike("the option `-R` there"),
+    key(Global, "on_error", r#"`"fail"`, `"skip"`"#, r#"`"fail"`"#,
+        "what a pool with errors means for the others: with `fail` nothing starts or is reloaded, with `skip` the others serve \
+         without it: see [Pools with errors](configuration.md#pools-with-errors)")
+        .unlike("`fail` always"),
+    key(Global, "control", "path", "none",
+        "the [control socket](control.md), for `forkyard reload`, `forkyard status` and others")
+        .sample(On(r#""/run/forkyard.sock""#))
+        .unlike("not there"),
+    key(Global, "include", "list", "`[]`",
+        "more files that hold `[pool.NAME]` tables: paths or patterns with `*`, `?` and `[a-z]`, relative to this file")
+        .sample(Off(r#"["pools/*.toml"]"#))
+        .unlike("only in `[global]`, and only pools in the files; a pool that is defined twice is an error and is not merged"),
+];

@@ -1,0 +1,104 @@
+//! The rows of a pool that say who its workers are, where they listen, and how many there are.
+
+use super::directive::Form::{Commas, Flag, Manager, Number, Octal, Text, Time};
+use super::directive::Shown::Priority;
+use super::global::PRIORITY;
+use super::row::Sample::{Beside, Off, On};
+use super::row::Section::Pool;
+use super::row::{Setting, key, without_key};
+use crate::LogLevel::{Alert, Error};
+
+#[rustfmt::skip]
+pub(super) const ROWS: &[Setting] = &[
+    without_key(Pool, "prefix", Text, "",
+        "what relative paths of the pool are relative to",
+        "write paths in full", "leave it out: paths are written in full")
+        .sample(Off(r#""/srv""#)),
+    key(Pool, "user", "string", "required for a root master",
+        "user of the workers, a name or a numeric id; ignored without root, with a notice")
+        .same(Text, "")
+        .sample(On(r#""www-data""#)),
+    key(Pool, "group", "string", "the user's",
+        "group of the workers; ignored without root, with a notice")
+        .same(Text, "")
+        .sample(On(r#""www-data""#)),
+    key(Pool, "listen", "string, or the table of the next rows", "required",
+        r#"a path: a unix socket; `"ADDRESS:PORT"`, `"[IPV6]:PORT"`, `"HOST:PORT"`: TCP; `"PORT"`: TCP on every address. A host's first address is taken"#)
+        .same(Text, "")
+        .sample(Beside(r#""/run/forkyard-$pool.sock""#))
+        .unlike("a path of more than 107 bytes and a port out of range are errors of the configuration; no relative paths"),
+    key(Pool, "listen.address", "string", "required",
+        "the same, where `listen` has other keys too")
+        .sample(On(r#""/run/forkyard-$pool.sock""#)),
+    key(Pool, "listen.backlog", "number, -1 or more", "`-1`",
+        "connections that may wait to be accepted; -1: as many as the kernel lets")
+        .same(Number, "-1"),
+    key(Pool, "listen.acl_users", "list", "`[]`",
+        "users, by name or id, that may connect to the unix socket (an access control list, read and write), in addition to those that `listen.mode` admits; replaces `listen.owner` and `listen.group`, with a warning")
+        .same(Commas, "").note("with commas between them")
+        .unlike("names with commas between them"),
+    key(Pool, "listen.acl_groups", "list", "`[]`",
+        "groups that may connect to the unix socket, likewise")
+        .same(Commas, "")
+        .unlike("the same"),
+    key(Pool, "listen.owner", "string", "the master's user",
+        "owner of a unix socket, a name or a numeric id")
+        .same(Text, "")
+        .sample(On(r#""www-data""#)),
+    key(Pool, "listen.group", "string", "the owner's",
+        "group of a unix socket, a name or a numeric id")
+        .same(Text, "")
+        .sample(On(r#""www-data""#)),
+    key(Pool, "listen.mode", "string of octal digits", r#"`"0660"`"#,
+        "permissions of a unix socket")
+        .same(Octal, "").note("unset: 0660"),
+    key(Pool, "listen.allowed_clients", "list", "any",
+        "the only addresses that may connect over TCP")
+        .same(Commas, "").note("with commas between them")
+        .sample(Off(r#"["127.0.0.1", "::1"]"#))
+        .unlike("a wrong address is an error, not left out"),
+    key(Pool, "process.priority", "number, -19 to 20", "as inherited",
+        "nice(2) value of the workers; ignored without root, with a notice")
+        .same(Number, "64").shown(Priority).limit(-19, 20, Error, PRIORITY)
+        .sample(Off("0")),
+    key(Pool, "process.dumpable", "flag", "`false`",
+        "let workers be traced and dump core although they changed user")
+        .same(Flag, "no"),
+    key(Pool, "routing", r#"`"pool"`, `"application"`"#, r#"`"pool"`"#,
+        r#"what the socket is for: one application, or [many](application-pool.md), each found by the root that a request names. With `"application"`, leave out `pm` and its numbers: `[pool.NAME.applications]` has others. `[pool.NAME.application]`, with the settings of each PHP application, and `user` are optional then"#)
+        .unlike("always one"),
+    key(Pool, "pm", r#"`"static"`, `"dynamic"`, `"ondemand"`"#, "required",
+        "how many workers there are, and when. `static`: always `max_children`; `dynamic`: as many as are busy, and from `min_spare_servers` to `max_spare_servers` idle ones; `ondemand`: none until a request comes")
+        .same(Manager, "")
+        .sample(On(r#""dynamic""#)),
+    key(Pool, "max_children", "number, 1 or more", "required",
+        "most workers; with `static`, their number")
+        .fpm("pm.max_children", Number, "0")
+        .limit(1, i32::MAX, Alert, "pm.max_children must be a positive value")
+        .sample(On("10")),
+    key(Pool, "start_servers", "number", "halfway between the next two",
+        "`dynamic`: workers at the start")
+        .fpm("pm.start_servers", Number, "0").note("unset: halfway between the next two")
+        .sample(On("2")),
+    key(Pool, "min_spare_servers", "number, 1 or more", "required with `dynamic`",
+        "`dynamic`: fewest idle workers")
+        .fpm("pm.min_spare_servers", Number, "0")
+        .sample(On("1")),
+    key(Pool, "max_spare_servers", "number, 1 or more", "required with `dynamic`",
+        "`dynamic`: most idle workers")
+        .fpm("pm.max_spare_servers", Number, "0")
+        .sample(On("3")),
+    key(Pool, "max_spawn_rate", "number, 1 or more", "`32`",
+        "`dynamic`: most workers started in one step")
+        .fpm("pm.max_spawn_rate", Number, "32"),
+    key(Pool, "process_idle_timeout", "duration, not 0", r#"`"10s"`"#,
+        "`dynamic`, `ondemand`: an idle worker that is not needed is stopped after this time")
+        .fpm("pm.process_idle_timeout", Time, "10").note("without effect with `dynamic`")
+        .unlike("for `ondemand` only"),
+    key(Pool, "max_requests", "number", "`0`",
+        "a worker is replaced after this many requests; 0: never")
+        .fpm("pm.max_requests", Number, "0"),
+    key(Pool, "reload", r#"`"changed"`, `"always"`"#, r#"`"changed"`"#,
+        "which reloads replace the workers: those that find [something changed](../explain/process-management.md#what-counts-as-changed), or all")
+        .unlike("always"),
+];

@@ -1,0 +1,379 @@
+//! What an application says of itself: `forkyard.toml` in its root, and the part of `Passengerfile.json` that means the
+//! same.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::error::{Errors, Finding, Kind, Place, Severity};
+use super::known::{self, Section};
+use super::leaves::{Field, Leaves};
+use super::report::{Findings, Report};
+use super::source::Source;
+use super::units::{Flag, Text, Whole};
+use super::value::quoted;
+use forkyard_protocol::look::{Kind as Runtime, Settings};
+
+/// The keys of `forkyard.toml`.
+pub const KEYS: [&str; 8] = [
+    "runtime",
+    "entry",
+    "start_command",
+    "env",
+    "max_per_app",
+    "min_instances",
+    "max_requests",
+    "rolling_restarts",
+];
+
+/// The words for runtimes.
+const RUNTIMES: [(&str, Runtime); 8] = [
+    ("php", Runtime::Php),
+    ("wsgi", Runtime::Wsgi),
+    ("asgi", Runtime::Asgi),
+    ("rack", Runtime::Rack),
+    ("node", Runtime::Node),
+    ("http", Runtime::Http),
+    ("fastcgi", Runtime::Fastcgi),
+    ("cgi", Runtime::Cgi),
+];
+
+/// What Passenger calls them.
+const TYPES: [(&str, Runtime); 6] = [
+    ("wsgi", Runtime::Wsgi),
+    ("python", Runtime::Wsgi),
+    ("rack", Runtime::Rack),
+    ("ruby", Runtime::Rack),
+    ("node", Runtime::Node),
+    ("nodejs", Runtime::Node),
+];
+
+/// Largest number of instances or requests that can be meant.
+const MOST: i64 = 1_000_000_000;
+
+/// The word for a runtime.
+pub fn word(runtime: Runtime) -> &'static str {
+    let found = RUNTIMES.iter().find(|(_, known)| *known == runtime);
+    found.map_or("", |(word, _)| word)
+}
+
+/// Reads `forkyard.toml`; `path` is its name in messages.
+///
+/// # Errors
+/// Everything that is wrong with it, with place and remedy.
+pub fn parse(bytes: &[u8], path: &Path) -> Result<Settings, Errors> {
+    let mut findings = Findings::default();
+    let settings = match std::str::from_utf8(bytes) {
+        Ok(text) => read(&Source::new(path, 0, text), &mut findings),
+        Err(error) => {
+            let reason = format!("byte {} is not UTF-8", error.valid_up_to() + 1);
+            findings.push(whole(path, Kind::Unreadable { reason }));
+            None
+        }
+    };
+    match settings {
+        Some(settings) if !findings.has_errors() => Ok(settings),
+        _ => Err(Errors {
+            findings: findings.into_sorted(),
+        }),
+    }
+}
+
+fn whole(path: &Path, kind: Kind) -> Finding {
+    let place = Place {
+        file: path.into(),
+        line: 0,
+        column: 0,
+        order: 0,
+    };
+    Finding {
+        severity: Severity::Error,
+        place,
+        pool: None,
+        key: None,
+        kind,
+    }
+}
+
+fn read(source: &Source<'_>, findings: &mut Findings) -> Option<Settings> {
+    let table = source.parse(findings)?;
+    let mut leaves = Leaves::new(table, source, None);
+    let mut report = Report::plain(findings);
+    let report = &mut report;
+    let runtime = runtime(&leaves.take("runtime", report), report);
+    let entry = text(&leaves.take("entry", report), report);
+    let start_command = text(&leaves.take("start_command", report), report);
+    let env = env(&mut leaves, report);
+    let max_per_app = number(&leaves.take("max_per_app", report), 1, report);
+    let min_instances = number(&leaves.take("min_instances", report), 0, report);
+    let max_requests = number(&leaves.take("max_requests", report), 1, report);
+    let rolling: Field<Flag> = leaves.take("rolling_restarts", report);
+    leaves.finish(Section::Site, &KEYS, report);
+    Some(Settings {
+        runtime,
+        entry,
+        start_command,
+        env,
+        max_per_app,
+        min_instances,
+        max_requests,
+        rolling_restarts: rolling.written().map(|written| written.value.0),
+    })
+}
+
+fn runtime(field: &Field<Text>, report: &mut Report<'_>) -> Option<Runtime> {
+    let written = field.written()?;
+    let name = written.value.0.as_str();
+    if let Some((_, runtime)) = RUNTIMES.iter().find(|(word, _)| *word == name) {
+        return Some(*runtime);
+    }
+    let words: Vec<&str> = RUNTIMES.iter().map(|(word, _)| *word).collect();
+    let remedy = match known::nearest_word(name, &words) {
+        Some(nearest) => format!("did you mean \"{nearest}\"?"),
+        None => format!("it can be one of {}", words.join(", ")),
+    };
+    report.rule(written, format!("{} is no known runtime", quoted(name)), remedy);
+    None
+}
+
+fn text(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
+    let written = field.written()?;
+    if written.value.0.is_empty() {
+        report.rule(written, "is empty", "leave it out");
+    }
+    Some(written.value.0.clone())
+}
+
+fn number(field: &Field<Whole>, least: i64, report: &mut Report<'_>) -> Option<u32> {
+    report.range(field, least, MOST)
+}
+
+fn env(leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    for entry in leaves.take_entries::<Text>("env", report) {
+        let name = entry.name.join(".");
+        if is_name(&name) {
+            env.insert(name, entry.value.0);
+        } else {
+            let problem = format!("{} can't be the name of a variable", quoted(&name));
+            let remedy = "leave out = and what can't be seen".to_owned();
+            report.error(&entry.place, "env", Kind::Rule { problem, remedy });
+        }
+    }
+    env
+}
+
+/// Whether an environment can have a variable of this name.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains('=') && !name.chars().any(char::is_control)
+}
+
+/// What `Passengerfile.json` says of an application. The other keys concern Passenger alone.
+#[derive(Debug, Default, Deserialize)]
+struct Passengerfile {
+    app_type: Option<String>,
+    startup_file: Option<String>,
+    app_start_command: Option<String>,
+    #[serde(default)]
+    envvars: BTreeMap<String, String>,
+    min_instances: Option<u32>,
+    max_requests: Option<u32>,
+}
+
+/// Reads `Passengerfile.json`. `None`: it does not say what the application is.
+///
+/// # Errors
+/// What is wrong, with the line.
+pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, String> {
+    let wrong =
+        |line: usize, column: usize, what: &str| format!("{}:{line}:{column}: error: {what}", path.display());
+    let file: Passengerfile = serde_json::from_slice(bytes).map_err(|error| {
+        let what = match error.classify() {
+            serde_json::error::Category::Data => "a value of another type than Passenger documents",
+            _ => "not valid JSON",
+        };
+        wrong(error.line(), error.column(), what)
+    })?;
+    let whole = |what: String| Err(format!("{}: error: {what}", path.display()));
+    let runtime = match (&file.app_start_command, &file.app_type) {
+        (Some(_), _) => Some(Runtime::Http),
+        (None, Some(name)) => {
+            let Some((_, runtime)) = TYPES.iter().find(|(word, _)| word == name) else {
+                return whole(format!(
+                    "app_type: {} can't be run; it can be one of wsgi, python, rack, ruby, node, nodejs",
+                    quoted(name)
+                ));
+            };
+            Some(*runtime)
+        }
+        (None, None) => None,
+    };
+    if let Some(name) = file.envvars.keys().find(|name| !is_name(name)) {
+        return whole(format!(
+            "envvars: {} can't be the name of a variable",
+            quoted(name)
+        ));
+    }
+    let mut texts = file
+        .envvars
+        .values()
+        .chain(&file.startup_file)
+        .chain(&file.app_start_command);
+    if texts.any(|text| text.contains('\0')) {
+        return whole("a text has NUL in it; leave it out".to_owned());
+    }
+    Ok(runtime.map(|runtime| Settings {
+        runtime: Some(runtime),
+        entry: file.startup_file,
+        start_command: file.app_start_command,
+        env: file.envvars,
+        max_per_app: None,
+        min_instances: file.min_instances,
+        max_requests: file.max_requests.filter(|most| *most > 0),
+        rolling_restarts: None,
+    }))
+}
+
+/// The command that `package.json` names for starting the application: its script `start`.
+pub fn start_script(bytes: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Package {
+        scripts: Option<BTreeMap<String, serde_json::Value>>,
+    }
+    let package: Package = serde_json::from_slice(bytes).ok()?;
+    let start = package.scripts?.remove("start")?;
+    start
+        .as_str()
+        .filter(|command| !command.is_empty() && !command.contains('\0'))
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: &str = "/srv/shop/forkyard.toml";
+
+    fn parsed(text: &str) -> Result<Settings, String> {
+        parse(text.as_bytes(), Path::new(PATH)).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let text = "runtime = \"wsgi\"\nentry = \"shop.wsgi:app\"\nstart_command = \"run\"\nmax_per_app = 2\n\
+                    min_instances = 0\nmax_requests = 500\nrolling_restarts = true\n[env]\nA = \"1\"\nLD_PRELOAD = \"\"\n";
+        let settings = parsed(text).unwrap();
+        assert_eq!(settings.runtime, Some(Runtime::Wsgi));
+        assert_eq!(settings.entry.as_deref(), Some("shop.wsgi:app"));
+        assert_eq!(settings.start_command.as_deref(), Some("run"));
+        assert_eq!(
+            (
+                settings.max_per_app,
+                settings.min_instances,
+                settings.max_requests
+            ),
+            (Some(2), Some(0), Some(500))
+        );
+        assert_eq!(settings.rolling_restarts, Some(true));
+        let env: Vec<(&str, &str)> = settings
+            .env
+            .iter()
+            .map(|(a, b)| (a.as_str(), b.as_str()))
+            .collect();
+        assert_eq!(env, [("A", "1"), ("LD_PRELOAD", "")]);
+        assert_eq!(parsed(""), Ok(Settings::default()));
+        for (name, runtime) in RUNTIMES {
+            let text = format!("runtime = \"{name}\"");
+            assert_eq!(parsed(&text).unwrap().runtime, Some(runtime));
+            assert_eq!(word(runtime), name);
+        }
+    }
+
+    #[test]
+    fn mistakes_have_their_place_and_what_would_be_right() {
+        let cases = [
+            (
+                "runtime = \"fastcg\"",
+                "1:1: error: runtime: \"fastcg\" is no known runtime; did you mean \"fastcgi\"?",
+            ),
+            (
+                "\nmax_per_app = 0",
+                "2:1: error: max_per_app: 0 is out of range; give a whole number from 1 to 1000000000",
+            ),
+            (
+                "max_requests = \"x\"",
+                "1:1: error: max_requests: \"x\" is not a whole number; write digits without quotes, for example 10",
+            ),
+            ("user = \"root\"", "1:1: error: user: unknown key"),
+            (
+                "min_instance = 1",
+                "1:1: error: min_instance: unknown key; did you mean min_instances?",
+            ),
+            (
+                "[pool.www]\nlisten = 1",
+                "2:1: error: pool.www.listen: unknown key",
+            ),
+            ("entry = \"\"", "1:1: error: entry: is empty; leave it out"),
+            (
+                "[env]\n\"A=B\" = \"1\"",
+                "2:1: error: env: \"A=B\" can't be the name of a variable; leave out = and what can't be seen",
+            ),
+            (
+                "env = 1",
+                "1:1: error: env: 1 is not a table; write { NAME = \"value\" }",
+            ),
+        ];
+        for (text, error) in cases {
+            assert_eq!(parsed(text), Err(format!("{PATH}:{error}")));
+        }
+        let error = parsed("runtime = php").unwrap_err();
+        assert!(
+            error.starts_with(&format!("{PATH}:1:")) && error.contains("put the value in quotes"),
+            "{error}"
+        );
+        assert!(
+            parsed("env = { A = \"a\\u0000b\" }")
+                .unwrap_err()
+                .contains("env.A")
+        );
+    }
+
+    #[test]
+    fn passenger_s_file_is_understood_as_far_as_it_maps() {
+        let read = |text: &str| passengerfile(text.as_bytes(), Path::new("/p.json"));
+        let settings = read(
+            r#"{"app_type": "wsgi", "startup_file": "shop.py", "envvars": {"A": "1"}, "min_instances": 2, "port": 80}"#,
+        );
+        let settings = settings.unwrap().unwrap();
+        assert_eq!(
+            (settings.runtime, settings.entry.as_deref()),
+            (Some(Runtime::Wsgi), Some("shop.py"))
+        );
+        assert_eq!((settings.env.len(), settings.min_instances), (1, Some(2)));
+        let settings = read(r#"{"app_start_command": "./run"}"#).unwrap().unwrap();
+        assert_eq!(
+            (settings.runtime, settings.start_command.as_deref()),
+            (Some(Runtime::Http), Some("./run"))
+        );
+        assert_eq!(read(r#"{"port": 80}"#), Ok(None));
+        let errors = [
+            ("{\n\"a\"", "/p.json:2:3: error: not valid JSON"),
+            (
+                "{\"app_type\":\n 1}",
+                "/p.json:2:2: error: a value of another type than Passenger documents",
+            ),
+            (
+                r#"{"app_type": "meteor"}"#,
+                "/p.json: error: app_type: \"meteor\" can't be run; it can be one of wsgi, python, rack, ruby, node, nodejs",
+            ),
+            (
+                r#"{"app_type": "wsgi", "envvars": {"": "1"}}"#,
+                "/p.json: error: envvars: \"\" can't be the name of a variable",
+            ),
+        ];
+        for (text, error) in errors {
+            assert_eq!(read(text), Err(error.to_owned()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Pools that can't be had are left out where the configuration says so (`on_error = "skip"`), and go on as they were
+//! if they run.
+//!
+//! An error belongs to the pool that it is about; one that two pools make together (a name, an address) belongs to both,
+//! since it can't be told which of them is right, and the wrong one would answer the other's requests. An error in an
+//! included file that belongs to no pool, such as one of syntax, belongs to all pools of the file. What is left, errors
+//! in `[global]` and the main file's syntax, is everybody's: nothing is left out then, and nothing starts.
+
+use super::error::Finding;
+use super::model::{Config, OnError};
+use super::report::Findings;
+pub use forkyard_protocol::skipped::Skipped;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A pool that is written in a file, whether it can be had or not.
+#[derive(Debug, Clone)]
+pub(super) struct Mention {
+    pub(super) pool: String,
+    pub(super) file: Arc<Path>,
+    /// The how-manieth file it is; 0: the main one.
+    pub(super) order: usize,
+}
+
+/// Leaves out the pools that have errors. `false`: the configuration can't be used.
+pub(super) fn leave_out(config: &mut Config, mentions: &[Mention], findings: &Findings) -> bool {
+    if !findings.has_errors() {
+        return true;
+    }
+    let is_fatal = |finding: &Finding| finding.pool.is_none() && finding.place.order == 0;
+    if config.global.on_error == OnError::Fail
+        || findings.errors().iter().any(|(finding, _)| is_fatal(finding))
+    {
+        return false;
+    }
+    let mut skipped: Vec<Skipped> = Vec::new();
+    let mut add = |pool: Option<&str>, file: &Path, reason: String| {
+        let known = skipped.iter_mut().find(|one| match pool {
+            Some(pool) => one.is_of(pool),
+            None => one.pool.is_none() && one.file == file,
+        });
+        match known {
+            Some(known) => known.reasons.push(reason),
+            None => skipped.push(Skipped {
+                pool: pool.map(str::to_owned),
+                file: file.to_owned(),
+                reasons: vec![reason],
+                goes_on: false,
+            }),
+        }
+    };
+    for (finding, others) in findings.errors() {
+        if let Some(pool) = &finding.pool {
+            for name in std::iter::once(pool.as_str()).chain(others) {
+                let mention = mentions.iter().find(|mention| mention.pool == name);
+                let file = mention.map_or(&finding.place.file, |mention| &mention.file);
+                add(Some(name), file, finding.said_of(Some(name)));
+            }
+            continue;
+        }
+        let file = &finding.place.file;
+        let of_file = mentions
+            .iter()
+            .filter(|mention| mention.order == finding.place.order);
+        let mut names = of_file.map(|mention| mention.pool.as_str()).peekable();
+        if names.peek().is_none() {
+            add(None, file, finding.said_of(None));
+        }
+        for name in names {
+            add(Some(name), file, finding.said_of(None));
+        }
+    }
+    config
+        .pools
+        .retain(|pool| skipped.iter().all(|one| !one.is_of(&pool.name)));
+    config.skipped = skipped;
+    !config.pools.is_empty()
+}
+
+/// The files that pools were included from.
+pub(super) fn included(mentions: &[Mention]) -> BTreeMap<String, PathBuf> {
+    let included = mentions.iter().filter(|mention| mention.order > 0);
+    included
+        .map(|mention| (mention.pool.clone(), mention.file.to_path_buf()))
+        .collect()
+}
+
+impl Config {
+    /// Lets the pools of `before` go on that can't be had any more.
+    pub fn go_on_with(&mut self, before: &Config) {
+        for skipped in std::mem::take(&mut self.skipped) {
+            let is_meant = |name: &str| match &skipped.pool {
+                Some(pool) => pool == name,
+                None => before.included.get(name) == Some(&skipped.file),
+            };
+            let is_gone = |name: &str| self.pools.iter().all(|pool| pool.name != name);
+            let of_before = before.pools.iter();
+            let running: Vec<_> = of_before
+                .filter(|pool| is_meant(&pool.name) && is_gone(&pool.name))
+                .cloned()
+                .collect();
+            if running.is_empty() {
+                self.skipped.push(skipped);
+                continue;
+            }
+            for pool in running {
+                self.included.insert(pool.name.clone(), skipped.file.clone());
+                self.skipped.push(Skipped {
+                    pool: Some(pool.name.clone()),
+                    goes_on: true,
+                    ..skipped.clone()
+                });
+                self.pools.push(pool);
+            }
+        }
+    }
+
+    /// Leaves out a pool that turns out not to be had, or, if it runs, lets it go on.
+    pub fn skip(&mut self, pool: &str, reason: String, goes_on: bool) {
+        if let Some(known) = self.skipped.iter_mut().find(|one| one.is_of(pool)) {
+            known.goes_on = goes_on;
+            if !known.reasons.contains(&reason) {
+                known.reasons.push(reason);
+            }
+            return;
+        }
+        let file = self.included.get(pool).unwrap_or(&self.path).clone();
+        self.skipped.push(Skipped {
+            pool: Some(pool.to_owned()),
+            file,
+            reasons: vec![reason],
+            goes_on,
+        });
+    }
+
+    /// Whether a pool goes on with the settings that it had.
+    pub fn goes_on(&self, pool: &str) -> bool {
+        self.skipped.iter().any(|one| one.goes_on && one.is_of(pool))
+    }
+
+    /// Says no more of a pool that could not be had.
+    pub fn forget_skipped(&mut self, pool: &str) {
+        self.skipped.retain(|one| !one.is_of(pool));
+    }
+}

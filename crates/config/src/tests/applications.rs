@@ -1,0 +1,206 @@
+//! Rules of pools of many applications.
+
+use super::*;
+use forkyard_core::applications::{Options, RestartMethod};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// A pool of applications, with its own lines from line 4 and keys of `applications` after a line in between.
+fn routed(more: &str, keys: &str) -> String {
+    format!(
+        "[pool.www]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n{more}\n[pool.www.applications]\n{keys}\n"
+    )
+}
+
+const DIRECTORIES: &str = "directories = [\"/srv/www\"]";
+
+#[test]
+fn little_has_to_be_written() {
+    let pool = valid(&routed("", DIRECTORIES)).pools.remove(0);
+    let applications = pool.applications.expect("it has applications");
+    assert_eq!(applications.directories, [PathBuf::from("/srv/www")]);
+    assert_eq!(applications.max.get(), 6);
+    assert_eq!(applications.options, Options::default());
+    assert!(applications.user_switching);
+    assert_eq!(applications.min_uid, 1000);
+    assert_eq!(pool.pm, ProcessManager::Ordered { max_children: 7 });
+    assert_eq!(pool.user, None);
+    let Application::Php(php) = pool.application else {
+        panic!("what holds for PHP applications");
+    };
+    assert_eq!(php.version, "8.2");
+}
+
+#[test]
+fn keys_become_options_and_zero_is_no_limit() {
+    let keys = "directories = [\"/srv/www\"]\nmax = 9\nmax_per_app = 3\nmin_instances = 2\nmax_requests = 5\n\
+                max_idle_time = 0\nmax_request_queue_size = 0\nmax_request_queue_time = 7\nmemory_limit = \"64M\"\n\
+                rolling_restarts = true\nstat_throttle_rate = 0\nrestart_dir = \"var/restart\"\n\
+                default_user = \"www-data\"\nuser_switching = false\nuse_global_queue = false\ndrain_timeout = \"0\"\nwork_timeout = \"5s\"";
+    let pool = valid(&routed("", keys)).pools.remove(0);
+    let applications = pool.applications.expect("it has applications");
+    let wanted = Options {
+        max_per_app: NonZeroU32::new(3),
+        min_instances: 2,
+        max_requests: NonZeroU32::new(5),
+        max_idle_time: None,
+        max_request_queue_size: None,
+        memory_limit: Some(64 << 20),
+        restart_method: RestartMethod::Rolling,
+        use_global_queue: false,
+        work_timeout: Duration::from_secs(5),
+        ..Options::default()
+    };
+    assert_eq!(applications.options, wanted);
+    assert_eq!(applications.max_request_queue_time, Some(Duration::from_secs(7)));
+    assert_eq!(applications.stat_throttle_rate, Duration::ZERO);
+    assert_eq!(applications.restart_dir, Some(PathBuf::from("var/restart")));
+    assert_eq!(applications.default_user.as_deref(), Some("www-data"));
+    assert!(!applications.user_switching);
+}
+
+#[test]
+fn without_root_nobody_is_switched_to_whatever_is_written() {
+    let users = |switching: &str| {
+        let text = routed("", &format!("{DIRECTORIES}\n{switching}"));
+        let config = parse(&text, Path::new("/etc/forkyard.toml"), &USER).expect("valid");
+        config.config.pools[0].applications.clone()
+    };
+    let never = users("user_switching = false");
+    assert!(
+        never
+            .as_ref()
+            .is_some_and(|applications| !applications.user_switching)
+    );
+    // A reload from one to the other is none, so that no router closes what it keeps.
+    assert_eq!(users("user_switching = true"), never);
+    assert_eq!(users(""), never);
+}
+
+#[test]
+fn groups_are_tables_of_roots() {
+    let keys = "directories = [\"/srv/www\"]\n[pool.www.applications.groups]\nimages = [\"/srv/www/a\", \"/srv/www/b\"]\n\
+                'v1.2' = [\"/srv/www/c\"]";
+    let pool = valid(&routed("", keys)).pools.remove(0);
+    let groups = pool.applications.expect("it has applications").groups;
+    let roots = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+    assert_eq!(groups["images"], roots(&["/srv/www/a", "/srv/www/b"]));
+    assert_eq!(groups["v1.2"], roots(&["/srv/www/c"]));
+    for (group, expected) in [
+        (
+            "'a b' = [\"/srv/www/a\"]",
+            "\"a b\" can't be the name of a group; use letters, digits, -, _ and .",
+        ),
+        (
+            "g = []",
+            "it is empty; give the root of at least one application, or leave it out",
+        ),
+        (
+            "g = [\"/srv/www/../a\"]",
+            "\"/srv/www/../a\" is no application's root; give an absolute path without ..",
+        ),
+        (
+            "g = [\"/srv/a\", \"/srv/a\"]",
+            "\"/srv/a\" is there twice; give each application once",
+        ),
+        (
+            "f = [\"/srv/a\"]\ng = [\"/srv/a\"]",
+            "\"/srv/a\" is in another group; give each application in one group",
+        ),
+    ] {
+        let line = 7 + group.matches('\n').count();
+        let keys = format!("directories = [\"/srv/www\"]\n[pool.www.applications.groups]\n{group}");
+        let text = routed("", &keys);
+        let expected = format!(
+            "{}:1: error: [pool www] applications.groups: {expected}",
+            line + 1
+        );
+        one(&text, &ROOT, &expected);
+    }
+}
+
+#[test]
+fn rules_of_applications() {
+    for (more, keys, expected) in [
+        (
+            "",
+            "max = 2",
+            "1:7: error: [pool www] applications.directories: missing; write directories = [\"/srv\"], below which the \
+             applications are",
+        ),
+        (
+            "",
+            "directories = []",
+            "6:1: error: [pool www] applications.directories: it is empty; give at least one directory",
+        ),
+        (
+            "",
+            "directories = [\"/nowhere\"]",
+            "6:1: error: [pool www] applications.directories: \"/nowhere\" is not an existing directory; make it, or \
+             give another path",
+        ),
+        (
+            "",
+            "directories = [\"/srv/www\"]\nmax = 0",
+            "7:1: error: [pool www] applications.max: 0 is out of range; give a whole number from 1 to 100000",
+        ),
+        (
+            "",
+            "directories = [\"/srv/www\"]\nmax = 2\nmin_instances = 3",
+            "8:1: error: [pool www] applications.min_instances: 3 is more than an application may have, which is 2; \
+             give at most 2",
+        ),
+        (
+            "",
+            "directories = [\"/srv/www\"]\nrestart_dir = \"../x\"",
+            "7:1: error: [pool www] applications.restart_dir: \"../x\" does not stay in the application; give a path \
+             without .., relative to the application's root",
+        ),
+        (
+            "",
+            "directories = [\"/srv/www\"]\nrouter_user = \"root\"",
+            "7:1: error: [pool www] applications.router_user: \"root\" is root; name another user",
+        ),
+        (
+            "",
+            "directories = [\"/srv/www\"]\nuser_switching = false",
+            "7:1: error: [pool www] applications.user_switching: it is false, and the user whom all applications run as is missing; set applications.default_user",
+        ),
+        (
+            "",
+            "directories = [\"/srv/www\"]\nroot_parameter = \"A B\"",
+            "7:1: error: [pool www] applications.root_parameter: \"A B\" can't be the name of a parameter; use \
+             letters, digits and _",
+        ),
+        (
+            "pm = \"static\"",
+            DIRECTORIES,
+            "4:1: error: [pool www] pm: it is not for routing = \"application\"; leave it out: how many instances \
+             there are is said by the keys of [pool.www.applications]",
+        ),
+        (
+            "chroot = \"/srv/www\"",
+            DIRECTORIES,
+            "4:1: error: [pool www] chroot: it is not for routing = \"application\"; leave it out",
+        ),
+    ] {
+        one(&routed(more, keys), &ROOT, expected);
+    }
+    one(
+        &pool("applications.max = 3"),
+        &ROOT,
+        "7:14: error: [pool www] routing: missing; write routing = \"application\", for which these keys are; or leave \
+         them out",
+    );
+    one(
+        &routed("application.runtime = \"wsgi\"", DIRECTORIES),
+        &ROOT,
+        "4:13: error: [pool www] application.runtime: with routing = \"application\" each application says itself what \
+         it is; leave it out, or write \"php\" for what holds for PHP applications",
+    );
+    one(
+        &routed("", "directories = [\"/srv/www\"]\nmaximum = 3"),
+        &ROOT,
+        "7:1: error: [pool www] applications.maximum: unknown key; did you mean applications.max?",
+    );
+}

@@ -1,0 +1,225 @@
+//! Rules of programs that speak HTTP.
+
+use super::*;
+use std::time::Duration;
+
+/// A pool of this runtime, with more lines of its own from line 8, and of its application from line 11.
+fn app(runtime: &str, pool: &str, application: &str) -> String {
+    format!(
+        "[global]\n\n[pool.www]\nlisten = \"/run/a.sock\"\nuser = \"www-data\"\npm = \"ondemand\"\nmax_children = 4\n{pool}\n\
+         [pool.www.application]\nruntime = \"{runtime}\"\n{application}\n"
+    )
+}
+
+fn program(text: &str, machine: &Machine) -> Program {
+    let loaded = parsed(text, machine).unwrap_or_else(|errors| panic!("{errors}"));
+    match &loaded.config.pools[0].application {
+        Application::Program(program) => program.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+const START: &str = "root = \"/srv/app\"\nstart_command = \"./server --port $PORT\"";
+
+#[test]
+fn a_program_is_started_or_is_there() {
+    let found = program(&app("http", "", START), &ROOT);
+    let expected = Program {
+        root: PathBuf::from("/srv/app"),
+        start_command: "./server --port $PORT".to_owned(),
+        handshake: false,
+        instances: 1,
+        app_env: "production".to_owned(),
+        load_shell_envvars: false,
+        rlimits: Vec::new(),
+        umask: None,
+        start_timeout: Duration::from_secs(90),
+        preloader_idle_timeout: Duration::from_secs(300),
+    };
+    assert_eq!(found, expected);
+    let more = format!(
+        "{START}\nhandshake = true\ninstances = 3\napp_env = \"staging\"\nload_shell_envvars = true\numask = \"0027\"\n\
+         rlimits = {{ nofile = \"1024:4096\", as = \"1G\", core = 0 }}\nstart_timeout = \"5s\"\npreloader_idle_timeout = 7"
+    );
+    let found = program(&app("http", "env.PORT = \"1\"", &more), &ROOT);
+    let limit = |name: &str, soft, hard| ResourceLimit {
+        name: name.to_owned(),
+        soft: Some(soft),
+        hard: Some(hard),
+    };
+    let expected = Program {
+        handshake: true,
+        instances: 3,
+        app_env: "staging".to_owned(),
+        load_shell_envvars: true,
+        umask: Some(0o27),
+        start_timeout: Duration::from_secs(5),
+        preloader_idle_timeout: Duration::from_secs(7),
+        rlimits: vec![
+            limit("nofile", 1024, 4096),
+            limit("as", 1 << 30, 1 << 30),
+            limit("core", 0, 0),
+        ],
+        ..expected
+    };
+    let sorted = |mut program: Program| {
+        program.rlimits.sort_by(|a, b| a.name.cmp(&b.name));
+        program
+    };
+    assert_eq!(sorted(found), sorted(expected));
+    let there = parsed(&app("http", "", "address = \"/run/app.sock\""), &ROOT).unwrap();
+    let address = Address::Unix(PathBuf::from("/run/app.sock"));
+    assert_eq!(
+        there.config.pools[0].application,
+        Application::Http(Http { address })
+    );
+}
+
+#[test]
+fn rules_of_programs() {
+    for (pool, application, expected) in [
+        (
+            "",
+            "",
+            "10:1: error: [pool www] application.address: missing; write address = \"127.0.0.1:3000\", or the path of the socket that the program listens on; or start_command and root, if forkyard is to start it",
+        ),
+        (
+            "",
+            "address = \"127.0.0.1:3000\"\nstart_command = \"./x\"",
+            "12:1: error: [pool www] application.start_command: the program has an address already; keep start_command if forkyard starts the program, otherwise address",
+        ),
+        (
+            "",
+            "address = \"127.0.0.1:3000\"\ninstances = 2",
+            "12:1: error: [pool www] application.instances: it is for a program that forkyard starts; leave it out, or write start_command instead of address",
+        ),
+        (
+            "",
+            "start_command = \"./x\"",
+            "10:1: error: [pool www] application.root: missing; write root = \"/srv/app\", the directory of the application",
+        ),
+        (
+            "",
+            "root = \"/srv/gone\"\nstart_command = \"./x\"",
+            "11:1: error: [pool www] application.root: \"/srv/gone\" does not exist; install it, or give another path",
+        ),
+        (
+            "",
+            "root = \"/usr/lib/libphp8.2.so\"\nstart_command = \"./x\"",
+            "11:1: error: [pool www] application.root: \"/usr/lib/libphp8.2.so\" is not a directory; give the directory of the application",
+        ),
+        (
+            "",
+            "root = \"/srv/app\"\nstart_command = \" \"",
+            "12:1: error: [pool www] application.start_command: it is empty; write what starts the program",
+        ),
+        (
+            "",
+            "root = \"/srv/app\"\nstart_command = \"x\"\ninstances = 0",
+            "13:1: error: [pool www] application.instances: 0 is out of range; give a whole number from 1 to 256",
+        ),
+        (
+            "",
+            "root = \"/srv/app\"\nstart_command = \"x\"\napp_env = \"\"",
+            "13:1: error: [pool www] application.app_env: it is empty; write \"production\", or leave it out",
+        ),
+        (
+            "",
+            "root = \"/srv/app\"\nstart_command = \"x\"\nrlimits.files = 1",
+            "13:9: error: [pool www] application.rlimits: \"files\" is no resource limit; it can be as, core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, stack",
+        ),
+        (
+            "",
+            "root = \"/srv/app\"\nstart_command = \"x\"\nrlimits.nofile = \"2:1\"",
+            "13:9: error: [pool www] application.rlimits.nofile: \"2:1\" is not a limit; write a number, a size such as \"512M\", \"unlimited\", or two of them as \"SOFT:HARD\"",
+        ),
+        (
+            "chroot = \"/srv/www\"",
+            START,
+            "8:1: error: [pool www] chroot: it can't be had for a program that forkyard starts; leave it out, or start the program elsewhere and write its address",
+        ),
+        (
+            "confine.deny_system_calls = true",
+            START,
+            "8:9: error: [pool www] confine.deny_system_calls: it can't be had for a program that forkyard starts; leave it out, or start the program elsewhere and write its address",
+        ),
+        (
+            "env.PORT = \"3000\"",
+            START,
+            "8:5: error: [pool www] env.PORT: forkyard chooses the port and says it in PORT; leave it out",
+        ),
+    ] {
+        let findings = found(&app("http", pool, application), &ROOT);
+        assert_eq!(findings, [expected], "{pool} {application}");
+    }
+    let both = found(&app("node", "", &format!("{START}\naddress = \"80\"")), &ROOT);
+    assert_eq!(
+        both,
+        [
+            "13:1: error: [pool www] application.address: forkyard starts the program and chooses where it listens; leave it out; with runtime = \"http\" it is where a program listens that forkyard does not start"
+        ]
+    );
+}
+
+#[test]
+fn an_application_of_node_is_found_as_npm_would() {
+    const PACKAGE: &str = "/srv/app/package.json";
+    let machine = |files: &[(&'static str, &'static str)]| Machine {
+        root: true,
+        files: files.to_vec(),
+    };
+    let text = app("node", "", "root = \"/srv/app\"");
+    for (files, expected) in [
+        (
+            vec![("/srv/app/index.js", ""), ("/srv/app/server.js", "")],
+            "node server.js",
+        ),
+        (vec![("/srv/app/app.js", ""), (PACKAGE, "{}")], "node app.js"),
+        (
+            vec![(PACKAGE, r#"{"scripts": {"start": " node bin/www "}}"#)],
+            "node bin/www",
+        ),
+        (
+            vec![(PACKAGE, r#"{"scripts": {"start": "next start -p $PORT"}}"#)],
+            "/bin/sh -c 'PATH='\\''/srv/app/node_modules/.bin'\\'':$PATH; export PATH; next start -p $PORT'",
+        ),
+        (
+            vec![
+                (PACKAGE, r#"{"scripts": {"start": "next start"}}"#),
+                ("/srv/app/node_modules/.bin/next", ""),
+            ],
+            "node_modules/.bin/next start",
+        ),
+        (
+            vec![(PACKAGE, r#"{"scripts": {"start": "DEBUG=x node a.js"}}"#)],
+            "/bin/sh -c 'PATH='\\''/srv/app/node_modules/.bin'\\'':$PATH; export PATH; DEBUG=x node a.js'",
+        ),
+    ] {
+        assert_eq!(
+            program(&text, &machine(&files)).start_command,
+            expected,
+            "{files:?}"
+        );
+    }
+    let own = app("node", "", START);
+    assert_eq!(program(&own, &ROOT).start_command, "./server --port $PORT");
+    for (files, problem) in [
+        (
+            vec![],
+            "it has no package.json with a script \"start\", and none of app.js, server.js, index.js",
+        ),
+        (
+            vec![(PACKAGE, "{")],
+            "/srv/app/package.json: EOF while parsing an object at line 1 column 1",
+        ),
+        (
+            vec![(PACKAGE, "unreadable")],
+            "/srv/app/package.json: Permission denied (os error 13)",
+        ),
+    ] {
+        let expected = format!(
+            "11:1: error: [pool www] application.root: {problem}; write start_command = \"node FILE\""
+        );
+        assert_eq!(found(&text, &machine(&files)), [expected]);
+    }
+}

@@ -1,0 +1,263 @@
+//! The sample, the documentation, and the keys there are; and what becomes of a damaged sample.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::*;
+use crate::draft::{
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+};
+use crate::settings::{self, Sample};
+
+const SAMPLE: &str = include_str!("../../../../conf/forkyard.toml");
+
+const DOCUMENTATION: &str = include_str!("../../../../docs/reference/configuration.md");
+
+#[test]
+fn the_sample_is_valid() {
+    let loaded = parsed(SAMPLE, &ROOT).unwrap();
+    assert_eq!(loaded.warnings, []);
+    let pool = &loaded.config.pools[0];
+    assert_eq!(
+        pool.listen.address,
+        Address::Unix(PathBuf::from("/run/forkyard-www.sock"))
+    );
+    assert_eq!(pool.user.as_deref(), Some("www-data"));
+}
+
+/// The sample with its optional keys switched on.
+fn whole_sample() -> String {
+    let optional = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase() || c == '[') => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    SAMPLE.lines().map(optional).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
+    let machine = Machine {
+        root: true,
+        files: Vec::new(),
+    };
+    let text = whole_sample();
+    let config = match parsed(&text, &machine) {
+        Ok(loaded) => loaded.config,
+        Err(errors) => panic!("{errors}"),
+    };
+    let plain = valid(SAMPLE);
+    let examples = Global {
+        process_priority: Some(-5),
+        rlimit_core: Some(CoreLimit::Unlimited),
+        ..plain.global.clone()
+    };
+    assert_eq!(config.global, examples);
+    let (Application::Php(php), Application::Php(plain_php)) =
+        (&config.pools[0].application, &plain.pools[0].application)
+    else {
+        panic!("PHP");
+    };
+    assert_eq!(php.limit_extensions, plain_php.limit_extensions);
+    assert_eq!(php.preloader_idle_timeout, plain_php.preloader_idle_timeout);
+    assert_eq!(php.start_timeout, plain_php.start_timeout);
+    let (all, plain) = (config.pools[0].clone(), plain.pools[0].clone());
+    let examples = Pool {
+        status_path: all.status_path.clone(),
+        access: all.access.clone(),
+        status_listen: all.status_listen.clone(),
+        ping_path: all.ping_path.clone(),
+        chdir: all.chdir.clone(),
+        chroot: all.chroot.clone(),
+        confine: all.confine.clone(),
+        env: all.env.clone(),
+        own_env: Vec::new(),
+        origin: None,
+        tells_memory: false,
+        rlimit_core: all.rlimit_core,
+        process_priority: all.process_priority,
+        application: all.application.clone(),
+        listen: Listen {
+            allowed_clients: all.listen.allowed_clients.clone(),
+            ..plain.listen.clone()
+        },
+        ..plain
+    };
+    assert_eq!(all, examples);
+}
+
+/// Every key of a PHP pool, as it would be written in full.
+fn all_keys() -> BTreeSet<String> {
+    let global = GlobalDraft::KEYS.iter().map(|key| format!("global.{key}"));
+    let pool = PoolDraft::KEYS
+        .iter()
+        .chain(PhpDraft::KEYS)
+        .map(|key| format!("pool.{key}"));
+    global.chain(pool).collect()
+}
+
+#[test]
+fn every_key_is_in_the_sample() {
+    let text = whole_sample();
+    let table: toml::Table = toml::from_str(&text).unwrap();
+    let mut shown = BTreeSet::new();
+    let free = [
+        "pool.env",
+        "pool.application.php_value",
+        "pool.application.php_flag",
+    ];
+    let free = free.into_iter().chain([
+        "pool.application.php_admin_value",
+        "pool.application.php_admin_flag",
+        "pool.application.rlimits",
+        "pool.applications.groups",
+    ]);
+    let free: Vec<&str> = free.collect();
+    let mut rest: Vec<(String, toml::Value)> = vec![("global".to_owned(), table["global"].clone())];
+    let pools = table["pool"].as_table().unwrap();
+    rest.extend(pools.values().map(|pool| ("pool".to_owned(), pool.clone())));
+    while let Some((path, value)) = rest.pop() {
+        match value {
+            toml::Value::Table(inner) if !free.contains(&path.as_str()) => {
+                rest.extend(
+                    inner
+                        .into_iter()
+                        .map(|(key, value)| (format!("{path}.{key}"), value)),
+                );
+            }
+            _ => {
+                shown.insert(path);
+            }
+        }
+    }
+    let others = [
+        CgiDraft::KEYS,
+        FastCgiDraft::KEYS,
+        HttpDraft::KEYS,
+        WrappedDraft::KEYS,
+        ApplicationsDraft::KEYS,
+    ];
+    let others = others.into_iter().flatten().map(|key| format!("pool.{key}"));
+    // One that can't stand beside another is shown by the documents alone.
+    let hidden = settings::all()
+        .filter(|setting| setting.sample == Sample::Nowhere && setting.section.is_application());
+    let hidden: BTreeSet<String> = hidden
+        .map(|setting| format!("pool.application.{}", setting.key))
+        .collect();
+    let expected = all_keys().into_iter().chain(others);
+    let expected: BTreeSet<String> = expected
+        .filter(|key| shown.contains(key) || !hidden.contains(key))
+        .collect();
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn every_key_is_documented() {
+    let mut undocumented = Vec::new();
+    let sections: Vec<&str> = DOCUMENTATION.split("\n## ").collect();
+    let section = |title: &str| {
+        *sections
+            .iter()
+            .find(|section| section.starts_with(title))
+            .unwrap()
+    };
+    for key in all_keys() {
+        let (section, key) = match key.split_once('.').unwrap() {
+            ("global", key) => (section("`[global]`"), key),
+            (_, key) => match key.strip_prefix("application.") {
+                Some(key) => (section("`[pool.NAME.application]`"), key),
+                None => (section("`[pool.NAME]`"), key),
+            },
+        };
+        if !section.contains(&format!("\n| `{key}` |")) {
+            undocumented.push(key.to_owned());
+        }
+    }
+    assert_eq!(undocumented, [""; 0]);
+}
+
+/// xorshift64: a seed gives the same texts again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit.max(1) as u64) as usize
+    }
+}
+
+#[test]
+fn no_text_makes_it_panic() {
+    let pieces = [
+        "[",
+        "]",
+        "{",
+        "}",
+        "=",
+        ".",
+        "\"",
+        "'",
+        "\"\"\"",
+        "\n",
+        "#",
+        "\\",
+        "\\u0000",
+        "é",
+        "\0",
+        "-1",
+        "99999999999999999999",
+        "0x",
+        "nan",
+        "1979-05-27T07:32:00Z",
+        "true",
+        "[]",
+        "{}",
+        "[pool]",
+        "[[pool]]",
+        "[pool.www]",
+        "\"\" = 1",
+        "listen",
+        "$pool",
+        "application",
+        "env",
+        "include",
+        "= 1e400",
+        "0",
+        "pool.x.y.z = 1",
+        "\"a.b\"",
+        "1.5",
+        "[global.process]",
+    ];
+    let sample = whole_sample();
+    for seed in 1..=3_000 {
+        let mut random = Random(u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
+        let mut text: Vec<char> = if random.below(2) == 0 { &sample } else { SAMPLE }
+            .chars()
+            .collect();
+        for _ in 0..=random.below(6) {
+            let at = random.below(text.len());
+            match random.below(4) {
+                0 => drop(text.drain(at..(at + random.below(40)).min(text.len()))),
+                1 => drop(text.splice(at..at, pieces[random.below(pieces.len())].chars())),
+                2 => {
+                    let end = (at + random.below(60)).min(text.len());
+                    let copy: Vec<char> = text[at..end].to_vec();
+                    let target = random.below(text.len());
+                    drop(text.splice(target..target, copy));
+                }
+                _ => {
+                    let end = (at + 1 + random.below(8)).min(text.len());
+                    drop(text.splice(at..end, pieces[random.below(pieces.len())].chars()));
+                }
+            }
+        }
+        let text: String = text.into_iter().collect();
+        let machine = if seed % 2 == 0 { &ROOT } else { &USER };
+        let caught = std::panic::catch_unwind(|| {
+            // Showing a finding must not panic either.
+            found(&text, machine).len()
+        });
+        assert!(caught.is_ok(), "seed {seed}, text\n{text}");
+    }
+}

@@ -1,0 +1,115 @@
+//! The table of keys against everything that knows keys, too.
+
+use super::*;
+use crate::draft::{
+    ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, PhpDraft, PoolDraft, WrappedDraft,
+};
+use crate::settings::{self, Section, of};
+use std::collections::BTreeSet;
+
+#[test]
+fn what_is_read_is_what_is_in_the_table() {
+    let listed = |section, prefix: &str| -> BTreeSet<String> {
+        of(section)
+            .map(|setting| format!("{prefix}{}", setting.key))
+            .collect()
+    };
+    let read = |keys: &[&str]| -> BTreeSet<String> { keys.iter().map(|key| (*key).to_owned()).collect() };
+    assert_eq!(listed(Section::Global, ""), read(GlobalDraft::KEYS));
+    assert_eq!(listed(Section::Pool, ""), read(PoolDraft::KEYS));
+    // Its first key is also the pool's: it says which of the others there are.
+    let mut php = listed(Section::Php, "application.");
+    php.remove("application.runtime");
+    assert_eq!(php, read(PhpDraft::KEYS));
+    assert_eq!(listed(Section::Cgi, "application."), read(CgiDraft::KEYS));
+    assert_eq!(listed(Section::FastCgi, "application."), read(FastCgiDraft::KEYS));
+    assert_eq!(listed(Section::Http, "application."), read(HttpDraft::KEYS));
+    assert_eq!(listed(Section::Wrapped, "application."), read(WrappedDraft::KEYS));
+    let applications = listed(Section::Applications, "applications.");
+    assert_eq!(applications, read(ApplicationsDraft::KEYS));
+}
+
+#[test]
+fn every_row_has_a_key_or_a_directive_and_a_reason() {
+    for setting in settings::rows() {
+        let name = setting.directive.map_or(setting.key, |directive| directive.name);
+        assert!(!name.is_empty() && !setting.meaning.is_empty(), "{setting:?}");
+        assert_eq!(setting.key.is_empty(), setting.absence.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn no_name_is_there_twice() {
+    let keys: Vec<_> = settings::all()
+        .map(|setting| (setting.section.title(), setting.section as u8, setting.key))
+        .collect();
+    assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
+    for is_global in [true, false] {
+        let names: Vec<&str> = settings::directives(is_global)
+            .map(|(directive, _)| directive.name)
+            .collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    }
+}
+
+/// A configuration with one key more.
+fn with(setting: &settings::Setting, value: &str) -> String {
+    let line = format!("{} = {value}\n", setting.key);
+    let put = |section| {
+        if setting.section == section {
+            line.as_str()
+        } else {
+            ""
+        }
+    };
+    if setting.section == Section::Applications {
+        return format!(
+            "[pool.www]\nlisten = \"/run/a.sock\"\nrouting = \"application\"\n[pool.www.applications]\n\
+             directories = [\"/srv/www\"]\n{line}"
+        );
+    }
+    // The manager for which the key is meant.
+    let (pm, spare) = match setting.key {
+        "process_idle_timeout" => ("ondemand", ""),
+        "max_spawn_rate" => ("dynamic", "min_spare_servers = 1\nmax_spare_servers = 2\n"),
+        _ => ("static", ""),
+    };
+    let listen = match setting.key {
+        key if key.starts_with("listen.") => "listen.address = \"/run/a.sock\"",
+        _ => "listen = \"/run/a.sock\"",
+    };
+    format!(
+        "[global]\n{}[pool.www]\n{listen}\nuser = \"www-data\"\npm = \"{pm}\"\nmax_children = 4\n{spare}{}\
+         [pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n{}",
+        put(Section::Global),
+        put(Section::Pool),
+        put(Section::Php)
+    )
+}
+
+#[test]
+fn a_default_that_is_written_changes_nothing() {
+    let mut seen = 0;
+    for setting in
+        settings::all().filter(|setting| !setting.section.is_application() || setting.section == Section::Php)
+    {
+        let literal = setting
+            .default
+            .strip_prefix('`')
+            .and_then(|text| text.strip_suffix('`'));
+        let Some(value) = literal.filter(|text| !text.contains(['/', '`'])) else {
+            continue;
+        };
+        let machine = Machine {
+            root: true,
+            files: Vec::new(),
+        };
+        let text = with(setting, value);
+        let written = parsed(&text, &machine).unwrap_or_else(|errors| panic!("{}: {errors}", setting.key));
+        let line = format!("{} = {value}\n", setting.key);
+        let plain = valid(&text.replacen(&line, "", 1));
+        assert_eq!(written.config, plain, "{}", setting.key);
+        seen += 1;
+    }
+    assert!(seen > 25, "only {seen} defaults are written out");
+}

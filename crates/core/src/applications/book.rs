@@ -1,0 +1,193 @@
+//! The book: every application, instance and session, and what is done about each event.
+
+use super::action::{Action, Notice, Reason};
+use super::application::{AppId, Application};
+use super::event::{Consumer, Event, InstanceId, Return, Ticket};
+use super::index::Index;
+use super::instance::Instance;
+use super::timers::{Timer, Timers};
+use crate::tick::Tick;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+/// The application pool's book.
+#[derive(Debug)]
+pub struct Book {
+    pub(super) max: u32,
+    /// Most instances that are being started at a time.
+    pub(super) most_spawning: u32,
+    pub(super) apps: BTreeMap<AppId, Application>,
+    pub(super) names: HashMap<Arc<str>, AppId>,
+    pub(super) groups: BTreeMap<Arc<str>, Vec<AppId>>,
+    pub(super) instances: BTreeMap<InstanceId, Instance>,
+    pub(super) held: HashMap<Ticket, Held>,
+    pub(super) consumers: HashMap<Consumer, BTreeSet<Ticket>>,
+    pub(super) index: Index,
+    pub(super) timers: Timers,
+    pub(super) counts: Counts,
+    /// Instances that are Spent because somebody else needs a place.
+    pub(super) yielding: BTreeSet<InstanceId>,
+    /// Applications in which something changed and whose consequences are still to be drawn.
+    pub(super) touched: BTreeSet<AppId>,
+    pub(super) next_app: u64,
+    pub(super) next_instance: u64,
+    pub(super) last_ticket: Option<Ticket>,
+    /// Rises with each use of an instance.
+    pub(super) uses: u64,
+    /// Instances that may exceed the total: the number at the time when the total was last lowered, or the present number if
+    /// that is less.
+    pub(super) excused: u32,
+    pub(super) ending: bool,
+    pub(super) finished: bool,
+}
+
+/// Instances of all applications in a state.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Having sessions.
+    pub active: u32,
+    pub spawning: u32,
+    pub spent: u32,
+    pub draining: u32,
+    pub stopping: u32,
+    /// Being started, or started, in the place of an old one that has not retired.
+    pub spares: u32,
+}
+
+/// What a ticket stands for.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub app: AppId,
+    /// `None`: it waits.
+    pub instance: Option<InstanceId>,
+    pub consumer: Option<Consumer>,
+}
+
+/// One call of `handle`.
+pub(super) struct Step<'a> {
+    pub now: Tick,
+    pub actions: &'a mut Vec<Action>,
+}
+
+impl Step<'_> {
+    pub(super) fn act(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    pub(super) fn say(&mut self, notice: Notice) {
+        self.actions.push(Action::Say(notice));
+    }
+}
+
+impl Book {
+    /// A book without applications, for at most `max` instances, of which at most `most_spawning` are being started at a
+    /// time.
+    pub fn new(max: NonZeroU32, most_spawning: NonZeroU32) -> Book {
+        Book {
+            max: max.get(),
+            most_spawning: most_spawning.get(),
+            apps: BTreeMap::new(),
+            names: HashMap::new(),
+            groups: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            held: HashMap::new(),
+            consumers: HashMap::new(),
+            index: Index::default(),
+            timers: Timers::default(),
+            counts: Counts::default(),
+            yielding: BTreeSet::new(),
+            touched: BTreeSet::new(),
+            next_app: 0,
+            next_instance: 0,
+            last_ticket: None,
+            uses: 0,
+            excused: 0,
+            ending: false,
+            finished: false,
+        }
+    }
+
+    /// Takes in what happened at `now` and adds what is to be done, in order, to `actions`.
+    pub fn handle(&mut self, event: Event, now: Tick, actions: &mut Vec<Action>) {
+        let step = &mut Step { now, actions };
+        match event {
+            Event::Get(get) => self.get(get, step),
+            Event::Cancel(ticket) => self.cancel(ticket),
+            Event::Close(ticket, back) => self.close(ticket, back, step),
+            Event::ConsumerGone(consumer, back) => self.consumer_gone(consumer, back, step),
+            Event::Spawned(id) => self.spawned(id, step),
+            Event::SpawnFailed(id, error) => self.spawn_failed(id, error, step),
+            Event::Exited(id) => self.exited(id, step),
+            Event::Restart(name, method) => self.restart_named(&name, method, step),
+            Event::Seen(name, sight) => {
+                if let Some(app) = self.names.get(&name).copied() {
+                    self.look(app, sight, step);
+                }
+            }
+            Event::SetMax(max) => self.set_max(max.get()),
+            Event::Add { name, group, options } => self.add(name, group, options, step),
+            Event::Join { name, group, options } => self.join(name, group, options),
+            Event::Leave(name) => self.leave(&name),
+            Event::Remove(name, removal) => {
+                if let Some(app) = self.names.get(&name).copied() {
+                    self.remove(app, removal, step);
+                }
+            }
+            Event::RemoveGroup(group, removal) => {
+                for app in self.groups.get(&group).cloned().unwrap_or_default() {
+                    self.remove(app, removal, step);
+                }
+            }
+            Event::WorkWanted(id) => self.work_wanted(id),
+            Event::Worked(id) => self.worked(id, step),
+            Event::Measured(id, bytes) => self.measured(id, bytes, step),
+            Event::Disable(id) => self.disable(id, step),
+            Event::Enable(id) => self.enable(id, step),
+            Event::Detach(id) => self.retire(id, Reason::Detached, step),
+            Event::Adopt(instances, next) => self.adopt(instances, next, step),
+            Event::Shutdown(removal) => self.shutdown(removal, step),
+            Event::Deadline => self.deadline(step),
+        }
+        self.settle(step);
+        if cfg!(debug_assertions) {
+            self.invariants();
+        }
+    }
+
+    /// When `Deadline` is to be told.
+    pub fn next_deadline(&self) -> Option<Tick> {
+        self.timers.next()
+    }
+
+    /// All instances, whatever they do.
+    pub fn count(&self) -> u32 {
+        super::application::length(self.instances.len())
+    }
+
+    fn deadline(&mut self, step: &mut Step<'_>) {
+        while let Some(timer) = self.timers.take_due(step.now) {
+            match timer {
+                Timer::Waiter(ticket) => self.waited(ticket, step),
+                Timer::Session(ticket) => self.lasted(ticket, step),
+                Timer::Instance(id) => self.instance_due(id, step),
+                Timer::Idle(app) => self.idle_due(app, step),
+                Timer::Backoff(app) => self.backoff_over(app),
+                Timer::Forgive(app) => self.forgive(app),
+                Timer::Removal(app) => self.stop_all(app, step),
+                Timer::Shutdown => {
+                    for app in self.apps.keys().copied().collect::<Vec<_>>() {
+                        self.stop_all(app, step);
+                    }
+                }
+            }
+        }
+    }
+
+    fn consumer_gone(&mut self, consumer: Consumer, back: Return, step: &mut Step<'_>) {
+        for ticket in self.consumers.get(&consumer).cloned().unwrap_or_default() {
+            self.cancel(ticket);
+            self.close(ticket, back, step);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What the master knows of the instances of an application pool, whatever its router says: which there are, how far each
+//! has come, and whether there may be another.
+
+use super::event::{OrderId, WorkerId};
+use crate::origin::Origin;
+use crate::tick::Tick;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The instances of one pool, those that are being started or stopped included.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    last: u64,
+    instances: BTreeMap<u64, Instance>,
+}
+
+/// One instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// Its application's root.
+    pub application: PathBuf,
+    /// As in `ToMaster::Spawn` of the router.
+    pub generation: u32,
+    /// The version of its code, once that is known.
+    pub revision: Option<String>,
+    /// What it is made of, once that is known.
+    pub origin: Option<Origin>,
+    /// How far its start is.
+    pub at: At,
+    /// Since when.
+    pub since: Tick,
+    /// When the router asked for it.
+    pub asked: Tick,
+    /// It was told to stop.
+    pub is_stopping: bool,
+    /// The present router knows it.
+    pub is_known: bool,
+}
+
+/// How far it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// Its application is being looked at.
+    Looking,
+    /// A worker was ordered for it.
+    Ordered(OrderId),
+    /// A worker is being made.
+    Made(OrderId, WorkerId),
+    /// The worker is up.
+    Up(OrderId, WorkerId),
+}
+
+impl Instance {
+    /// It has come so far.
+    pub fn come_to(&mut self, at: At, now: Tick) {
+        (self.at, self.since) = (at, now);
+    }
+}
+
+/// Why there can be no such instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denial {
+    /// Its number is not higher than all before, of which this is the highest.
+    Stale(u64),
+    /// There are so many already.
+    TooMany(usize),
+}
+
+impl fmt::Display for Denial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Denial::Stale(last) => write!(f, "the number is not above {last}"),
+            Denial::TooMany(count) => write!(f, "there are {count} instances, and no more may be"),
+        }
+    }
+}
+
+impl Ledger {
+    /// Takes up an instance that is to be started. In a rolling restart there is one more than `max`.
+    pub fn admit(
+        &mut self,
+        number: u64,
+        application: PathBuf,
+        generation: u32,
+        max: u32,
+        now: Tick,
+    ) -> Result<(), Denial> {
+        if number <= self.last {
+            return Err(Denial::Stale(self.last));
+        }
+        self.last = number;
+        let count = self.instances.len();
+        if u64::try_from(count).unwrap_or(u64::MAX) > u64::from(max) {
+            return Err(Denial::TooMany(count));
+        }
+        let instance = Instance {
+            application,
+            generation,
+            revision: None,
+            origin: None,
+            at: At::Looking,
+            since: now,
+            asked: now,
+            is_stopping: false,
+            is_known: true,
+        };
+        self.instances.insert(number, instance);
+        Ok(())
+    }
+
+    /// The first number that no instance has had.
+    pub fn next(&self) -> u64 {
+        self.last.saturating_add(1)
+    }
+
+    /// The instance of this number.
+    pub fn get(&self, number: u64) -> Option<&Instance> {
+        self.instances.get(&number)
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut Instance> {
+        self.instances.get_mut(&number)
+    }
+
+    /// Forgets an instance that is gone.
+    pub fn remove(&mut self, number: u64) -> Option<Instance> {
+        self.instances.remove(&number)
+    }
+
+    /// All instances, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Instance)> {
+        self.instances
+            .iter()
+            .map(|(number, instance)| (*number, instance))
+    }
+
+    /// The router is gone. What was not up yet, or was told to stop, is nobody's any more: the next router is not told of
+    /// it, and these numbers are to be stopped.
+    pub fn orphan(&mut self) -> Vec<u64> {
+        let mut stopped = Vec::new();
+        for (number, instance) in &mut self.instances {
+            let is_well = matches!(instance.at, At::Up(..)) && !instance.is_stopping;
+            if is_well || !std::mem::replace(&mut instance.is_known, false) {
+                continue;
+            }
+            if !std::mem::replace(&mut instance.is_stopping, true) {
+                stopped.push(*number);
+            }
+        }
+        stopped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admit(ledger: &mut Ledger, number: u64) -> Result<(), Denial> {
+        ledger.admit(number, PathBuf::from("/srv/a"), 0, 2, Tick::ZERO)
+    }
+
+    #[test]
+    fn numbers_are_used_once_and_there_is_one_more_than_the_limit_at_most() {
+        let mut ledger = Ledger::default();
+        assert_eq!(admit(&mut ledger, 0), Err(Denial::Stale(0)));
+        for number in [1, 2, 5] {
+            assert_eq!(admit(&mut ledger, number), Ok(()));
+        }
+        assert_eq!(admit(&mut ledger, 5), Err(Denial::Stale(5)));
+        assert_eq!(admit(&mut ledger, 6), Err(Denial::TooMany(3)));
+        assert!(ledger.remove(2).is_some() && ledger.remove(2).is_none());
+        assert_eq!(admit(&mut ledger, 6), Err(Denial::Stale(6)));
+        assert_eq!(admit(&mut ledger, 7), Ok(()));
+        assert_eq!(ledger.next(), 8);
+    }
+
+    #[test]
+    fn a_next_router_is_told_of_what_is_up_and_stays() {
+        let mut ledger = Ledger::default();
+        for number in 1..=3 {
+            ledger
+                .admit(number, PathBuf::from("/srv/a"), 0, 9, Tick::ZERO)
+                .unwrap();
+        }
+        let up = At::Up(OrderId(1), WorkerId(1));
+        for number in [1, 2] {
+            ledger.get_mut(number).unwrap().at = up;
+        }
+        ledger.get_mut(2).unwrap().is_stopping = true;
+        assert_eq!(ledger.orphan(), [3]);
+        let known = ledger
+            .iter()
+            .filter(|(_, it)| it.is_known)
+            .map(|(number, _)| number);
+        assert_eq!(known.collect::<Vec<_>>(), [1]);
+        assert_eq!(ledger.orphan(), [] as [u64; 0]);
+    }
+}

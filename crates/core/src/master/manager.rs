@@ -1,0 +1,360 @@
+//! The core: every pool, generation and worker, and what is done about each event.
+//!
+//! The rules are in the tables and in `policy`; here and in the files beside it (`growth`, `reload`, `departure`,
+//! `inspection`, `preloading`) they are applied.
+
+use super::action::{Action, Fact, Notice, Outcome};
+use super::census::View;
+use super::children::{Children, Crew, Life};
+use super::emergency::Emergency;
+use super::event::{Event, GenerationId, PoolId, Row, SlotIndex, WorkerId};
+use super::generation::{CensusNumber, Generation, Stage};
+use super::phase::{self, Phase};
+use super::pool::Pool;
+use super::preloader;
+use super::quota::Quota;
+use super::refork;
+use super::source;
+use super::standing;
+use super::timers::{Timer, Timers};
+use super::watchdog;
+use crate::tick::Tick;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The master's core.
+#[derive(Debug)]
+pub struct Manager {
+    pub(super) phase: Phase,
+    pub(super) outcome: Outcome,
+    /// The generations that are to have workers from the first start on and have not failed; `None`: that start is over,
+    /// or not every pool is to have workers.
+    pub(super) starting: Option<BTreeSet<GenerationId>>,
+    pub(super) control_timeout: Duration,
+    pub(super) pools: BTreeMap<PoolId, Pool>,
+    pub(super) generations: BTreeMap<GenerationId, Generation>,
+    pub(super) children: Children,
+    pub(super) quota: Quota,
+    pub(super) timers: Timers,
+    pub(super) emergency: Emergency,
+    /// Generations in which something changed and whose consequences are still to be drawn.
+    pub(super) touched: BTreeSet<GenerationId>,
+    /// Whether `Apply` has ever come.
+    pub(super) applied: bool,
+}
+
+/// One call of `handle`: its time, and what it asks for.
+pub(super) struct Step<'a> {
+    pub now: Tick,
+    pub actions: &'a mut Vec<Action>,
+}
+
+impl Step<'_> {
+    pub(super) fn act(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    pub(super) fn note(&mut self, fact: Fact) {
+        self.actions.push(Action::Note(fact));
+    }
+
+    pub(super) fn say(&mut self, notice: Notice) {
+        self.actions.push(Action::Say(notice));
+    }
+}
+
+/// How many workers a pool has, for a status line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Headcount {
+    /// Of the serving generation.
+    pub serving: u32,
+    /// Of the one that is to take over.
+    pub coming: u32,
+    /// On their way out, of any generation.
+    pub leaving: u32,
+}
+
+impl Default for Manager {
+    fn default() -> Self {
+        Manager::new()
+    }
+}
+
+impl Manager {
+    /// A manager without pools: `Apply` brings them.
+    pub fn new() -> Manager {
+        Manager {
+            phase: Phase::Running,
+            outcome: Outcome::Stopped,
+            starting: None,
+            control_timeout: Duration::ZERO,
+            pools: BTreeMap::new(),
+            generations: BTreeMap::new(),
+            children: Children::default(),
+            quota: Quota::default(),
+            timers: Timers::default(),
+            emergency: Emergency::default(),
+            touched: BTreeSet::new(),
+            applied: false,
+        }
+    }
+
+    /// Takes in what happened at `now` and adds what is to be done, in order, to `actions`.
+    pub fn handle(&mut self, event: Event, now: Tick, actions: &mut Vec<Action>) {
+        let step = &mut Step { now, actions };
+        match event {
+            Event::Adopt(adopted) => self.adopt(adopted, step),
+            Event::Apply(wanted) => self.apply(wanted, step),
+            Event::Order(ordered) => self.take_order(ordered, step),
+            Event::Cancel(order, kill) => self.cancel(order, kill, step),
+            Event::Disband(pool) => self.disband(pool, step),
+            Event::Expel(pool) => self.expel(pool, step),
+            Event::SourceReady(pool) => self.source_changed(pool, source::Cause::Ready, step),
+            Event::ChildAccept(generation) => self.accepted(generation, step),
+            Event::Census(generation, rows, queued) => self.counted(generation, &rows, queued, step),
+            Event::Forked(worker) => self.forked(worker, step),
+            Event::ForkFailed(worker) => self.fork_failed(worker, step),
+            Event::WorkerUp(worker) => self.up(worker),
+            Event::WorkerExited(worker, exit, had_work) => self.exited(worker, exit, had_work, step),
+            Event::PreloaderReady(generation) => {
+                self.preloader_changed(generation, preloader::Cause::Told, None, step);
+            }
+            Event::PreloaderGone(generation, exit) => {
+                self.preloader_changed(generation, preloader::Cause::Gone, Some(exit), step);
+            }
+            Event::StandInGone(pool) => {
+                self.stand_in_changed(pool, standing::Cause::Gone, None, step);
+            }
+            Event::WorkerSeasoned(worker) => self.seasoned(worker),
+            Event::SecondReady(generation) => {
+                self.second_changed(generation, preloader::Cause::Told, None, step);
+            }
+            Event::SecondGone(generation, exit) => {
+                self.second_changed(generation, preloader::Cause::Gone, Some(exit), step);
+            }
+            Event::Terminate => self.stop(phase::Cause::Terminate, step),
+            Event::Drain => self.stop(phase::Cause::Drain, step),
+            Event::Finish => self.stop(phase::Cause::Finish, step),
+            Event::Deadline => self.fire(step),
+        }
+        self.settle(step);
+        if cfg!(debug_assertions) {
+            self.invariants();
+        }
+    }
+
+    /// When `Event::Deadline` is to be told next.
+    pub fn next_deadline(&self) -> Option<Tick> {
+        self.timers.next()
+    }
+
+    /// Where a worker belongs, as long as it was not reaped.
+    pub fn place(&self, worker: WorkerId) -> Option<(PoolId, GenerationId, SlotIndex)> {
+        let worker = self.children.worker(worker)?;
+        let generation = self.generations.get(&worker.generation)?;
+        Some((generation.pool, worker.generation, worker.slot))
+    }
+
+    /// The pool that a generation belongs to, as long as it was not dropped.
+    pub fn pool_of(&self, generation: GenerationId) -> Option<PoolId> {
+        self.generations
+            .get(&generation)
+            .map(|generation| generation.pool)
+    }
+
+    /// The generation of a pool that serves.
+    pub fn serving(&self, pool: PoolId) -> Option<GenerationId> {
+        self.pools.get(&pool)?.serving
+    }
+
+    /// How many workers a pool has.
+    pub fn headcount(&self, pool: PoolId) -> Headcount {
+        let mut count = Headcount::default();
+        for (id, generation) in self
+            .generations
+            .iter()
+            .filter(|(_, generation)| generation.pool == pool)
+        {
+            let crew = self.children.crew(*id);
+            match generation.stage {
+                Stage::Measuring(_) | Stage::Warming(_) => count.coming += crew.staying,
+                Stage::Serving | Stage::Superseded => count.serving += crew.staying,
+                Stage::Leaving => {}
+            }
+            count.leaving += crew.all - crew.staying;
+        }
+        count
+    }
+
+    /// How many workers there are in all, those that are asked for and not there yet included.
+    pub fn workers(&self) -> usize {
+        self.children.total()
+    }
+
+    pub(super) fn crew(&self, generation: GenerationId) -> Crew {
+        self.children.crew(generation)
+    }
+
+    fn accepted(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let pool = generation.pool;
+        self.watchdog_changed(id, watchdog::Cause::Accepted, None, step);
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.found_empty = 0;
+        }
+        self.source_changed(pool, source::Cause::Accepted, step);
+        self.spare_changed(id, super::spare::Cause::Accepted, step);
+    }
+
+    fn counted(&mut self, id: GenerationId, rows: &[Row], queued: Option<u32>, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        if generation.answered == generation.asked {
+            return;
+        }
+        generation.answered.0 += 1;
+        let number = generation.answered;
+        self.doubt(id, number, rows, queued);
+        let view = View::read(&mut self.children, id, rows, queued, step.now);
+        self.inspect(id, &view, step);
+        self.source_counted(id, number, &view, step);
+        self.spare_counted(id, number, &view, step);
+        self.shrink(id, number, &view, step);
+        self.measured(id, number, &view, step);
+        self.touched.insert(id);
+    }
+
+    fn forked(&mut self, id: WorkerId, step: &mut Step<'_>) {
+        let Some((generation, order, going)) = self.children.change(id, |worker| {
+            if worker.life == Life::Asked {
+                worker.life = if worker.early { Life::Up } else { Life::Born };
+            }
+            worker.forked = step.now;
+            (worker.generation, worker.going.at_birth(), worker.going)
+        }) else {
+            return;
+        };
+        self.starting = None;
+        self.quota.relent();
+        self.timers.clear(Timer::Answer(generation));
+        self.touched.insert(generation);
+        self.order(id, going, order, step);
+    }
+
+    fn up(&mut self, id: WorkerId) {
+        let Some(generation) = self.children.change(id, |worker| {
+            // As long as its preloader owes the answer, it is asked for.
+            match worker.life {
+                Life::Asked => worker.early = true,
+                Life::Born | Life::Up => worker.life = Life::Up,
+            }
+            worker.generation
+        }) else {
+            return;
+        };
+        self.touched.insert(generation);
+        if let Some(pool) = self
+            .generations
+            .get(&generation)
+            .map(|generation| generation.pool)
+        {
+            if let Some(pool) = self.pools.get_mut(&pool) {
+                pool.said_none = false;
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn fire(&mut self, step: &mut Step<'_>) {
+        while let Some(timer) = self.timers.take_due(step.now) {
+            match timer {
+                Timer::Patience(pool) => self.source_changed(pool, source::Cause::Impatient, step),
+                Timer::Turn(generation) => self.end_turn(generation),
+                Timer::Backoff(generation) => self.freed(generation, step),
+                Timer::Shrink(generation) => self.look_for_surplus(generation, step),
+                Timer::Expiry(generation) => {
+                    self.watchdog_changed(generation, watchdog::Cause::Due, None, step);
+                }
+                Timer::Preloader(generation) => self.preloader_due(generation, step),
+                Timer::Answer(generation) => {
+                    self.preloader_changed(generation, preloader::Cause::Mute, None, step);
+                }
+                Timer::Second(generation) => {
+                    self.second_changed(generation, preloader::Cause::Late, None, step);
+                }
+                Timer::Rest(generation) => {
+                    self.refork_changed(generation, refork::Cause::Rested, None, step);
+                }
+                Timer::Worker(worker) => self.worker_due(worker, step),
+            }
+        }
+    }
+
+    /// Takes a census. What workers are to tell is published first: whoever takes up work after that tells, whoever did
+    /// so before is not idle in the census.
+    pub(super) fn take_census(&mut self, id: GenerationId, step: &mut Step<'_>) -> CensusNumber {
+        self.publish_notify(id, step);
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return CensusNumber::default();
+        };
+        if step.actions.last() != Some(&Action::TakeCensus(id)) {
+            generation.asked.0 += 1;
+            step.act(Action::TakeCensus(id));
+        }
+        generation.asked
+    }
+
+    /// Publishes what the workers of a generation are to tell, if that has changed.
+    pub(super) fn publish_notify(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let asks = self
+            .pools
+            .get(&generation.pool)
+            .is_some_and(|pool| pool.source.wants_telling());
+        let notify = generation.wants_told(asks);
+        if notify != generation.notify {
+            generation.notify = notify;
+            step.act(Action::SetNotify(id, notify));
+        }
+    }
+
+    /// Draws the consequences until there are none.
+    fn settle(&mut self, step: &mut Step<'_>) {
+        loop {
+            while let Some(generation) = self.touched.pop_first() {
+                self.settle_generation(generation, step);
+            }
+            self.give_turns(step);
+            if self.touched.is_empty() {
+                break;
+            }
+        }
+        if self.generations.is_empty() {
+            let before = self.phase;
+            self.phase = before.after(phase::Cause::Empty);
+            if before != self.phase {
+                self.close_all(step);
+                step.act(Action::Exit(self.outcome));
+            }
+        }
+    }
+
+    fn settle_generation(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        self.mind_stand_in(id, step);
+        if !self.generations.contains_key(&id) || self.drop_if_gone(id, step) {
+            return;
+        }
+        self.let_preloader_go(id, step);
+        self.take_over_if_warm(id, step);
+        self.refork_if_due(id, step);
+        self.watch_for_surplus(id, step);
+        self.wind_preloader_clock(id, step);
+        self.publish_notify(id, step);
+        self.close_if_unused(id, step);
+    }
+}

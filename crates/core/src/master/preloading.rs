@@ -1,0 +1,146 @@
+//! What is done about preloaders.
+
+use super::action::{Action, Fact, Force, Notice};
+use super::backoff;
+use super::departure::KILL_AFTER;
+use super::event::{Exit, GenerationId};
+use super::generation::Stage;
+use super::manager::{Manager, Step};
+use super::preloader::{Cause, Order, Preloader};
+use super::source::Source;
+use super::spare::Spare;
+use super::standing::Start;
+use super::timers::Timer;
+use crate::config::ProcessManager;
+use std::time::Duration;
+
+impl Manager {
+    /// Changes the state of a generation's preloader and does what goes with it.
+    pub(super) fn preloader_changed(
+        &mut self,
+        id: GenerationId,
+        cause: Cause,
+        exit: Option<Exit>,
+        step: &mut Step<'_>,
+    ) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let Some(policy) = generation.policy.preloader else {
+            return;
+        };
+        let before = generation.preloader;
+        let (next, order) = before.after(cause);
+        if next == before && order == Order::Nothing {
+            return;
+        }
+        generation.preloader = next;
+        if order == Order::Start {
+            generation.came_up = false;
+        } else if cause == Cause::Told {
+            (generation.came_up, generation.start) = (true, Start::Well);
+        } else if order == Order::Lost && !generation.came_up {
+            generation.start = Start::Failed;
+        }
+        self.touched.insert(id);
+        self.timers.clear(Timer::Preloader(id));
+        self.timers.clear(Timer::Answer(id));
+        match next {
+            Preloader::Starting => self
+                .timers
+                .set(Timer::Preloader(id), step.now, policy.start_timeout),
+            Preloader::Stopping(Force::Ask | Force::Terminate) => {
+                self.timers.set(Timer::Preloader(id), step.now, KILL_AFTER);
+            }
+            Preloader::Absent | Preloader::Ready | Preloader::Failing | Preloader::Stopping(Force::Kill) => {}
+        }
+        match order {
+            Order::Nothing => {}
+            Order::Start => step.act(Action::StartPreloader(id)),
+            Order::Stop(force) => step.act(Action::StopPreloader(id, force)),
+            Order::Fail => {
+                step.say(Notice::PreloaderTimedOut(id, policy.start_timeout));
+                step.act(Action::StopPreloader(id, Force::Kill));
+            }
+            Order::Lost => self.preloader_lost(id, exit, step),
+        }
+        if order == Order::Lost && before != Preloader::Ready {
+            // It was never ready: another try would hardly do better, and whoever ordered is to know.
+            self.fail_orders(id, step);
+        }
+        match next {
+            Preloader::Absent | Preloader::Ready => self.freed(id, step),
+            Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => {}
+        }
+    }
+
+    fn preloader_lost(&mut self, id: GenerationId, exit: Option<Exit>, step: &mut Step<'_>) {
+        let delay = self.back_off(id, backoff::LONGEST, step);
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let delay = delay
+            .or(generation.backoff.wait(step.now))
+            .unwrap_or(Duration::ZERO);
+        if let Some(exit) = exit {
+            step.note(Fact::Fails(id));
+            step.say(Notice::PreloaderLost(id, exit, delay));
+        }
+        self.start_failed(id, step);
+    }
+
+    pub(super) fn preloader_due(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let cause = match generation.preloader {
+            Preloader::Ready => Cause::Idle,
+            Preloader::Absent | Preloader::Starting | Preloader::Stopping(_) | Preloader::Failing => {
+                Cause::Late
+            }
+        };
+        self.preloader_changed(id, cause, None, step);
+    }
+
+    /// Whether a serving generation wants workers that can't be made right now.
+    fn is_short(&self, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get(&id) else {
+            return false;
+        };
+        match generation.policy.pm {
+            ProcessManager::Static { max_children } => self.crew(id).staying < max_children,
+            ProcessManager::Dynamic { .. } => matches!(generation.spare, Spare::Closed(_)),
+            ProcessManager::Ordered { .. } => !generation.orders.is_empty(),
+            ProcessManager::Ondemand { .. } => self
+                .pools
+                .get(&generation.pool)
+                .is_some_and(|pool| matches!(pool.source, Source::Parked(_))),
+        }
+    }
+
+    /// While a preloader is ready, a clock runs for its answers, or for its idleness, or neither.
+    pub(super) fn wind_preloader_clock(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let Some(policy) = generation.policy.preloader else {
+            return;
+        };
+        if generation.preloader != Preloader::Ready {
+            return;
+        }
+        let crew = self.children.crew(id);
+        let (idle, answer) = (Timer::Preloader(id), Timer::Answer(id));
+        if crew.asked == 0 {
+            self.timers.clear(answer);
+        } else if !self.timers.is_set(answer) {
+            self.timers.set(answer, step.now, policy.start_timeout);
+        }
+        let needed = crew.all > 0 || generation.stage != Stage::Serving || self.is_short(id);
+        if needed {
+            self.timers.clear(idle);
+        } else if !self.timers.is_set(idle) {
+            self.timers.set(idle, step.now, policy.idle_timeout);
+        }
+    }
+}

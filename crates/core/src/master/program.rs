@@ -1,0 +1,432 @@
+//! The life of a program that speaks HTTP: of each of its processes, and of all together. To the core it is a preloader.
+//!
+//! ```text
+//!            start             up
+//!   Down ──────────▶ Starting ────▶ Up ──────────┐ gone young
+//!    ▲                 │ ▲   ▲      │ gone        ▼
+//!    │                 │ │   └──────┘           Waiting
+//!    │          failed │ └───────────────────────┘ ▲  due
+//!    │                 └───────────────────────────┘
+//!    └── Stopping ◀── stop, from each of them
+//! ```
+//!
+//! It is ready once each process was tried and one is up; if none is, it is gone, and the core decides when another try is
+//! made. From then on it is kept going here, whatever befalls its processes, until the core stops it: its workers are
+//! there, and need it.
+
+use super::action::Force;
+use super::backoff::{Backoff, LONGEST, WELL_AFTER};
+use crate::tick::Tick;
+use std::time::Duration;
+
+/// Beyond its own start timeout, after which the spawning kit gives a process up and says why.
+pub const START_PATIENCE: Duration = Duration::from_secs(15);
+
+/// What is to be done about a process, by its place, or what is to be told of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Start it.
+    Start(usize),
+    /// It is not to be started any more. What comes of that is still told.
+    Cancel(usize),
+    /// Make it end.
+    Stop(usize, Force),
+    /// Tell the core that it is ready.
+    TellReady,
+    /// Tell the core that nothing of it is left; because it could not be started, or else because it was to go.
+    TellGone {
+        /// It could not be started.
+        failed: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Down,
+    Starting,
+    Up,
+    Waiting(Tick),
+    Stopping,
+}
+
+#[derive(Debug)]
+struct Process {
+    state: State,
+    /// When its last start began to count: it was up.
+    since: Tick,
+    backoff: Backoff,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing is wanted.
+    Absent,
+    /// Each process has its first try.
+    Beginning,
+    /// The core knows that it is ready.
+    Ready,
+    /// It is to go.
+    Stopping,
+}
+
+/// A program's processes.
+#[derive(Debug)]
+pub struct Program {
+    processes: Vec<Process>,
+    stage: Stage,
+}
+
+impl Program {
+    /// A program of so many processes, none of which is there.
+    pub fn new(processes: usize) -> Program {
+        let down = |_| Process {
+            state: State::Down,
+            since: Tick::ZERO,
+            backoff: Backoff::default(),
+        };
+        Program {
+            processes: (0..processes).map(down).collect(),
+            stage: Stage::Absent,
+        }
+    }
+
+    /// One that another master has started: these of its processes are up, and the others are started.
+    pub fn resume(up: &[bool], now: Tick, orders: &mut Vec<Order>) -> Program {
+        let mut program = Program::new(up.len());
+        program.stage = Stage::Ready;
+        for (place, (process, is_up)) in program.processes.iter_mut().zip(up).enumerate() {
+            process.since = now;
+            process.state = if *is_up { State::Up } else { State::Starting };
+            if !is_up {
+                orders.push(Order::Start(place));
+            }
+        }
+        program
+    }
+
+    /// It is wanted.
+    pub fn start(&mut self, orders: &mut Vec<Order>) {
+        if self.stage != Stage::Absent {
+            return;
+        }
+        self.stage = Stage::Beginning;
+        for (place, process) in self.processes.iter_mut().enumerate() {
+            process.state = State::Starting;
+            orders.push(Order::Start(place));
+        }
+    }
+
+    /// A process is up.
+    pub fn up(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
+        let Some(process) = self.processes.get_mut(place) else {
+            return;
+        };
+        process.since = now;
+        match process.state {
+            State::Starting => process.state = State::Up,
+            // It came up while it was called off.
+            State::Stopping => orders.push(Order::Stop(place, Force::Ask)),
+            State::Down | State::Up | State::Waiting(_) => {}
+        }
+        self.conclude(orders);
+    }
+
+    /// A process could not be started. Nothing of it is left.
+    pub fn failed(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
+        let Some(process) = self.processes.get_mut(place) else {
+            return;
+        };
+        match process.state {
+            State::Starting => process.wait(now),
+            State::Stopping => process.state = State::Down,
+            State::Down | State::Up | State::Waiting(_) => {}
+        }
+        self.conclude(orders);
+    }
+
+    /// A process that was up is gone, with all that belonged to it.
+    pub fn gone(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
+        let Some(process) = self.processes.get_mut(place) else {
+            return;
+        };
+        match process.state {
+            State::Up => {
+                process.backoff.lives(process.since, now);
+                if self.stage == Stage::Ready && now.since(process.since) >= WELL_AFTER {
+                    process.state = State::Starting;
+                    orders.push(Order::Start(place));
+                } else {
+                    process.wait(now);
+                }
+            }
+            State::Stopping => process.state = State::Down,
+            State::Down | State::Starting | State::Waiting(_) => {}
+        }
+        self.conclude(orders);
+    }
+
+    /// It is not wanted any more, or is to go faster.
+    pub fn stop(&mut self, force: Force, orders: &mut Vec<Order>) {
+        if self.stage == Stage::Absent {
+            return;
+        }
+        self.stage = Stage::Stopping;
+        for (place, process) in self.processes.iter_mut().enumerate() {
+            match process.state {
+                State::Down => {}
+                State::Waiting(_) => process.state = State::Down,
+                State::Starting => {
+                    process.state = State::Stopping;
+                    orders.push(Order::Cancel(place));
+                }
+                State::Up | State::Stopping => {
+                    process.state = State::Stopping;
+                    orders.push(Order::Stop(place, force));
+                }
+            }
+        }
+        self.conclude(orders);
+    }
+
+    /// When [`Program::pass`] is to be called.
+    pub fn next_deadline(&self) -> Option<Tick> {
+        let due = |process: &Process| match process.state {
+            State::Waiting(until) => Some(until),
+            State::Down | State::Starting | State::Up | State::Stopping => None,
+        };
+        let ready = self.stage == Stage::Ready;
+        self.processes.iter().filter_map(due).min().filter(|_| ready)
+    }
+
+    /// Time has passed.
+    pub fn pass(&mut self, now: Tick, orders: &mut Vec<Order>) {
+        if self.stage != Stage::Ready {
+            return;
+        }
+        for (place, process) in self.processes.iter_mut().enumerate() {
+            if matches!(process.state, State::Waiting(until) if until <= now) {
+                process.state = State::Starting;
+                orders.push(Order::Start(place));
+            }
+        }
+    }
+
+    /// What a process is doing, in a word for people.
+    pub fn state(&self, place: usize) -> &'static str {
+        match self.processes.get(place).map(|process| process.state) {
+            Some(State::Down) | None => "stopped",
+            Some(State::Starting) => "starting",
+            Some(State::Up) => "up",
+            Some(State::Waiting(_)) => "waiting",
+            Some(State::Stopping) => "stopping",
+        }
+    }
+
+    /// Whether one of its processes is up.
+    pub fn is_up(&self) -> bool {
+        self.processes.iter().any(|process| process.state == State::Up)
+    }
+
+    /// Tells what has become of all.
+    fn conclude(&mut self, orders: &mut Vec<Order>) {
+        let any = |wanted: State| self.processes.iter().any(|process| process.state == wanted);
+        let failed = self.stage == Stage::Beginning;
+        match self.stage {
+            Stage::Beginning if any(State::Starting) => {}
+            Stage::Beginning if any(State::Up) => {
+                self.stage = Stage::Ready;
+                orders.push(Order::TellReady);
+            }
+            Stage::Stopping if any(State::Stopping) => {}
+            Stage::Beginning | Stage::Stopping => {
+                self.stage = Stage::Absent;
+                for process in &mut self.processes {
+                    process.state = State::Down;
+                }
+                orders.push(Order::TellGone { failed });
+            }
+            Stage::Absent | Stage::Ready => {}
+        }
+    }
+}
+
+impl Process {
+    /// Waits before its next try, longer each time.
+    fn wait(&mut self, now: Tick) {
+        let delay = self.backoff.fail(now, LONGEST).or(self.backoff.wait(now));
+        self.state = State::Waiting(now + delay.unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO + Duration::from_millis(millis)
+    }
+
+    fn orders(act: impl FnOnce(&mut Vec<Order>)) -> Vec<Order> {
+        let mut orders = Vec::new();
+        act(&mut orders);
+        orders
+    }
+
+    fn running(processes: usize) -> Program {
+        let mut program = Program::new(processes);
+        let mut orders = Vec::new();
+        program.start(&mut orders);
+        for place in 0..processes {
+            program.up(place, at(0), &mut orders);
+        }
+        assert_eq!(orders.last(), Some(&Order::TellReady));
+        program
+    }
+
+    #[test]
+    fn it_is_ready_when_all_were_tried_and_one_is_up() {
+        let mut program = Program::new(2);
+        assert_eq!(
+            orders(|out| program.start(out)),
+            [Order::Start(0), Order::Start(1)]
+        );
+        assert_eq!(orders(|out| program.failed(0, at(1), out)), []);
+        assert_eq!(orders(|out| program.up(1, at(2), out)), [Order::TellReady]);
+        assert_eq!(program.next_deadline(), Some(at(101)));
+        assert_eq!(orders(|out| program.pass(at(101), out)), [Order::Start(0)]);
+        assert_eq!(orders(|out| program.failed(0, at(102), out)), []);
+        assert_eq!(program.next_deadline(), Some(at(302)));
+    }
+
+    #[test]
+    fn one_that_can_not_be_started_is_the_cores_to_try_again() {
+        let mut program = Program::new(2);
+        orders(|out| program.start(out));
+        assert_eq!(orders(|out| program.failed(0, at(1), out)), []);
+        let gone = Order::TellGone { failed: true };
+        assert_eq!(orders(|out| program.failed(1, at(2), out)), [gone]);
+        assert_eq!(program.next_deadline(), None);
+        assert_eq!(
+            orders(|out| program.start(out)),
+            [Order::Start(0), Order::Start(1)]
+        );
+    }
+
+    #[test]
+    fn one_that_ends_comes_back_at_once_or_after_a_time() {
+        let mut program = running(1);
+        assert_eq!(orders(|out| program.gone(0, at(5_000), out)), [Order::Start(0)]);
+        orders(|out| program.up(0, at(5_100), out));
+        assert_eq!(orders(|out| program.gone(0, at(5_200), out)), []);
+        assert_eq!(
+            (program.is_up(), program.next_deadline()),
+            (false, Some(at(5_300)))
+        );
+        assert_eq!(orders(|out| program.pass(at(5_300), out)), [Order::Start(0)]);
+        orders(|out| program.up(0, at(5_400), out));
+        assert_eq!(orders(|out| program.gone(0, at(7_000), out)), [Order::Start(0)]);
+    }
+
+    #[test]
+    fn another_master_goes_on_with_what_is_up() {
+        let mut out = Vec::new();
+        let mut program = Program::resume(&[true, false], at(0), &mut out);
+        assert_eq!(out, [Order::Start(1)]);
+        assert_eq!(orders(|out| program.start(out)), []);
+        assert_eq!(orders(|out| program.up(1, at(1), out)), []);
+        assert_eq!(orders(|out| program.gone(0, at(2_000), out)), [Order::Start(0)]);
+    }
+
+    #[test]
+    fn it_goes_as_hard_as_it_must() {
+        let mut program = running(3);
+        orders(|out| program.gone(0, at(10), out));
+        orders(|out| program.gone(1, at(2_000), out));
+        let stop = |force| Order::Stop(2, force);
+        assert_eq!(
+            orders(|out| program.stop(Force::Ask, out)),
+            [Order::Cancel(1), stop(Force::Ask)]
+        );
+        // What had been called off came up all the same.
+        let came = orders(|out| program.up(1, at(2_100), out));
+        assert_eq!(came, [Order::Stop(1, Force::Ask)]);
+        assert_eq!(
+            orders(|out| program.stop(Force::Kill, out)),
+            [Order::Stop(1, Force::Kill), stop(Force::Kill)]
+        );
+        assert_eq!(orders(|out| program.gone(1, at(2_200), out)), []);
+        let gone = Order::TellGone { failed: false };
+        assert_eq!(orders(|out| program.gone(2, at(2_300), out)), [gone]);
+        assert_eq!(orders(|out| program.stop(Force::Kill, out)), []);
+    }
+
+    /// Whatever comes in whatever order: it says that it is gone once for each start, and only when nothing is left.
+    #[test]
+    fn it_always_comes_to_an_end() {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut below = |limit: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % limit
+        };
+        for _ in 0..2_000 {
+            let count = 1 + below(3) as usize;
+            let mut program = Program::new(count);
+            let (mut out, mut now) = (Vec::new(), 0);
+            // What the world has: nothing, a start under way, a process.
+            let mut world = vec![0_u8; count];
+            program.start(&mut out);
+            let mut gone = 0;
+            for step in 0..60 {
+                for order in std::mem::take(&mut out) {
+                    match order {
+                        Order::Start(place) => {
+                            assert_eq!(world[place], 0);
+                            world[place] = 1;
+                        }
+                        Order::Cancel(place) => assert_eq!(world[place], 1),
+                        Order::Stop(place, _) => assert_ne!(world[place], 0),
+                        Order::TellReady => assert!(program.is_up() && gone == 0),
+                        Order::TellGone { .. } => {
+                            assert!(world.iter().all(|it| *it == 0));
+                            gone += 1;
+                        }
+                    }
+                }
+                now += below(400);
+                let place = below(count as u64) as usize;
+                match (world[place], below(3)) {
+                    (1, 0) => {
+                        world[place] = 0;
+                        program.failed(place, at(now), &mut out);
+                    }
+                    (1, _) => {
+                        world[place] = 2;
+                        program.up(place, at(now), &mut out);
+                    }
+                    (2, 0 | 1) => {
+                        world[place] = 0;
+                        program.gone(place, at(now), &mut out);
+                    }
+                    _ => program.pass(at(now), &mut out),
+                }
+                if step == 40 {
+                    program.stop(Force::Kill, &mut out);
+                }
+            }
+            for (place, stage) in world.iter().enumerate().take(count) {
+                match stage {
+                    1 => program.failed(place, at(now), &mut out),
+                    2 => program.gone(place, at(now), &mut out),
+                    _ => {}
+                }
+            }
+            gone += out
+                .iter()
+                .filter(|order| matches!(order, Order::TellGone { .. }))
+                .count();
+            assert_eq!(gone, 1);
+        }
+    }
+}

@@ -1,0 +1,497 @@
+//! The core as a whole, step by step: what it does about each event.
+
+use super::action::{Action, Fact, Force, Notice, Notify, Outcome};
+use super::budget;
+use super::event::{
+    Event, Exit, GenerationId, Policy, PoolId, PreloaderPolicy, Row, SlotIndex, Wanted, WantedPool, WorkerId,
+};
+use super::manager::Manager;
+use crate::config::ProcessManager;
+use crate::tick::Tick;
+use std::time::Duration;
+
+const POOL: PoolId = PoolId(7);
+const FIRST: GenerationId = GenerationId(1);
+const SECOND: GenerationId = GenerationId(2);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A manager and its clock.
+struct World {
+    manager: Manager,
+    now: Tick,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            manager: Manager::new(),
+            now: Tick::ZERO + Duration::from_secs(100),
+        }
+    }
+
+    fn with(pm: ProcessManager) -> (World, Vec<Action>) {
+        let mut world = World::new();
+        let actions = world.tell(Event::Apply(wanted(FIRST, policy(pm), None)));
+        (world, actions)
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.manager.handle(event, self.now, &mut actions);
+        actions
+    }
+
+    /// Makes the workers that `actions` asks for, and brings them up.
+    fn bring_up(&mut self, actions: &[Action]) -> Vec<WorkerId> {
+        let workers = forks(actions);
+        for worker in &workers {
+            self.tell(Event::Forked(*worker));
+            self.tell(Event::WorkerUp(*worker));
+        }
+        workers
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+    }
+
+    fn next_in(&self) -> Option<Duration> {
+        self.manager.next_deadline().map(|due| due.since(self.now))
+    }
+
+    fn row(&self, worker: WorkerId, idle: bool) -> Row {
+        Row {
+            worker,
+            idle,
+            since: self.now,
+            running: !idle,
+            executing: !idle,
+            kept: 0,
+        }
+    }
+}
+
+fn policy(pm: ProcessManager) -> Policy {
+    Policy {
+        pm,
+        terminate_timeout: None,
+        slow_timeout: None,
+        preloader: None,
+    }
+}
+
+fn wanted(generation: GenerationId, policy: Policy, process_max: Option<u32>) -> Wanted {
+    let pools = vec![WantedPool {
+        pool: POOL,
+        generation,
+        policy,
+    }];
+    Wanted {
+        process_max,
+        control_timeout: Duration::from_secs(5),
+        emergency: None,
+        pools,
+    }
+}
+
+fn ondemand(max_children: u32) -> ProcessManager {
+    ProcessManager::Ondemand {
+        max_children,
+        process_idle_timeout: IDLE_TIMEOUT,
+    }
+}
+
+fn forks(actions: &[Action]) -> Vec<WorkerId> {
+    actions
+        .iter()
+        .filter_map(|action| {
+            if let Action::Fork(worker, _, _) = action {
+                Some(*worker)
+            } else {
+                None
+            }
+        })
+        .collect()
+}
+
+const ALWAYS: Notify = Notify {
+    always: true,
+    idle_below: 0,
+};
+const NEVER: Notify = Notify {
+    always: false,
+    idle_below: 0,
+};
+
+#[test]
+fn ondemand_parks_before_it_counts_and_watches_again_once_told() {
+    let (mut world, actions) = World::with(ondemand(3));
+    assert_eq!(actions, [Action::Watch(POOL)]);
+    assert_eq!(
+        world.tell(Event::SourceReady(POOL)),
+        [
+            Action::Unwatch(POOL),
+            Action::SetNotify(FIRST, ALWAYS),
+            Action::TakeCensus(FIRST)
+        ]
+    );
+    let worker = WorkerId(0);
+    let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(1)));
+    assert_eq!(actions, [Action::Fork(worker, FIRST, SlotIndex(0))]);
+    world.tell(Event::Forked(worker));
+    world.tell(Event::WorkerUp(worker));
+    assert_eq!(
+        world.tell(Event::ChildAccept(FIRST)),
+        [Action::SetNotify(FIRST, NEVER), Action::Watch(POOL)]
+    );
+}
+
+#[test]
+fn ondemand_counts_upon_an_idle_worker_for_a_while_only() {
+    let (mut world, _) = World::with(ondemand(3));
+    world.tell(Event::SourceReady(POOL));
+    let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(1)));
+    let worker = world.bring_up(&actions)[0];
+    world.tell(Event::ChildAccept(FIRST));
+    let row = world.row(worker, true);
+    world.pass(Duration::from_millis(5));
+    world.tell(Event::SourceReady(POOL));
+    assert_eq!(world.tell(Event::Census(FIRST, vec![row], Some(1))), []);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.tell(Event::Deadline), [Action::TakeCensus(FIRST)]);
+    assert_eq!(
+        forks(&world.tell(Event::Census(FIRST, vec![row], Some(1)))).len(),
+        1
+    );
+}
+
+#[test]
+fn a_burst_is_answered_with_as_many_workers_as_wait_up_to_the_most() {
+    let (mut world, _) = World::with(ondemand(3));
+    world.tell(Event::SourceReady(POOL));
+    let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(5)));
+    assert_eq!(forks(&actions).len(), 3);
+    assert!(actions.contains(&Action::Say(Notice::MaxChildrenReached(POOL, 3))));
+    assert_eq!(
+        actions.last(),
+        Some(&Action::SetNotify(FIRST, NEVER)),
+        "full: no one needs to tell"
+    );
+    world.bring_up(&actions);
+    assert_eq!(world.tell(Event::ChildAccept(FIRST)), []);
+    let actions = world.tell(Event::WorkerExited(WorkerId(1), Exit::Code(0), false));
+    assert_eq!(actions.last(), Some(&Action::Watch(POOL)));
+}
+
+#[test]
+fn idle_workers_are_retired_and_then_nothing_is_due() {
+    let (mut world, _) = World::with(ondemand(3));
+    world.tell(Event::SourceReady(POOL));
+    let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(1)));
+    let worker = world.bring_up(&actions)[0];
+    world.tell(Event::ChildAccept(FIRST));
+    let row = world.row(worker, true);
+    assert_eq!(world.next_in(), Some(IDLE_TIMEOUT));
+    world.pass(IDLE_TIMEOUT);
+    assert_eq!(world.tell(Event::Deadline), [Action::TakeCensus(FIRST)]);
+    assert_eq!(
+        world.tell(Event::Census(FIRST, vec![row], Some(0))),
+        [Action::Retire(worker)]
+    );
+    let actions = world.tell(Event::WorkerExited(worker, Exit::Code(0), false));
+    assert_eq!(
+        actions,
+        [
+            Action::Note(Fact::Gone(worker)),
+            Action::Say(Notice::WorkerGone(worker, Exit::Code(0), true))
+        ]
+    );
+    assert_eq!(world.next_in(), None);
+}
+
+#[test]
+fn static_workers_are_replaced_at_once_but_not_if_they_die_at_birth() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 2 });
+    let workers = world.bring_up(&actions);
+    assert_eq!(world.next_in(), None);
+    let actions = world.tell(Event::WorkerExited(workers[0], Exit::Code(0), false));
+    let next = forks(&actions)[0];
+    world.tell(Event::Forked(next));
+    let actions = world.tell(Event::WorkerExited(next, Exit::Code(1), false));
+    assert_eq!(forks(&actions), []);
+    assert!(actions.contains(&Action::Say(Notice::BackingOff(POOL, Duration::from_millis(100)))));
+    assert!(actions.contains(&Action::Note(Fact::Fails(FIRST))));
+    world.pass(Duration::from_millis(100));
+    assert_eq!(forks(&world.tell(Event::Deadline)).len(), 1);
+}
+
+const CRASH: Exit = Exit::Signal {
+    signal: 11,
+    core: false,
+};
+
+#[test]
+fn whoever_crashes_at_work_is_replaced_at_once_within_a_budget() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let mut worker = world.bring_up(&actions)[0];
+    for crash in 0..budget::AT_LEAST {
+        let actions = world.tell(Event::WorkerExited(worker, CRASH, true));
+        assert_eq!(forks(&actions).len(), 1, "{crash}: {actions:?}");
+        worker = world.bring_up(&actions)[0];
+    }
+    let actions = world.tell(Event::WorkerExited(worker, CRASH, true));
+    let wait = Duration::from_secs(1) / budget::AT_LEAST;
+    assert_eq!(forks(&actions), []);
+    assert!(actions.contains(&Action::Say(Notice::CrashingFast(POOL, budget::AT_LEAST, wait))));
+    world.pass(wait);
+    let actions = world.tell(Event::Deadline);
+    worker = world.bring_up(&actions)[0];
+    // One that was idle says nothing about requests.
+    let actions = world.tell(Event::WorkerExited(worker, CRASH, false));
+    assert_eq!(forks(&actions), []);
+    assert!(
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::Say(Notice::NoWorkerPossible(POOL, Some(_)))))
+    );
+}
+
+#[test]
+fn a_crash_at_work_does_not_keep_an_ondemand_pool_from_growing() {
+    let (mut world, _) = World::with(ProcessManager::Ondemand {
+        max_children: 5,
+        process_idle_timeout: IDLE_TIMEOUT,
+    });
+    for _ in 0..20 {
+        world.tell(Event::SourceReady(POOL));
+        let actions = world.tell(Event::Census(FIRST, Vec::new(), Some(1)));
+        let worker = world.bring_up(&actions)[0];
+        let actions = world.tell(Event::WorkerExited(worker, CRASH, true));
+        assert!(actions.contains(&Action::Watch(POOL)), "{actions:?}");
+        world.pass(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn dynamic_is_told_when_too_few_are_idle() {
+    let (mut world, actions) = World::with(ProcessManager::Dynamic {
+        max_children: 8,
+        start_servers: 2,
+        min_spare_servers: 1,
+        max_spare_servers: 3,
+        max_spawn_rate: 4,
+        process_idle_timeout: IDLE_TIMEOUT,
+    });
+    assert_eq!(
+        actions[0],
+        Action::SetNotify(
+            FIRST,
+            Notify {
+                always: false,
+                idle_below: 1
+            }
+        )
+    );
+    let workers = world.bring_up(&actions);
+    assert_eq!((workers.len(), world.next_in()), (2, None));
+    assert_eq!(world.tell(Event::ChildAccept(FIRST)), [Action::TakeCensus(FIRST)]);
+    let rows: Vec<Row> = workers.iter().map(|worker| world.row(*worker, false)).collect();
+    assert_eq!(forks(&world.tell(Event::Census(FIRST, rows, Some(2)))).len(), 3);
+}
+
+#[test]
+fn a_request_that_runs_too_long_is_ended_with_its_worker() {
+    let timeout = Duration::from_secs(30);
+    let mut world = World::new();
+    let policy = Policy {
+        terminate_timeout: Some(timeout),
+        ..policy(ProcessManager::Static { max_children: 1 })
+    };
+    let actions = world.tell(Event::Apply(wanted(FIRST, policy, None)));
+    assert_eq!(actions[0], Action::SetNotify(FIRST, ALWAYS));
+    let worker = world.bring_up(&actions)[0];
+    assert_eq!(world.next_in(), None);
+    assert_eq!(
+        world.tell(Event::ChildAccept(FIRST)),
+        [Action::SetNotify(FIRST, NEVER)]
+    );
+    let row = world.row(worker, false);
+    world.pass(timeout);
+    assert_eq!(
+        world.tell(Event::Deadline),
+        [Action::SetNotify(FIRST, ALWAYS), Action::TakeCensus(FIRST)]
+    );
+    let actions = world.tell(Event::Census(FIRST, vec![row], None));
+    assert_eq!(
+        actions[..2],
+        [
+            Action::Say(Notice::RequestTimedOut(worker, timeout, Force::Terminate)),
+            Action::TimeUp(worker)
+        ]
+    );
+    world.pass(Duration::from_secs(1));
+    assert!(
+        world
+            .tell(Event::Deadline)
+            .contains(&Action::Kill(worker, Force::Kill))
+    );
+}
+
+#[test]
+fn a_new_generation_is_warm_before_the_old_one_leaves() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 2 });
+    let old = world.bring_up(&actions);
+    let preloader = PreloaderPolicy {
+        start_timeout: Duration::from_secs(5),
+        reforks: false,
+        idle_timeout: Duration::from_secs(60),
+        is_needed_by_workers: false,
+    };
+    let new = Policy {
+        preloader: Some(preloader),
+        ..policy(ProcessManager::Static { max_children: 2 })
+    };
+    let actions = world.tell(Event::Apply(wanted(SECOND, new, None)));
+    assert_eq!(actions, [Action::StartPreloader(SECOND)]);
+    let actions = world.tell(Event::PreloaderReady(SECOND));
+    let workers = forks(&actions);
+    for worker in &workers {
+        world.tell(Event::Forked(*worker));
+    }
+    assert_eq!(world.tell(Event::WorkerUp(workers[0])), []);
+    assert_eq!(
+        world.tell(Event::WorkerUp(workers[1])),
+        [
+            Action::Note(Fact::Serves(SECOND)),
+            Action::Say(Notice::GenerationServes(SECOND)),
+            Action::Retire(old[0]),
+            Action::Retire(old[1])
+        ]
+    );
+    world.tell(Event::WorkerExited(old[0], Exit::Code(0), false));
+    let actions = world.tell(Event::WorkerExited(old[1], Exit::Code(0), false));
+    assert_eq!(actions.last(), Some(&Action::DropGeneration(FIRST)));
+}
+
+#[test]
+fn where_there_is_no_room_the_old_generation_makes_some() {
+    let mut world = World::new();
+    let pm = ProcessManager::Static { max_children: 1 };
+    let actions = world.tell(Event::Apply(wanted(FIRST, policy(pm), Some(1))));
+    let old = world.bring_up(&actions)[0];
+    let actions = world.tell(Event::Apply(wanted(SECOND, policy(pm), Some(1))));
+    assert_eq!(actions.last(), Some(&Action::TakeCensus(FIRST)));
+    let row = world.row(old, true);
+    assert_eq!(
+        world.tell(Event::Census(FIRST, vec![row], None)),
+        [Action::Retire(old)]
+    );
+    let actions = world.tell(Event::WorkerExited(old, Exit::Code(0), false));
+    assert_eq!(forks(&actions).len(), 1);
+}
+
+#[test]
+fn a_start_at_which_nothing_can_be_made_ends_the_daemon() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 2 });
+    let workers = forks(&actions);
+    world.tell(Event::ForkFailed(workers[0]));
+    let actions = world.tell(Event::ForkFailed(workers[1]));
+    assert_eq!(actions.last(), Some(&Action::Exit(Outcome::NoWorkerAtStart)));
+}
+
+#[test]
+fn a_worker_that_was_up_may_still_turn_out_not_to_be_known() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let worker = forks(&actions)[0];
+    world.tell(Event::WorkerUp(worker));
+    let actions = world.tell(Event::Terminate);
+    assert!(
+        !actions.contains(&Action::Kill(worker, Force::Terminate)),
+        "nobody knows its process yet: {actions:?}"
+    );
+    let actions = world.tell(Event::ForkFailed(worker));
+    assert_eq!(actions.last(), Some(&Action::Exit(Outcome::Stopped)));
+    assert_eq!(world.next_in(), None);
+}
+
+#[test]
+fn finishing_waits_terminates_and_kills() {
+    let (mut world, actions) = World::with(ProcessManager::Static { max_children: 1 });
+    let worker = world.bring_up(&actions)[0];
+    assert_eq!(world.tell(Event::Finish), [Action::Retire(worker)]);
+    world.pass(Duration::from_secs(5));
+    assert!(
+        world
+            .tell(Event::Deadline)
+            .contains(&Action::Kill(worker, Force::Terminate))
+    );
+    world.pass(Duration::from_secs(1));
+    assert!(
+        world
+            .tell(Event::Deadline)
+            .contains(&Action::Kill(worker, Force::Kill))
+    );
+    let actions = world.tell(Event::WorkerExited(
+        worker,
+        Exit::Signal {
+            signal: 9,
+            core: false,
+        },
+        false,
+    ));
+    assert_eq!(
+        actions[2..],
+        [
+            Action::DropGeneration(FIRST),
+            Action::ClosePool(POOL),
+            Action::Exit(Outcome::Stopped)
+        ]
+    );
+}
+
+/// A second generation is coming, and its preloader has been asked for this worker.
+fn asked_of_a_preloader() -> (World, WorkerId) {
+    let pm = ProcessManager::Static { max_children: 1 };
+    let (mut world, actions) = World::with(pm);
+    world.bring_up(&actions);
+    let preloader = PreloaderPolicy {
+        start_timeout: Duration::from_secs(5),
+        reforks: false,
+        idle_timeout: Duration::from_secs(60),
+        is_needed_by_workers: false,
+    };
+    world.tell(Event::Apply(wanted(
+        SECOND,
+        Policy {
+            preloader: Some(preloader),
+            ..policy(pm)
+        },
+        None,
+    )));
+    let worker = forks(&world.tell(Event::PreloaderReady(SECOND)))[0];
+    (world, worker)
+}
+
+#[test]
+fn a_coming_generation_that_loses_its_preloader_gets_another_before_it_serves() {
+    let (mut world, worker) = asked_of_a_preloader();
+    world.tell(Event::Forked(worker));
+    world.tell(Event::PreloaderGone(SECOND, Exit::Code(1)));
+    assert_eq!(world.tell(Event::WorkerUp(worker)), []);
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.tell(Event::Deadline), [Action::StartPreloader(SECOND)]);
+    let actions = world.tell(Event::PreloaderReady(SECOND));
+    assert_eq!(actions[0], Action::Note(Fact::Serves(SECOND)));
+}
+
+#[test]
+fn a_worker_that_is_up_before_its_preloader_has_answered_is_still_waited_for() {
+    let (mut world, worker) = asked_of_a_preloader();
+    world.tell(Event::WorkerUp(worker));
+    world.pass(Duration::from_secs(60));
+    let late = world.tell(Event::Deadline);
+    assert!(
+        late.contains(&Action::StopPreloader(SECOND, Force::Kill)),
+        "it owes an answer: {late:?}"
+    );
+}

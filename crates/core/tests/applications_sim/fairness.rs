@@ -1,0 +1,183 @@
+//! What a flood for one application costs another's visitors, in simulated time.
+//!
+//! One application is flooded by clients each of which asks again as soon as it is answered; a quiet one is asked now and then,
+//! alone or beside the flood. Nothing else happens, so that the times are the book's doing.
+
+use crate::random::Random;
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::action::Action;
+use forkyard_core::applications::event::{Event, Get, InstanceId, Patience, Return, Target, Ticket};
+use forkyard_core::applications::{Book, Options};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PLACES: u32 = 4;
+const START: Duration = Duration::from_millis(200);
+const STOP: Duration = Duration::from_millis(2);
+/// Longest session; the shortest lasts half as long.
+const SESSION: Duration = Duration::from_millis(40);
+const QUIET_REQUESTS: usize = 300;
+const FLOOD: &str = "flood";
+const QUIET: &str = "quiet";
+
+/// What happens next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Next {
+    Up(InstanceId),
+    Gone(InstanceId),
+    Ends(Ticket),
+    AsksQuietly,
+}
+
+struct World {
+    book: Book,
+    random: Random,
+    now: Tick,
+    events: BTreeSet<(Tick, u64, Next)>,
+    asked: BTreeMap<Ticket, (&'static str, Tick)>,
+    number: u64,
+    /// The first sessions of the flood that last for as long as the world does.
+    endless: u32,
+    /// How long the quiet one's visitors waited for their answers.
+    waited: Vec<Duration>,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let places = NonZeroU32::new(PLACES).expect("some");
+        World {
+            book: Book::new(places, places),
+            random: Random::new(seed),
+            now: Tick::from_nanos(1),
+            events: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            number: 0,
+            endless: 0,
+            waited: Vec::new(),
+        }
+    }
+
+    /// The 99th percentile of the quiet one's visitors, beside so many clients of the other, with so many whose sessions
+    /// don't end.
+    fn run(mut self, clients: u32, endless: u32) -> Duration {
+        self.endless = endless;
+        for _ in 0..clients {
+            self.ask(FLOOD);
+        }
+        self.after(START * 10, Next::AsksQuietly);
+        while self.waited.len() < QUIET_REQUESTS {
+            let asked = self.asked.values().filter(|(who, _)| *who == QUIET).count();
+            assert!(asked < QUIET_REQUESTS, "its visitors wait for ever");
+            let deadline = self.book.next_deadline();
+            let first = self.events.first().copied().expect("something happens");
+            match deadline.filter(|due| *due <= first.0) {
+                Some(due) => {
+                    self.now = self.now.max(due);
+                    self.tell(Event::Deadline);
+                }
+                None => {
+                    self.events.remove(&first);
+                    self.now = self.now.max(first.0);
+                    self.happen(first.2);
+                }
+            }
+        }
+        self.waited.sort();
+        self.waited[self.waited.len() * 99 / 100]
+    }
+
+    fn after(&mut self, time: Duration, next: Next) {
+        self.number += 1;
+        self.events.insert((self.now + time, self.number, next));
+    }
+
+    fn happen(&mut self, next: Next) {
+        match next {
+            Next::Up(id) => self.tell(Event::Spawned(id)),
+            Next::Gone(id) => self.tell(Event::Exited(id)),
+            Next::AsksQuietly => {
+                self.ask(QUIET);
+                let pause = self.random.millis(50, 600);
+                self.after(pause, Next::AsksQuietly);
+            }
+            Next::Ends(ticket) => {
+                let (who, since) = self.asked.remove(&ticket).expect("it was asked for");
+                self.tell(Event::Close(ticket, Return::Ok));
+                match who {
+                    FLOOD => self.ask(FLOOD),
+                    _ => self.waited.push(self.now.since(since)),
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, who: &'static str) {
+        self.number += 1;
+        let ticket = Ticket(self.number);
+        self.asked.insert(ticket, (who, self.now));
+        self.tell(Event::Get(Get {
+            ticket,
+            target: Target::Application(Arc::from(who), Options::default()),
+            patience: Patience::Endless,
+            consumer: None,
+            sight: None,
+        }));
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.book.handle(event, self.now, &mut actions);
+        self.book.invariants();
+        for action in actions {
+            match action {
+                Action::Spawn(id, ..) => self.after(START, Next::Up(id)),
+                Action::Stop(id, _) => self.after(STOP, Next::Gone(id)),
+                Action::Lend(ticket, _) => self.lent(ticket),
+                Action::Say(_) => {}
+                other => panic!("{other:?} is not to happen"),
+            }
+        }
+    }
+
+    fn lent(&mut self, ticket: Ticket) {
+        if self.asked[&ticket].0 == FLOOD && self.endless > 0 {
+            self.endless -= 1;
+            return;
+        }
+        let most = SESSION.as_millis() as u32;
+        let time = self.random.millis(most / 2, most);
+        self.after(time, Next::Ends(ticket));
+    }
+}
+
+/// Twice what it takes alone, and a start.
+fn bound() -> Duration {
+    2 * World::new(1).run(0, 0) + START
+}
+
+#[test]
+fn a_flood_costs_another_applications_visitors_a_session_and_a_start_at_most() {
+    for seed in 1..=5 {
+        let beside = World::new(seed).run(60, 0);
+        assert!(
+            beside < bound(),
+            "seed {seed}: {beside:?} beside a flood, {:?} allowed",
+            bound()
+        );
+    }
+}
+
+#[test]
+fn sessions_of_the_flood_that_never_end_keep_no_place_from_others() {
+    for endless in 1..PLACES {
+        let beside = World::new(1).run(60, endless);
+        // With few places that ever become free, an instance of the flood is often just being started in one of them.
+        let bound = bound() + START;
+        assert!(
+            beside < bound,
+            "{endless} that never end: {beside:?}, {bound:?} allowed"
+        );
+    }
+}

@@ -1,0 +1,433 @@
+//! The rules once more, kept in plain lists that are looked at from end to end.
+
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::Options;
+use forkyard_core::applications::action::{Action, Disabling, Notice, Reason, Refusal};
+use forkyard_core::applications::event::{Consumer, Event, InstanceId, Patience, Removal, Target, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub app: usize,
+    pub up: bool,
+    pub sessions: Vec<Ticket>,
+    pub begun: u32,
+    pub used: u64,
+    /// It was told to leave, and why.
+    pub leaves: Option<Reason>,
+    pub stopped: bool,
+    /// It was asked to be disabled, works, or might: it may serve or not.
+    pub aside: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    /// `None`: of any application of the group.
+    pub app: Option<usize>,
+    pub deadline: Option<Tick>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shadow {
+    pub apps: Vec<Options>,
+    pub max: u32,
+    pub excused: u32,
+    pub processes: BTreeMap<InstanceId, Process>,
+    pub waiters: BTreeMap<Ticket, Waiter>,
+    pub lent: BTreeMap<Ticket, InstanceId>,
+    /// Sessions that instances were taken over with: they may be out-of-band work.
+    pub adopted: BTreeSet<Ticket>,
+    pub resisting: BTreeSet<usize>,
+    pub ever_resisted: BTreeSet<usize>,
+    /// Instances whose application was removed.
+    pub removed: BTreeSet<InstanceId>,
+    /// Whose each ticket is.
+    pub consumers: BTreeMap<Ticket, Consumer>,
+    pub immediate: bool,
+    pub uses: u64,
+    pub finished: bool,
+}
+
+pub(crate) fn name(app: usize) -> Arc<str> {
+    Arc::from(format!("app{app}"))
+}
+
+fn number(name: &str) -> usize {
+    name[3..].parse().expect("one of our names")
+}
+
+impl Shadow {
+    /// What is known before the book hears of an event.
+    pub(crate) fn before(&mut self, event: &Event) {
+        match event {
+            Event::Get(get) => {
+                let app = match &get.target {
+                    Target::Application(name, _) | Target::Known(name) => Some(number(name)),
+                    Target::Group(..) => None,
+                };
+                let deadline = match get.patience {
+                    Patience::Until(deadline) => Some(deadline),
+                    Patience::None | Patience::Endless => None,
+                };
+                self.waiters.insert(get.ticket, Waiter { app, deadline });
+                if let Some(consumer) = get.consumer {
+                    self.consumers.insert(get.ticket, consumer);
+                }
+            }
+            Event::Cancel(ticket) => drop(self.waiters.remove(ticket)),
+            Event::Close(ticket, _) => self.end(*ticket),
+            Event::ConsumerGone(consumer, _) => {
+                let its = self.consumers.iter().filter(|(_, other)| *other == consumer);
+                for ticket in its.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
+                    self.waiters.remove(&ticket);
+                    self.end(ticket);
+                }
+            }
+            Event::Spawned(id) => {
+                self.uses += 1;
+                let used = self.uses;
+                if let Some(process) = self.processes.get_mut(id) {
+                    (process.up, process.used) = (true, used);
+                    if !process.stopped {
+                        self.resisting.remove(&process.app);
+                    }
+                }
+            }
+            // It is forgotten when the consequences are drawn.
+            Event::Exited(id) => {
+                if let Some(process) = self.processes.get_mut(id) {
+                    process.up = false;
+                }
+            }
+            Event::SetMax(max) => {
+                self.excused = self.processes.len() as u32;
+                self.max = max.get();
+            }
+            Event::Disable(id) | Event::Enable(id) | Event::Worked(id) => {
+                if let Some(process) = self.processes.get_mut(id) {
+                    process.aside = !matches!(event, Event::Worked(_)) || process.aside;
+                }
+            }
+            Event::Remove(name, removal) => {
+                self.immediate |= *removal == Removal::Immediate;
+                let app = number(name);
+                let of = self.processes.iter().filter(|(_, process)| process.app == app);
+                let of: Vec<InstanceId> = of.map(|(id, _)| *id).collect();
+                self.removed.extend(of);
+            }
+            Event::Adopt(adopted, _) => {
+                for one in adopted {
+                    self.uses += 1;
+                    let process = Process {
+                        app: number(&one.application),
+                        up: true,
+                        sessions: vec![one.session],
+                        begun: 0,
+                        used: self.uses,
+                        leaves: None,
+                        stopped: false,
+                        aside: false,
+                    };
+                    self.processes.insert(one.id, process);
+                    self.lent.insert(one.session, one.id);
+                    self.adopted.insert(one.session);
+                }
+                self.excused = self.processes.len() as u32;
+            }
+            Event::Shutdown(_) => self.removed.extend(self.processes.keys().copied()),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, ticket: Ticket) {
+        let Some(id) = self.lent.remove(&ticket) else {
+            return;
+        };
+        self.uses += 1;
+        let used = self.uses;
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.sessions.retain(|other| *other != ticket);
+            process.used = used;
+        }
+    }
+
+    /// Those that are given sessions, as far as that is certain.
+    fn serving(&self, app: usize) -> impl Iterator<Item = (InstanceId, &Process)> {
+        let of = move |process: &Process| process.app == app && process.up && process.leaves.is_none();
+        self.processes
+            .iter()
+            .filter(move |(id, process)| {
+                of(process) && !process.stopped && !process.aside && !self.removed.contains(id)
+            })
+            .map(|(id, process)| (*id, process))
+    }
+
+    fn waiting(&self, app: usize) -> usize {
+        self.waiters
+            .values()
+            .filter(|waiter| waiter.app == Some(app))
+            .count()
+    }
+
+    fn queued(&self, app: usize) -> usize {
+        let most = self.at_once(app);
+        let of = self.processes.values().filter(|process| process.app == app);
+        of.map(|process| process.sessions.len().saturating_sub(most))
+            .sum()
+    }
+
+    fn at_once(&self, app: usize) -> usize {
+        self.apps[app]
+            .concurrency
+            .map_or(usize::MAX, |most| most.get() as usize)
+    }
+
+    /// Takes in an action; what is wrong with it.
+    pub(crate) fn check(&mut self, event: &Event, action: &Action, now: Tick) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("{action:?} after {event:?}: {what}"));
+        match action {
+            Action::Spawn(id, name, _) => {
+                let app = number(name);
+                if self.processes.contains_key(id) {
+                    return wrong("used twice");
+                }
+                let process = Process {
+                    app,
+                    up: false,
+                    sessions: Vec::new(),
+                    begun: 0,
+                    used: 0,
+                    leaves: None,
+                    stopped: false,
+                    aside: false,
+                };
+                self.processes.insert(*id, process);
+                let limit = self.apps[app].max_per_app.map_or(u32::MAX, |most| most.get());
+                let has = |(other, process): (&InstanceId, &Process)| {
+                    process.app == app && !self.removed.contains(other)
+                };
+                let size = self.processes.iter().filter(|one| has(*one)).count() as u32;
+                // What this event says is gone is not counted.
+                let gone = |of: Option<usize>| match event {
+                    Event::Exited(gone) | Event::SpawnFailed(gone, _) => {
+                        let counted = |one: &Process| {
+                            of.is_none_or(|app| app == one.app && !self.removed.contains(gone))
+                        };
+                        u32::from(self.processes.get(gone).is_some_and(counted))
+                    }
+                    _ => 0,
+                };
+                let count = self.processes.len() as u32 - gone(None);
+                if size - gone(Some(app)) > limit.saturating_add(1) || count > self.max + 1 {
+                    return wrong("more than there may be");
+                }
+            }
+            Action::Lend(ticket, id) => return self.check_lend(*ticket, *id, action),
+            Action::Refuse(ticket, refusal) => {
+                let Some(waiter) = self.waiters.remove(ticket) else {
+                    return wrong("it does not wait");
+                };
+                match refusal {
+                    Refusal::TimedOut if waiter.deadline.is_none_or(|deadline| deadline > now) => {
+                        return wrong("it had time");
+                    }
+                    Refusal::QueueFull => {
+                        let app = waiter.app.expect("groups don't queue");
+                        let limit = self.apps[app].max_request_queue_size.map_or(0, |most| most.get());
+                        if limit == 0 || self.waiting(app) + self.queued(app) < limit as usize {
+                            return wrong("there was a place");
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            Action::Lost { ticket, .. } => {
+                let Some(id) = self.lent.get(ticket).copied() else {
+                    return wrong("it had no session");
+                };
+                let crashed =
+                    matches!(event, Event::Exited(gone) | Event::SpawnFailed(gone, _) if *gone == id);
+                let process = &self.processes[&id];
+                let drained = self.apps[process.app].drain_timeout.is_some();
+                let late = process.leaves == Some(Reason::RequestTime);
+                let deadline = *event == Event::Deadline && (late || drained || self.removed.contains(&id));
+                let removed = self.immediate && self.removed.contains(&id);
+                let shut = matches!(event, Event::Shutdown(Removal::Immediate));
+                if !crashed && !deadline && !removed && !shut {
+                    return wrong("nobody may take it");
+                }
+                self.end(*ticket);
+            }
+            Action::Stop(id, _) => {
+                let Some(process) = self.processes.get_mut(id) else {
+                    return wrong("there is none");
+                };
+                if !process.sessions.is_empty() {
+                    return wrong("it is busy");
+                }
+                process.stopped = true;
+            }
+            Action::Work(id) => {
+                let app = self.processes.get(id).ok_or("no such instance")?.app;
+                let mut earlier = self.adopted.iter().filter_map(|ticket| self.lent.get(ticket));
+                if earlier.any(|other| self.processes.get(other).is_some_and(|other| other.app == app)) {
+                    return wrong("another may work already");
+                }
+                let process = self.processes.get_mut(id).ok_or("no such instance")?;
+                if !process.sessions.is_empty() {
+                    return wrong("it is busy");
+                }
+                process.aside = true;
+            }
+            Action::Disabled(id, Disabling::Done) => {
+                let busy = |process: &Process| !process.sessions.is_empty();
+                if self.processes.get(id).is_none_or(busy) {
+                    return wrong("it is busy");
+                }
+            }
+            Action::Say(Notice::Resisting(name, _)) => {
+                self.resisting.insert(number(name));
+                self.ever_resisted.insert(number(name));
+            }
+            Action::Say(Notice::Restarting(name)) => {
+                self.resisting.remove(&number(name));
+            }
+            Action::Say(Notice::Stays(id)) => match self.processes.get_mut(id) {
+                Some(process) if process.leaves == Some(Reason::Evicted) && !process.sessions.is_empty() => {
+                    process.leaves = None;
+                }
+                _ => return wrong("it was not to give its place up"),
+            },
+            Action::Say(Notice::Leaves(id, reason)) => return self.check_leaves(*id, *reason, action),
+            Action::Finished => self.finished = true,
+            Action::Disabled(..) | Action::Removed(_) | Action::Say(_) => {}
+        }
+        Ok(())
+    }
+
+    fn check_lend(&mut self, ticket: Ticket, id: InstanceId, action: &Action) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("{action:?}: {what}"));
+        let Some(waiter) = self.waiters.remove(&ticket) else {
+            return wrong("it does not wait");
+        };
+        let Some(process) = self.processes.get(&id) else {
+            return wrong("there is no such instance");
+        };
+        let app = process.app;
+        if !process.up || process.stopped || process.leaves.is_some() {
+            return wrong("it does not serve");
+        }
+        if waiter.app.is_some_and(|asked| asked != app) {
+            return wrong("another application was asked for");
+        }
+        let older = self.waiters.range(..ticket);
+        if older.clone().any(|(_, other)| other.app == Some(app)) {
+            return wrong("others have waited longer");
+        }
+        let options = &self.apps[app];
+        let most = options.max_requests.map_or(u32::MAX, |most| most.get());
+        // What could not be replaced may have begun any number.
+        if process.begun >= most && !self.ever_resisted.contains(&app) {
+            return wrong("it has served enough");
+        }
+        if process.sessions.len() >= self.at_once(app) && options.use_global_queue {
+            return wrong("it is full");
+        }
+        if !process.aside {
+            let idle = self.serving(app).filter(|(_, other)| other.sessions.is_empty());
+            let last = idle.max_by_key(|(_, other)| other.used);
+            if last.is_some_and(|(best, _)| best != id) {
+                return wrong("another was used later and is idle");
+            }
+            let least = self.serving(app).map(|(_, other)| other.sessions.len()).min();
+            if least.is_some_and(|least| least < process.sessions.len()) {
+                return wrong("another is less busy");
+            }
+        }
+        self.uses += 1;
+        let used = self.uses;
+        let process = self.processes.get_mut(&id).expect("looked at above");
+        process.sessions.push(ticket);
+        process.begun += 1;
+        process.used = used;
+        self.lent.insert(ticket, id);
+        Ok(())
+    }
+
+    fn check_leaves(&mut self, id: InstanceId, reason: Reason, action: &Action) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("{action:?}: {what}"));
+        let Some(process) = self.processes.get(&id) else {
+            return wrong("there is none");
+        };
+        let (app, busy) = (process.app, !process.sessions.is_empty());
+        let minimum = |app: usize| {
+            let options = &self.apps[app];
+            let limit = options.max_per_app.map_or(u32::MAX, |most| most.get());
+            let least = usize::from(self.resisting.contains(&app));
+            (options.min_instances.min(limit) as usize).max(least)
+        };
+        let asides = |app: usize| {
+            let aside = |process: &&Process| process.app == app && process.aside && !process.stopped;
+            self.processes.values().filter(aside).count()
+        };
+        if matches!(reason, Reason::Idle | Reason::Evicted) {
+            if self.serving(app).count() + asides(app) <= minimum(app) {
+                return wrong("it is needed for the minimum");
+            }
+            if reason == Reason::Idle && self.resisting.contains(&app) {
+                return wrong("it can't be replaced");
+            }
+        }
+        if reason == Reason::Idle && busy {
+            return wrong("it is busy");
+        }
+        if reason == Reason::Evicted && !busy && !process.aside {
+            for other in 0..self.apps.len() {
+                let spare = self.serving(other).count() > minimum(other);
+                let older = self
+                    .serving(other)
+                    .any(|(_, one)| one.sessions.is_empty() && one.used < process.used);
+                if spare && older && self.waiting(other) == 0 {
+                    return wrong("another has been idle longer");
+                }
+            }
+        }
+        self.processes.get_mut(&id).expect("looked at above").leaves = Some(reason);
+        Ok(())
+    }
+
+    /// What must hold when all consequences are drawn.
+    pub(crate) fn rest(&mut self, now: Tick) -> Result<(), String> {
+        let count = self.processes.len() as u32;
+        self.excused = self.excused.min(count);
+        if count > self.max.max(self.excused) + 1 {
+            return Err(format!("{count} instances, {} allowed", self.max));
+        }
+        let rolls =
+            |options: &Options| options.restart_method == forkyard_core::applications::RestartMethod::Rolling;
+        if count > self.max.max(self.excused) && !self.apps.iter().any(rolls) {
+            return Err(format!("{count} instances, {} allowed, and none rolls", self.max));
+        }
+        for (ticket, waiter) in &self.waiters {
+            if waiter.deadline.is_some_and(|deadline| deadline < now) {
+                return Err(format!("{ticket:?} waits past its deadline"));
+            }
+            let Some(app) = waiter.app else {
+                return Err(format!("{ticket:?} waits for a group"));
+            };
+            if self.serving(app).any(|(_, one)| one.sessions.is_empty()) {
+                return Err(format!("{ticket:?} waits while an instance idles"));
+            }
+        }
+        for (app, options) in self.apps.iter().enumerate() {
+            let limit = options
+                .max_request_queue_size
+                .map_or(usize::MAX, |most| most.get() as usize);
+            if self.waiting(app) > limit {
+                return Err(format!("too many wait for {app}"));
+            }
+        }
+        Ok(())
+    }
+}

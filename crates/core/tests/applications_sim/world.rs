@@ -1,0 +1,536 @@
+//! What happens, and what becomes of what the book asks for.
+
+use super::scenario::{Mutant, Scenario};
+use super::shadow::{Shadow, name};
+use crate::random::Random;
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::action::{Action, Force};
+use forkyard_core::applications::event::{
+    Adopted, Consumer, ErrorId, Event, Get, InstanceId, Patience, Removal, Return, Target, Ticket,
+};
+use forkyard_core::applications::{Book, Options, RestartMethod, Sight, Stamp};
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the world is well in the end: longer than every delay and limit.
+const AFTERMATH: Duration = Duration::from_secs(600);
+
+/// Steps of the aftermath, at most.
+const MOST_STEPS: u32 = 200_000;
+
+/// What is to happen to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Up,
+    Fail,
+    Exit,
+}
+
+/// How often what happened.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Tally {
+    steps: u64,
+    lent: u64,
+    refused: u64,
+    lost: u64,
+    spawned: u64,
+    stopped: u64,
+    works: u64,
+    adopted: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.steps += other.steps;
+        self.lent += other.lent;
+        self.refused += other.refused;
+        self.lost += other.lost;
+        self.spawned += other.spawned;
+        self.stopped += other.stopped;
+        self.works += other.works;
+        self.adopted += other.adopted;
+    }
+
+    pub(crate) fn everything_happened(&self) -> bool {
+        let each = [
+            self.lent,
+            self.refused,
+            self.lost,
+            self.spawned,
+            self.stopped,
+            self.works,
+            self.adopted,
+        ];
+        each.iter().all(|count| *count > 0)
+    }
+}
+
+pub(crate) struct World {
+    pub scenario: Scenario,
+    pub journal: Option<Vec<String>>,
+    pub tally: Tally,
+    random: Random,
+    book: Book,
+    shadow: Shadow,
+    now: Tick,
+    /// When and how it goes on with each process; nothing for one that hangs or serves.
+    fates: BTreeMap<InstanceId, (Tick, Fate)>,
+    /// When each session ends.
+    ends: BTreeMap<Ticket, Tick>,
+    deaf: Vec<InstanceId>,
+    works: Vec<InstanceId>,
+    next_ticket: u64,
+    stamp: i128,
+    calm: bool,
+}
+
+impl World {
+    pub(crate) fn new(random: Random, scenario: Scenario, verbose: bool) -> World {
+        let max = scenario.max + u32::from(scenario.mutant == Some(Mutant::RaisesMax));
+        let positive = |number| NonZeroU32::new(number).expect("not zero");
+        let shadow = Shadow {
+            apps: scenario.apps.clone(),
+            max: scenario.max,
+            ..Shadow::default()
+        };
+        World {
+            book: Book::new(positive(max), positive(scenario.most_spawning)),
+            scenario,
+            journal: verbose.then(Vec::new),
+            tally: Tally::default(),
+            random,
+            shadow,
+            now: Tick::from_nanos(1),
+            fates: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            deaf: Vec::new(),
+            works: Vec::new(),
+            next_ticket: 0,
+            stamp: 0,
+            calm: false,
+        }
+    }
+
+    pub(crate) fn run(&mut self) -> Result<(), String> {
+        self.adopt()?;
+        for app in 0..self.scenario.added {
+            let (name, options) = (name(app), self.told(app));
+            let group = Some(Arc::from("group"));
+            self.tell(Event::Add { name, group, options })?;
+        }
+        for _ in 0..self.scenario.steps {
+            self.step()?;
+        }
+        self.aftermath()
+    }
+
+    /// Another book was there before: what it had runs on, some of it busy for a while.
+    fn adopt(&mut self) -> Result<(), String> {
+        if self.scenario.adopted == 0 {
+            return Ok(());
+        }
+        let mut adopted = Vec::new();
+        for number in 0..self.scenario.adopted {
+            self.next_ticket += 1;
+            let app = self.app();
+            let session = Ticket(self.next_ticket);
+            let busy = self.random.millis(0, 500);
+            self.ends.insert(session, self.now + busy);
+            adopted.push(Adopted {
+                id: InstanceId(u64::from(number) * 3 + 1),
+                application: name(app),
+                options: self.told(app),
+                session,
+            });
+        }
+        self.tally.adopted += u64::from(self.scenario.adopted);
+        let next = InstanceId(u64::from(self.scenario.adopted) * 3 + 1);
+        self.tell(Event::Adopt(adopted, next))
+    }
+
+    /// The options as the book is told them.
+    fn told(&self, app: usize) -> Options {
+        let mut options = self.scenario.apps[app];
+        let more = |number: NonZeroU32| number.saturating_add(1);
+        match self.scenario.mutant {
+            Some(Mutant::LowersMinimum) => options.min_instances = options.min_instances.saturating_sub(1),
+            Some(Mutant::ServesMore) => options.max_requests = options.max_requests.map(more),
+            Some(Mutant::LengthensQueue) => {
+                options.max_request_queue_size = options.max_request_queue_size.map(more);
+            }
+            _ => {}
+        }
+        options
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(journal) = &mut self.journal {
+            journal.push(format!("{:>12} {}", now.as_nanos() / 1_000, line()));
+        }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let due = self.next_due();
+        if due.is_some_and(|due| due <= self.now) || self.random.percent(40) {
+            return self.pass(due);
+        }
+        if self.random.percent(self.scenario.orders) {
+            return self.order();
+        }
+        if self.random.percent(70) {
+            self.ask()
+        } else {
+            self.end_one()
+        }
+    }
+
+    fn next_due(&self) -> Option<Tick> {
+        let fates = self.fates.values().map(|fate| fate.0);
+        let late = self.scenario.mutant == Some(Mutant::LateDeadlines);
+        let slack = Duration::from_millis(if late { 50 } else { 0 });
+        let book = self.book.next_deadline().map(|due| due + slack);
+        fates.chain(self.ends.values().copied()).chain(book).min()
+    }
+
+    /// Time passes up to what is due, and it happens.
+    fn pass(&mut self, due: Option<Tick>) -> Result<(), String> {
+        let Some(due) = due else {
+            return Ok(());
+        };
+        self.now = self.now.max(due);
+        let now = self.now;
+        if let Some((ticket, _)) = self.ends.iter().find(|(_, end)| **end <= now) {
+            let ticket = *ticket;
+            return self.close(ticket);
+        }
+        if let Some((id, fate)) = self.fates.iter().find(|(_, fate)| fate.0 <= now) {
+            let (id, fate) = (*id, fate.1);
+            self.fates.remove(&id);
+            return match fate {
+                Fate::Up => self.tell(Event::Spawned(id)),
+                Fate::Fail => {
+                    let error = ErrorId(self.next_ticket);
+                    self.tell(Event::SpawnFailed(id, error))
+                }
+                Fate::Exit => self.tell(Event::Exited(id)),
+            };
+        }
+        self.tell(Event::Deadline)
+    }
+
+    fn app(&mut self) -> usize {
+        if self.random.percent(self.scenario.flood) {
+            return 0;
+        }
+        self.random.below(self.scenario.apps.len())
+    }
+
+    fn ask(&mut self) -> Result<(), String> {
+        self.next_ticket += 1;
+        let app = self.app();
+        let wait = self.random.millis(1, 3_000);
+        let target = match self.random.below(10) {
+            0 => {
+                let group = self.random.pick(&["group", "another"]);
+                Target::Group(Arc::from(group), self.random.next())
+            }
+            1 => Target::Known(name(app)),
+            _ => Target::Application(name(app), self.told(app)),
+        };
+        let get = Get {
+            ticket: Ticket(self.next_ticket),
+            target,
+            patience: [
+                Patience::None,
+                Patience::Until(self.now + wait),
+                Patience::Endless,
+                Patience::Endless,
+            ][self.random.below(4)],
+            consumer: self.random.percent(30).then_some(Consumer(self.next_ticket % 5)),
+            sight: self.random.percent(20).then(|| self.sight()),
+        };
+        self.tell(Event::Get(get))
+    }
+
+    fn sight(&mut self) -> Sight {
+        if self.random.percent(20) {
+            self.stamp += 1;
+        }
+        let restart = self.random.percent(80).then_some(Stamp {
+            modified_ns: self.stamp,
+            inode: 1,
+        });
+        let always = self.random.percent(5);
+        Sight { restart, always }
+    }
+
+    fn end_one(&mut self) -> Result<(), String> {
+        let lent: Vec<Ticket> = self.shadow.lent.keys().copied().collect();
+        let waiting: Vec<Ticket> = self.shadow.waiters.keys().copied().collect();
+        if !lent.is_empty() && self.random.percent(80) {
+            let ticket = self.random.pick(&lent);
+            return self.close(ticket);
+        }
+        match waiting.is_empty() {
+            true => Ok(()),
+            false => {
+                let ticket = self.random.pick(&waiting);
+                self.tell(Event::Cancel(ticket))
+            }
+        }
+    }
+
+    fn close(&mut self, ticket: Ticket) -> Result<(), String> {
+        self.ends.remove(&ticket);
+        if self.scenario.mutant == Some(Mutant::LosesCloses) && self.random.percent(20) {
+            self.shadow.before(&Event::Close(ticket, Return::Ok));
+            return Ok(());
+        }
+        let fails = !self.calm && self.random.percent(self.scenario.faults.fails);
+        let back = if fails { Return::Failed } else { Return::Ok };
+        self.tell(Event::Close(ticket, back))
+    }
+
+    fn instance(&mut self) -> Option<InstanceId> {
+        let all: Vec<InstanceId> = self.shadow.processes.keys().copied().collect();
+        (!all.is_empty()).then(|| self.random.pick(&all))
+    }
+
+    fn order(&mut self) -> Result<(), String> {
+        let app = self.app();
+        let method = self
+            .random
+            .pick(&[RestartMethod::Blocking, RestartMethod::Rolling]);
+        let method = if self.scenario.apps[app].restart_method == RestartMethod::Blocking {
+            RestartMethod::Blocking
+        } else {
+            method
+        };
+        let Some(id) = self.instance() else {
+            return Ok(());
+        };
+        let event = match self.random.below(14) {
+            0 => Event::Restart(name(app), method),
+            1 => Event::Seen(name(app), self.sight()),
+            2 => Event::SetMax(self.another_max()),
+            3 => Event::WorkWanted(id),
+            4 => Event::Measured(id, u64::from(self.random.between(50, 150))),
+            5 => Event::Disable(id),
+            6 | 7 => Event::Enable(id),
+            8 => Event::Detach(id),
+            9 if self.random.percent(30) => {
+                let deadline = self
+                    .random
+                    .percent(50)
+                    .then(|| self.now + Duration::from_millis(200));
+                let removal = if self.random.percent(50) {
+                    Removal::Immediate
+                } else {
+                    Removal::Graceful(deadline)
+                };
+                Event::Remove(name(app), removal)
+            }
+            9 => {
+                let consumer = Consumer(u64::from(self.random.between(0, 4)));
+                let back = if self.random.percent(50) {
+                    Return::Ok
+                } else {
+                    Return::Failed
+                };
+                Event::ConsumerGone(consumer, back)
+            }
+            10 => match self.works.pop() {
+                Some(id) => Event::Worked(id),
+                None => return Ok(()),
+            },
+            11 => {
+                let groups = ["group", "another"];
+                Event::Join {
+                    name: name(app),
+                    group: Arc::from(self.random.pick(&groups)),
+                    options: self.told(app),
+                }
+            }
+            12 => Event::Leave(name(app)),
+            // A crash.
+            _ => {
+                self.fates.insert(id, (self.now, Fate::Exit));
+                return Ok(());
+            }
+        };
+        self.tell(event)
+    }
+
+    fn another_max(&mut self) -> NonZeroU32 {
+        let max = self.random.between(1, 6);
+        NonZeroU32::new(max).expect("not zero")
+    }
+
+    fn tell(&mut self, event: Event) -> Result<(), String> {
+        self.tally.steps += 1;
+        self.note(|| format!("{event:?}"));
+        self.shadow.before(&event);
+        self.ends
+            .retain(|ticket, _| self.shadow.lent.contains_key(ticket));
+        if let Event::Exited(id) | Event::SpawnFailed(id, _) = event {
+            self.fates.remove(&id);
+            self.works.retain(|other| *other != id);
+        }
+        let mut actions = Vec::new();
+        let told = match (&event, self.scenario.mutant) {
+            (Event::SetMax(max), Some(Mutant::RaisesMax)) => Event::SetMax(max.saturating_add(1)),
+            _ => event.clone(),
+        };
+        self.book.handle(told, self.now, &mut actions);
+        if self.book.next_deadline().is_some_and(|due| due <= self.now) && event == Event::Deadline {
+            return Err(format!("the next deadline is not later than {:?}", self.now));
+        }
+        let actions = self.falsify(actions);
+        for action in &actions {
+            self.note(|| format!("    {action:?}"));
+            self.shadow.check(&event, action, self.now)?;
+            self.perform(action);
+        }
+        if let Event::Exited(id) | Event::SpawnFailed(id, _) = event {
+            let process = self.shadow.processes.remove(&id);
+            if process.is_some_and(|process| !process.sessions.is_empty()) {
+                return Err(format!("{id:?} is gone and has sessions"));
+            }
+        }
+        self.shadow.rest(self.now)
+    }
+
+    fn falsify(&mut self, mut actions: Vec<Action>) -> Vec<Action> {
+        let Some(mutant) = self.scenario.mutant else {
+            return actions;
+        };
+        if !self.random.percent(20) {
+            return actions;
+        }
+        match mutant {
+            Mutant::LendsAnother => {
+                let other = self.instance();
+                for action in &mut actions {
+                    if let (Action::Lend(_, id), Some(other)) = (action, other) {
+                        *id = other;
+                    }
+                }
+            }
+            Mutant::AnswersTwice => {
+                if let Some(at) = actions.iter().position(|one| matches!(one, Action::Refuse(..))) {
+                    let twice = actions[at].clone();
+                    actions.push(twice);
+                }
+            }
+            Mutant::LosesLends => actions.retain(|action| !matches!(action, Action::Lend(..))),
+            Mutant::SwapsLends => {
+                let last = self.shadow.waiters.keys().next_back().copied();
+                for action in &mut actions {
+                    if let (Action::Lend(ticket, _), Some(last)) = (action, last) {
+                        *ticket = last;
+                    }
+                }
+            }
+            _ => {}
+        }
+        actions
+    }
+
+    fn perform(&mut self, action: &Action) {
+        let faults = self.scenario.faults;
+        let mut happens = |percent| !self.calm && self.random.percent(percent);
+        match action {
+            Action::Spawn(id, ..) => {
+                self.tally.spawned += 1;
+                let (fails, hangs, deaf) = (
+                    happens(faults.spawn_fails),
+                    happens(faults.spawn_hangs),
+                    happens(faults.ignores_stop),
+                );
+                let takes = self.random.millis(0, 300);
+                if deaf {
+                    self.deaf.push(*id);
+                }
+                if !hangs {
+                    let fate = if fails { Fate::Fail } else { Fate::Up };
+                    self.fates.insert(*id, (self.now + takes, fate));
+                }
+            }
+            Action::Stop(id, force) => {
+                self.tally.stopped += 1;
+                let lost = self.scenario.mutant == Some(Mutant::LosesStops);
+                if !lost && (*force == Force::Kill || !self.deaf.contains(id)) {
+                    let takes = self.random.millis(0, 20);
+                    self.fates.insert(*id, (self.now + takes, Fate::Exit));
+                }
+            }
+            Action::Lend(ticket, id) => {
+                self.tally.lent += 1;
+                let hangs = happens(faults.hangs);
+                if happens(faults.crashes) {
+                    self.fates.insert(*id, (self.now, Fate::Exit));
+                }
+                let takes = self.random.millis(0, 400);
+                if !hangs {
+                    self.ends.insert(*ticket, self.now + takes);
+                }
+            }
+            Action::Lost { ticket, .. } => {
+                self.tally.lost += 1;
+                self.ends.remove(ticket);
+            }
+            Action::Work(id) => {
+                self.tally.works += 1;
+                self.works.push(*id);
+            }
+            Action::Refuse(..) => self.tally.refused += 1,
+            Action::Disabled(..) | Action::Removed(_) | Action::Finished | Action::Say(_) => {}
+        }
+    }
+
+    /// The world is well: all who wait are served, as far as the minima of others allow it; then everything ends.
+    fn aftermath(&mut self) -> Result<(), String> {
+        self.calm = true;
+        self.deaf.clear();
+        let ids: Vec<InstanceId> = self.shadow.processes.keys().copied().collect();
+        for id in ids {
+            self.tell(Event::Enable(id))?;
+        }
+        for ticket in self.shadow.lent.keys().copied().collect::<Vec<_>>() {
+            self.close(ticket)?;
+        }
+        let kept = |(app, options): (usize, &Options)| {
+            let resists = self.shadow.ever_resisted.contains(&app);
+            options.min_instances.max(u32::from(resists))
+        };
+        let minima: u32 = self.scenario.apps.iter().enumerate().map(kept).sum();
+        let until = self.now + AFTERMATH;
+        let mut steps = 0;
+        while let Some(due) = self.next_due().filter(|due| *due <= until) {
+            self.pass(Some(due))?;
+            steps += 1;
+            if steps > MOST_STEPS {
+                return Err("it never comes to rest".to_string());
+            }
+        }
+        if minima < self.shadow.max && !self.shadow.waiters.is_empty() {
+            return Err(format!("{:?} wait for ever", self.shadow.waiters));
+        }
+        self.now = until;
+        self.tell(Event::Shutdown(Removal::Immediate))?;
+        while let Some(due) = self.next_due() {
+            self.pass(Some(due))?;
+            steps += 1;
+            if steps > 2 * MOST_STEPS {
+                return Err("it never ends".to_string());
+            }
+        }
+        if !self.shadow.finished || !self.shadow.processes.is_empty() || !self.shadow.waiters.is_empty() {
+            return Err("something is left in the end".to_string());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,533 @@
+//! What must hold, seen from outside the core.
+
+use super::world::{At, Loader, World};
+use forkyard_base::tick::Tick;
+use forkyard_core::config::ProcessManager;
+use forkyard_core::master::action::{Action, Force, Notice};
+use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, WorkerId};
+use std::time::Duration;
+
+/// With faults, work may wait this long though someone could take it: an idle worker that does not must be found out
+/// first.
+const NEGLECT: Duration = Duration::from_secs(3);
+
+/// Under `process.max`, capacity may be kept for others for so long.
+const TURNS: Duration = Duration::from_millis(60);
+
+/// How soon after it was watched again a source is taken to have been ready all the time.
+const DOUBT: Duration = Duration::from_millis(20);
+
+/// How much later than it expires a request is looked at: it is told of a little after it began.
+const LATE: Duration = Duration::from_millis(50);
+
+/// How long a request that is slow and has expired is left to be traced.
+const TRACE: Duration = Duration::from_millis(100);
+
+/// So many crashes of workers that had work are no reason to wait.
+const CRASHES_A_SECOND: usize = 32;
+
+/// After a fault workers may be held back this long.
+const BACKOFF: Duration = Duration::from_secs(31);
+
+impl World {
+    /// At rest: no work waits though someone could take it.
+    pub(crate) fn check_rest(&mut self) -> Result<(), String> {
+        let budget = 60 + self.tally.happenings * 12 + self.tally.deadlines * 6;
+        if self.tally.events > budget {
+            return Err(format!("the master spins: {:?}", self.tally));
+        }
+        let ids: Vec<PoolId> = self.pools.keys().copied().collect();
+        for id in ids {
+            self.check_neglect(id)?;
+            self.check_stand_in(id)?;
+        }
+        self.check_timeouts()
+    }
+
+    /// Nobody stands in for a pool that can answer.
+    fn check_stand_in(&self, id: PoolId) -> Result<(), String> {
+        let serving = self.manager.serving(id);
+        let ready = serving.and_then(|serving| self.generations.get(&serving));
+        let is_ready = ready.is_some_and(|generation| matches!(generation.loader, Loader::Ready));
+        match self.pools[&id].stand_in && is_ready {
+            true => Err(format!("{id:?}: its preloader is ready, and somebody stands in")),
+            false => Ok(()),
+        }
+    }
+
+    /// Every request that can expire will be looked at in time.
+    fn check_timeouts(&self) -> Result<(), String> {
+        for (id, worker) in &self.workers {
+            let generation = self.generations.get(&worker.generation);
+            let Some(policy) = generation.map(|it| it.policy) else {
+                continue;
+            };
+            let slot = generation.and_then(|it| it.slots.get(&worker.slot));
+            let Some(slot) = slot.filter(|_| matches!(worker.at, At::Run(_))) else {
+                continue;
+            };
+            let told_late = slot.since <= self.tally.last_stall;
+            if worker.gone.is_some() || worker.hostile || worker.was_termed || told_late {
+                continue;
+            }
+            let is_traced = worker.traced == Some(slot.since);
+            let slow = policy.slow_timeout.filter(|_| !is_traced);
+            let slow = slow.map(|timeout| slot.since + timeout);
+            // What is slow and expired in the same moment is traced first.
+            let terminate = policy.terminate_timeout.map(|timeout| {
+                let since = slot.since + timeout;
+                since.max(worker.traced_at + TRACE)
+            });
+            let Some(due) = slow.into_iter().chain(terminate).min() else {
+                continue;
+            };
+            let latest = due + LATE;
+            if self.manager.next_deadline().is_none_or(|due| due > latest) {
+                return Err(format!("the request of {id:?} runs and nobody looks"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_neglect(&mut self, id: PoolId) -> Result<(), String> {
+        let pool = &self.pools[&id];
+        let waits = !pool.queue.is_empty() && !pool.closed && !self.stopping;
+        let someone_sleeps = waits && self.someone_sleeps(id);
+        let neglected = waits && (someone_sleeps || self.could_make_one(id));
+        let now = self.now;
+        let faults = self.scenario.faults;
+        // Only a worker that is gone with the wake-up, or never moves, leaves work to one that sleeps.
+        let wakes_are_lost = faults.dies_accepting + faults.freezes + faults.hostile > 0;
+        let strict = faults.none() || (someone_sleeps && !wakes_are_lost);
+        let pool = self.pools.get_mut(&id).expect("the pool is there");
+        if !neglected {
+            pool.neglected = None;
+            return Ok(());
+        }
+        let since = *pool.neglected.get_or_insert(now);
+        // Capacity may be kept for one who turns out to need it no more.
+        let kept_back = self.scenario.process_max.is_some() && now.since(since) <= TURNS;
+        if strict && !kept_back {
+            return Err(format!("{id:?}: work waits and nobody is told: {pool:?}"));
+        }
+        if !strict && now.since(since) > NEGLECT && now.since(self.tally.last_fault) > NEGLECT {
+            return Err(format!(
+                "{id:?}: work has waited since {since:?} and nobody is told: {pool:?}"
+            ));
+        }
+        if self.manager.next_deadline().is_none() {
+            return Err(format!("{id:?}: work waits, nobody is told, and nothing is due"));
+        }
+        Ok(())
+    }
+
+    fn has_liars(&self, id: PoolId) -> bool {
+        self.workers
+            .values()
+            .any(|worker| worker.pool == id && (worker.hostile || worker.frozen))
+    }
+
+    /// Whether a worker of this pool could take work and was not woken.
+    fn someone_sleeps(&self, id: PoolId) -> bool {
+        let sleeps = self
+            .workers
+            .values()
+            .any(|worker| worker.pool == id && worker.at == At::Wait && worker.gone.is_none());
+        sleeps && !self.has_liars(id)
+    }
+
+    /// Whether a worker of this pool could be made.
+    fn could_make_one(&self, id: PoolId) -> bool {
+        if self.has_liars(id) {
+            return false;
+        }
+        let Some(serving) = self.manager.serving(id) else {
+            return false;
+        };
+        let Some(generation) = self.generations.get(&serving) else {
+            return false;
+        };
+        let max = generation.policy.pm.max_children() as usize;
+        let full = generation.slots.len() + generation.lost.len() >= max;
+        let capped = self
+            .scenario
+            .process_max
+            .is_some_and(|max| self.manager.workers() >= max as usize);
+        let loads = generation.policy.preloader.is_some()
+            && (generation.loader != Loader::Ready || generation.stopped);
+        // A preloader that was killed for being late counts, too, though another has taken its place.
+        let held_back = self.tally.last_fault > Tick::ZERO && self.now.since(self.tally.last_fault) < BACKOFF;
+        !(full || capped || loads || held_back)
+    }
+
+    /// With no load and nothing due: nothing ticks, and there are as many workers as there should be.
+    pub(crate) fn check_at_rest(&mut self) -> Result<(), String> {
+        if self.exited {
+            return Ok(());
+        }
+        let ids: Vec<PoolId> = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| !pool.closed)
+            .map(|(id, _)| *id)
+            .collect();
+        let liars = self
+            .workers
+            .values()
+            .any(|worker| worker.hostile || worker.frozen);
+        let faults = self.scenario.faults;
+        let broken =
+            faults.fork_fails + faults.dies_at_birth + faults.preloader_hangs + faults.preloader_dies > 0
+                || faults.preloader_is_mute + faults.dies_accepting > 0;
+        let works = self
+            .workers
+            .values()
+            .any(|worker| matches!(worker.at, At::Run(_)));
+        let settles = faults.none() || self.tally.faults == 0;
+        if liars || broken || (works && !settles) {
+            return Ok(());
+        }
+        if let Some(due) = self.manager.next_deadline() {
+            return Err(format!("nothing happens, yet something is due at {due:?}"));
+        }
+        for id in ids {
+            let Some(serving) = self.manager.serving(id) else {
+                continue;
+            };
+            let Some(generation) = self.generations.get(&serving) else {
+                continue;
+            };
+            let count = self.manager.headcount(id).serving;
+            let capped = self.scenario.process_max.is_some();
+            let right = match generation.policy.pm {
+                ProcessManager::Static { max_children } => count == max_children || capped,
+                ProcessManager::Dynamic {
+                    min_spare_servers,
+                    max_spare_servers,
+                    ..
+                } => count <= max_spare_servers && (count >= min_spare_servers || capped),
+                ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. } => count == 0,
+            };
+            if !right {
+                return Err(format!(
+                    "{id:?} rests with {count} workers: {:?}",
+                    generation.policy.pm
+                ));
+            }
+            self.check_lines(serving)?;
+            if self.pools[&id].wanted != Some(serving) && !capped {
+                return Err(format!(
+                    "{id:?} rests and its newest configuration does not serve"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// After the end nothing is left.
+    pub(crate) fn check_end(&mut self) -> Result<(), String> {
+        if !self.exited {
+            return Err("the daemon does not end".into());
+        }
+        // A configuration that came too late was never told.
+        for event in std::mem::take(&mut self.answers) {
+            let Event::Apply(wanted) = event else { continue };
+            for pool in wanted.pools {
+                self.generations.remove(&pool.generation);
+                self.pools.remove(&pool.pool);
+            }
+        }
+        let alive = self
+            .workers
+            .values()
+            .filter(|worker| worker.gone.is_none())
+            .count();
+        let loaders = self
+            .generations
+            .values()
+            .filter(|it| it.loader != Loader::Absent || it.second != Loader::Absent)
+            .count();
+        let open = self.pools.values().filter(|pool| !pool.closed).count();
+        if alive + loaders + open + self.generations.len() > 0 {
+            return Err(format!(
+                "left after the end: {alive} workers, {loaders} preloaders, {open} pools, {} generations",
+                self.generations.len()
+            ));
+        }
+        if !self.actions.is_empty() {
+            return Err(format!("still to be done after the end: {:?}", self.actions));
+        }
+        Ok(())
+    }
+
+    /// Every worker is made for a reason.
+    pub(crate) fn check_forks(&mut self, actions: &[Action]) {
+        let forks = |id: GenerationId| {
+            actions
+                .iter()
+                .filter(|action| matches!(action, Action::Fork(_, of, _) if *of == id))
+                .count() as u32
+        };
+        let Some((counted, ready, queued)) = self.last_census else {
+            return;
+        };
+        let Some(pool) = self.manager.pool_of(counted) else {
+            return;
+        };
+        let made = forks(counted);
+        let alone = self.manager.headcount(pool).coming == 0;
+        let Some(generation) = self.generations.get(&counted) else {
+            return;
+        };
+        let ondemand = matches!(generation.policy.pm, ProcessManager::Ondemand { .. });
+        // A length of zero that is contradicted again and again is not believed in the end.
+        let needed = queued.unwrap_or(1).max(1).saturating_sub(ready);
+        // Where the queue can't be measured, work that comes in the very moment of a doubt seems to have waited.
+        let mistaken = queued.is_none() && self.now.since(self.tally.last_deadline) <= DOUBT;
+        if made > needed
+            && !mistaken
+            && ondemand
+            && alone
+            && self.scenario.faults.none()
+            && self.scenario.mutant.is_none()
+        {
+            self.fail(format!(
+                "{made} workers made where {ready} were ready for {queued:?}"
+            ));
+        }
+    }
+
+    /// A worker that had had work is replaced at once, whatever ended it, and nobody is held back because of it.
+    pub(crate) fn check_crashed_at_work(
+        &mut self,
+        id: WorkerId,
+        exit: Exit,
+        pool: PoolId,
+        generation: GenerationId,
+        actions: &[Action],
+    ) {
+        let was_told = self
+            .workers
+            .get(&id)
+            .is_none_or(|it| it.was_retired || it.was_termed);
+        if matches!(exit, Exit::Code(0) | Exit::Unknown) || was_told {
+            return;
+        }
+        let recent = |crash: &&Tick| self.now.since(**crash) <= Duration::from_secs(1);
+        let is_within_budget = self.crashed_at_work.iter().filter(recent).count() < CRASHES_A_SECOND;
+        self.crashed_at_work.push(self.now);
+        let holds_back = actions.iter().any(|action| {
+            matches!(
+                action,
+                Action::Say(Notice::BackingOff(..) | Notice::NoWorkerPossible(_, Some(_)))
+            )
+        });
+        if holds_back {
+            return self.fail(format!("{id:?} had work, and its end holds others back"));
+        }
+        let Some(it) = self.generations.get(&generation) else {
+            return;
+        };
+        let is_static = matches!(it.policy.pm, ProcessManager::Static { .. });
+        let serves = self.manager.serving(pool) == Some(generation) && !self.stopping;
+        let faults = self.scenario.faults;
+        let others_hold_back = faults.dies_at_birth + faults.dies_accepting + faults.dies_before_telling;
+        let may_be_held_back = others_hold_back + faults.fork_fails + faults.hostile > 0;
+        let is_capped = self.scenario.process_max.is_some() || it.policy.preloader.is_some();
+        if !is_static || !serves || may_be_held_back || is_capped || !is_within_budget {
+            return;
+        }
+        let is_made = |action: &Action| matches!(action, Action::Fork(_, of, _) if *of == generation);
+        match actions.iter().any(is_made) {
+            true => self.replaced_at_once += 1,
+            false => self.fail(format!("{id:?} crashed at work and is not replaced at once")),
+        }
+    }
+
+    /// Nothing is asked for that must not be.
+    pub(crate) fn check_action(&mut self, action: &Action) {
+        match *action {
+            Action::Fork(worker, id, slot) => {
+                let Some(generation) = self.generations.get(&id) else {
+                    return self.fail(format!("a worker for {id:?}, which is not there"));
+                };
+                let in_use = generation
+                    .slots
+                    .get(&slot)
+                    .is_some_and(|slot| slot.worker != worker);
+                let in_use = in_use || generation.lost.contains(&slot);
+                if in_use || slot.0 >= generation.policy.pm.max_children() {
+                    self.fail(format!("{slot:?} of {id:?} is not free"));
+                }
+                if self
+                    .scenario
+                    .process_max
+                    .is_some_and(|max| self.manager.workers() > max as usize)
+                {
+                    self.fail("more workers than process.max");
+                }
+                if self.stopping && self.manager.serving(self.generations[&id].pool).is_none() {
+                    self.fail("a worker is made while the daemon stops");
+                }
+            }
+            Action::Retire(id) => self.check_retire(id),
+            Action::Kill(id, force) => self.check_kill(id, force),
+            Action::TimeUp(id) => self.check_time_up(id),
+            Action::Trace(id) => self.check_trace(id),
+            Action::Renew => self.check_renew(),
+            Action::DropGeneration(id) => {
+                let workers = self.workers.values().any(|worker| worker.generation == id);
+                let loads = self
+                    .generations
+                    .get(&id)
+                    .is_some_and(|it| it.loader != Loader::Absent || it.second != Loader::Absent);
+                if workers && self.scenario.mutant.is_none() || loads {
+                    self.fail(format!("{id:?} is dropped and not empty"));
+                }
+            }
+            Action::Fill(..) | Action::Fail(_) => self.fail("nobody ordered anything"),
+            Action::Watch(_)
+            | Action::Unwatch(_)
+            | Action::SetNotify(..)
+            | Action::TakeCensus(_)
+            | Action::StartPreloader(_)
+            | Action::StopPreloader(..)
+            | Action::StandIn(..)
+            | Action::StandDown(_)
+            | Action::Promote(..)
+            | Action::Succeed(_)
+            | Action::StopSecond(..)
+            | Action::Nudge(_)
+            | Action::Publish(..)
+            | Action::ClosePool(_)
+            | Action::Note(_)
+            | Action::Say(_)
+            | Action::Exit(_) => {}
+        }
+    }
+
+    /// Only one that was idle is retired while its generation serves, except to make room for the next.
+    fn check_retire(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get(&id) else {
+            return self.fail(format!("{id:?} is retired and was never made"));
+        };
+        let (pool, generation) = (worker.pool, worker.generation);
+        let serves = self.manager.serving(pool) == Some(generation);
+        let makes_room = self.scenario.process_max.is_some() && self.pools[&pool].wanted != Some(generation);
+        let idle = worker.last_row.is_some_and(|row| row.idle);
+        if serves && !self.stopping && self.is_old(id) {
+            return self.check_replaced(id);
+        }
+        if serves && !self.stopping && !idle && !makes_room {
+            self.fail(format!("{id:?} is retired and was busy"));
+        }
+    }
+
+    /// Only one whose request runs longer than it may is told that its time is up.
+    fn check_time_up(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get(&id) else {
+            return self.fail(format!("the time of {id:?} is up, which was never made"));
+        };
+        let generation = self.generations.get(&worker.generation);
+        let timeout = generation.and_then(|it| it.policy.terminate_timeout);
+        let row = worker.last_row.filter(|row| row.running);
+        let is_up = timeout
+            .zip(row)
+            .is_some_and(|(timeout, row)| self.now.since(row.since) >= timeout);
+        if !is_up && !worker.hostile {
+            self.fail(format!("the time of {id:?} is up too early"));
+        }
+    }
+
+    /// Only a request that is slow is traced, and only once; a worker that lies has no more traces than true requests
+    /// could.
+    fn check_trace(&mut self, id: WorkerId) {
+        let now = self.now;
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return self.fail(format!("{id:?} is traced and was never made"));
+        };
+        let generation = self.generations.get(&worker.generation);
+        let timeout = generation.and_then(|it| it.policy.slow_timeout);
+        let (Some(timeout), Some(row)) = (timeout, worker.last_row) else {
+            return self.fail(format!("{id:?} is traced for no reason"));
+        };
+        let (hostile, before) = (worker.hostile, worker.traced);
+        worker.traced_at = now;
+        worker.traced = Some(if hostile { now } else { row.since });
+        if hostile {
+            if before.is_some_and(|before| now.since(before) < timeout) {
+                self.fail(format!("{id:?} lies and is traced again and again"));
+            }
+        } else if !row.executing || now.since(row.since) < timeout || before == Some(row.since) {
+            self.fail(format!("{id:?} is traced and is not slow: {row:?}"));
+        }
+    }
+
+    /// Everything is made anew only after so many crashes in so short a time.
+    fn check_renew(&mut self) {
+        let crashes = std::mem::take(&mut self.crashes);
+        let Some(rule) = self.emergency else {
+            return self.fail("everything is made anew without a rule");
+        };
+        let first = crashes
+            .len()
+            .checked_sub(rule.threshold as usize)
+            .and_then(|first| crashes.get(first));
+        if first.is_none_or(|first| self.now.since(*first) > rule.interval + LATE) || self.stopping {
+            self.fail(format!("everything is made anew after {crashes:?}"));
+        }
+    }
+
+    /// Only one that had been told to go is sent a signal; unless the daemon stops now.
+    fn check_kill(&mut self, id: WorkerId, force: Force) {
+        let Some(worker) = self.workers.get(&id) else {
+            return self.fail(format!("{id:?} is killed and was never made"));
+        };
+        let allowed = match force {
+            Force::Kill => worker.was_termed,
+            Force::Ask | Force::Terminate => worker.was_retired || self.terminated || self.failing_start(),
+        };
+        if !allowed {
+            self.fail(format!("{id:?} is sent {force:?} for no reason"));
+        }
+    }
+
+    /// The daemon ends by itself because nothing could be made at its start.
+    fn failing_start(&self) -> bool {
+        self.tally.faults > 0
+            && self.generations.keys().all(|id| {
+                self.manager
+                    .pool_of(*id)
+                    .is_none_or(|pool| self.manager.serving(pool).is_none())
+            })
+    }
+
+    /// A generation that takes over from one that has workers is warm.
+    pub(crate) fn check_warm(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let up = self
+            .workers
+            .values()
+            .filter(|worker| worker.generation == id && worker.told_up)
+            .count();
+        let needs = generation.initial > 0;
+        let loads = generation.policy.preloader.is_some() && generation.loader == Loader::Absent;
+        let served = self
+            .pools
+            .get_mut(&generation.pool)
+            .and_then(|pool| pool.served.replace(id));
+        let replaces = self
+            .workers
+            .values()
+            .any(|worker| Some(worker.generation) == served && !worker.was_retired && worker.gone.is_none());
+        if self.scenario.faults.none()
+            && self.scenario.max_requests.is_none()
+            && replaces
+            && (needs && up == 0 || loads)
+        {
+            self.fail(format!("{id:?} takes over with {up} workers"));
+        }
+    }
+}

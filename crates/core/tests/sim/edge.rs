@@ -1,0 +1,459 @@
+//! The edge: happenings become events, actions are performed, one at a time.
+
+use super::kernel::CRASH;
+use super::scenario::Mutant;
+use super::world::{Loader, Reading, Slot, World};
+use forkyard_base::tick::Tick;
+use forkyard_core::master::action::{Action, Fact, Force, Notice};
+use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, Row, SlotIndex, WorkerId};
+use forkyard_scoreboard::stage::Stage;
+use std::time::Duration;
+
+/// What the edge can do next when it has nothing to perform.
+#[derive(Clone, Copy)]
+enum Next {
+    Answer,
+    Reap(WorkerId),
+    Pipe(GenerationId),
+    Source(PoolId),
+    Seasoned(GenerationId),
+    Deadline,
+}
+
+impl World {
+    pub(crate) fn master_can_go(&self) -> bool {
+        self.reading.is_some() || !self.actions.is_empty() || !self.nexts().is_empty()
+    }
+
+    fn nexts(&self) -> Vec<Next> {
+        let mut nexts = Vec::new();
+        if !self.answers.is_empty() {
+            nexts.push(Next::Answer);
+        }
+        for (id, worker) in &self.workers {
+            if worker.gone.is_some() && worker.told_forked && !self.reaped.contains(id) {
+                nexts.push(Next::Reap(*id));
+            }
+        }
+        for (id, generation) in &self.generations {
+            if generation.pipe {
+                nexts.push(Next::Pipe(*id));
+            }
+            if !generation.seasoned.is_empty() {
+                nexts.push(Next::Seasoned(*id));
+            }
+        }
+        for (id, pool) in &self.pools {
+            if pool.watched && !pool.told && !pool.queue.is_empty() {
+                nexts.push(Next::Source(*id));
+            }
+        }
+        if self.manager.next_deadline().is_some_and(|due| due <= self.now) {
+            nexts.push(Next::Deadline);
+        }
+        nexts
+    }
+
+    /// One slot read, one action performed, or one event told.
+    pub(crate) fn step_master(&mut self) {
+        if self.reading.is_some() {
+            return self.read_slot();
+        }
+        // A fact comes with the line that says it, and takes no turn of its own.
+        while let Some(Action::Note(fact)) = self.actions.front() {
+            if let Fact::Serves(id) = *fact {
+                self.check_warm(id);
+            }
+            self.actions.pop_front();
+        }
+        if let Some(action) = self.actions.pop_front() {
+            self.check_action(&action);
+            return self.perform(action);
+        }
+        let nexts = self.nexts();
+        if nexts.is_empty() {
+            return;
+        }
+        match self.random.pick(&nexts) {
+            Next::Answer => {
+                let Some(event) = self.answers.pop_front() else {
+                    return;
+                };
+                if let Event::Forked(id) = event {
+                    self.tell(event);
+                    return self.was_born(id);
+                }
+                self.tell(event);
+            }
+            Next::Reap(id) => self.reap(id),
+            Next::Pipe(id) => self.drain_pipe(id),
+            Next::Seasoned(id) => self.hear_seasoned(id),
+            Next::Source(id) => {
+                if let Some(pool) = self.pools.get_mut(&id) {
+                    pool.told = true;
+                }
+                self.tell(Event::SourceReady(id));
+            }
+            Next::Deadline => {
+                self.tally.deadlines += 1;
+                self.tally.last_deadline = self.now;
+                self.fired = self.manager.next_deadline();
+                self.tell(Event::Deadline);
+                let later = self
+                    .manager
+                    .next_deadline()
+                    .is_none_or(|next| Some(next) > self.fired);
+                if !later {
+                    self.fail("the deadline after one that fired is not later");
+                }
+            }
+        }
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.tally.events += 1;
+        self.note(|| format!("    tell {event:?}"));
+        self.last_census = None;
+        if let Event::Census(id, rows, queued) = &event {
+            self.last_census = Some((*id, self.ready_rows(rows), *queued));
+            for row in rows {
+                if let Some(worker) = self.workers.get_mut(&row.worker) {
+                    worker.last_row = Some(*row);
+                }
+            }
+        }
+        match &event {
+            Event::Apply(wanted) => {
+                self.emergency = wanted.emergency;
+                self.crashes.clear();
+            }
+            Event::WorkerExited(_, exit, _) if *exit == CRASH => self.crashes.push(self.now),
+            _ => {}
+        }
+        let crashed = match &event {
+            Event::WorkerExited(id, exit, true) => self.manager.place(*id).zip(Some((*id, *exit))),
+            _ => None,
+        };
+        let mut actions = Vec::new();
+        self.manager.handle(event, self.now, &mut actions);
+        self.check_forks(&actions);
+        if let Some(((pool, generation, _), (id, exit))) = crashed {
+            self.check_crashed_at_work(id, exit, pool, generation, &actions);
+        }
+        if self.scenario.mutant == Some(Mutant::CensusBeforeNotify) {
+            actions.sort_by_key(|action| !matches!(action, Action::TakeCensus(_)));
+        }
+        self.actions.extend(actions);
+    }
+
+    fn was_born(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.told_forked = true;
+        if let Some(generation) = self.generations.get_mut(&worker.generation) {
+            generation.pipe |= generation.slots.get(&worker.slot).is_some_and(|slot| slot.up);
+        }
+    }
+
+    /// Rows of workers that can be counted upon: they wait, or are yet to call accept.
+    fn ready_rows(&self, rows: &[Row]) -> u32 {
+        let ready = rows.iter().filter(|row| {
+            self.workers.get(&row.worker).is_some_and(|worker| {
+                !worker.was_retired && !worker.was_termed && (row.idle || !worker.told_up && !row.running)
+            })
+        });
+        ready.count() as u32
+    }
+
+    fn reap(&mut self, id: WorkerId) {
+        let Some(worker) = self.workers.get(&id) else {
+            return;
+        };
+        let (generation, slot, exit) = (
+            worker.generation,
+            worker.slot,
+            worker.gone.unwrap_or(Exit::Code(0)),
+        );
+        let had_work = worker.had_work;
+        self.reaped.insert(id);
+        if self.scenario.mutant == Some(Mutant::ExitLost) && self.random.percent(30) {
+            return;
+        }
+        if self
+            .generations
+            .get(&generation)
+            .is_some_and(|generation| generation.pipe)
+        {
+            self.drain_pipe(generation);
+        }
+        self.tell(Event::WorkerExited(id, exit, had_work));
+        self.free_slot(generation, slot, id);
+        self.workers.remove(&id);
+    }
+
+    fn drain_pipe(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        generation.pipe = false;
+        let up: Vec<WorkerId> = generation
+            .slots
+            .values()
+            .filter(|slot| slot.up)
+            .map(|slot| slot.worker)
+            .collect();
+        for id in up {
+            if let Some(worker) = self.workers.get_mut(&id) {
+                // Also of one whose birth is still to be told.
+                if !std::mem::replace(&mut worker.told_up, true) {
+                    self.tell(Event::WorkerUp(id));
+                }
+            }
+        }
+        self.tell(Event::ChildAccept(id));
+    }
+
+    fn perform(&mut self, action: Action) {
+        self.note(|| format!("      do {action:?}"));
+        let (mutant, now) = (self.scenario.mutant, self.now);
+        match action {
+            Action::Watch(id) => {
+                let Some(pool) = self.pools.get_mut(&id) else {
+                    return;
+                };
+                let again = pool.told;
+                pool.watched = !(again && mutant == Some(Mutant::WatchLost));
+                pool.told = again && mutant == Some(Mutant::EdgeTriggered) && !pool.queue.is_empty();
+            }
+            Action::Unwatch(id) => {
+                if let Some(pool) = self.pools.get_mut(&id) {
+                    pool.watched = false;
+                }
+            }
+            Action::SetNotify(id, notify) => {
+                if let Some(generation) = self.generations.get_mut(&id) {
+                    if mutant != Some(Mutant::NotifyLost) {
+                        generation.notify = notify;
+                    }
+                }
+            }
+            Action::TakeCensus(id) => self.begin_reading(id),
+            Action::StartPreloader(id) => self.start_preloader(id),
+            Action::StopPreloader(id, force) => self.stop_preloader(id, force),
+            Action::Promote(worker, id) => self.promote(worker, id),
+            Action::Succeed(id) => self.succeed_first(id),
+            Action::StopSecond(id, force) => self.stop_second(id, force),
+            Action::Fork(worker, id, slot) => self.fork(worker, id, slot),
+            Action::Retire(id) => {
+                if let Some(worker) = self.workers.get_mut(&id) {
+                    worker.retire = true;
+                    worker.was_retired = true;
+                    worker.retired_at = now;
+                }
+            }
+            Action::Kill(id, force) => {
+                let Some(worker) = self.workers.get_mut(&id) else {
+                    return;
+                };
+                worker.was_termed = true;
+                let obeys = force == Force::Kill || (!worker.ignores_term && !worker.frozen);
+                if obeys && worker.gone.is_none() {
+                    let signal = if force == Force::Kill { 9 } else { 15 };
+                    self.die(id, Exit::Signal { signal, core: false });
+                }
+            }
+            Action::Nudge(id) => self.wake_one(id),
+            Action::TimeUp(id) => {
+                let Some(worker) = self.workers.get_mut(&id) else {
+                    return;
+                };
+                worker.was_termed = true;
+                if !worker.ignores_term && !worker.frozen && worker.gone.is_none() {
+                    let exit = Exit::Signal {
+                        signal: 15,
+                        core: false,
+                    };
+                    self.die(id, exit);
+                }
+            }
+            Action::StandIn(id, _, _) => self.stand_in(id),
+            Action::StandDown(id) => {
+                if let Some(pool) = self.pools.get_mut(&id) {
+                    pool.stand_in = false;
+                }
+            }
+            Action::Trace(_) | Action::Publish(..) | Action::Fill(..) | Action::Fail(_) => {}
+            Action::Renew => self.renew(),
+            Action::DropGeneration(id) => {
+                self.generations.remove(&id);
+            }
+            Action::ClosePool(id) => {
+                if let Some(pool) = self.pools.get_mut(&id) {
+                    pool.closed = true;
+                    pool.queue.clear();
+                }
+            }
+            Action::Say(Notice::PromotionFailed(id, ..)) => self.check_failed_promotion(id),
+            Action::Note(_) | Action::Say(_) => {}
+            Action::Exit(_) => self.exited = true,
+        }
+    }
+
+    fn stand_in(&mut self, id: PoolId) {
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return;
+        };
+        pool.stand_in = true;
+        let serving = self.manager.serving(id);
+        let mut workers = self.workers.values();
+        let is_staffed = workers.any(|worker| {
+            let is_there = worker.gone.is_none() && !worker.was_retired && !worker.was_termed;
+            Some(worker.generation) == serving && is_there
+        });
+        if is_staffed {
+            self.fail(format!("{id:?}: somebody stands in for workers that are there"));
+        }
+    }
+
+    /// Whoever stands in refuses a request, or dies of it.
+    pub(crate) fn step_stand_in(&mut self, id: PoolId) {
+        // The edge tells between two turns: by then it has done what it was asked for.
+        let is_quiet = self.actions.is_empty() && self.answers.is_empty() && self.reading.is_none();
+        let dies = self.random.percent(self.scenario.faults.preloader_dies / 5) && is_quiet;
+        let Some(pool) = self.pools.get_mut(&id) else {
+            return;
+        };
+        pool.queue.pop_front();
+        self.tally.refused += 1;
+        if dies {
+            pool.stand_in = false;
+            self.fault();
+            self.tell(Event::StandInGone(id));
+        }
+    }
+
+    fn begin_reading(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let todo: Vec<SlotIndex> = generation.slots.keys().rev().copied().collect();
+        let queued = self.measure(generation.pool);
+        self.reading = Some(Reading {
+            generation: id,
+            todo,
+            rows: Vec::new(),
+            queued,
+        });
+    }
+
+    fn measure(&self, pool: PoolId) -> Option<u32> {
+        self.scenario
+            .measures
+            .then(|| self.pools.get(&pool).map_or(0, |pool| pool.queue.len() as u32))
+    }
+
+    /// Reads one slot; the census is told when all are read.
+    fn read_slot(&mut self) {
+        let Some(mut reading) = self.reading.take() else {
+            return;
+        };
+        let Some(index) = reading.todo.pop() else {
+            if self.random.percent(50) {
+                let pool = self.generations[&reading.generation].pool;
+                reading.queued = self.measure(pool);
+            }
+            self.answers
+                .push_back(Event::Census(reading.generation, reading.rows, reading.queued));
+            return;
+        };
+        if let Some(slot) = self.generations[&reading.generation].slots.get(&index).copied() {
+            let row = self.row(slot);
+            reading.rows.push(row);
+        }
+        self.reading = Some(reading);
+    }
+
+    fn row(&mut self, slot: Slot) -> Row {
+        let worker = self.workers.get(&slot.worker);
+        if worker.is_some_and(|worker| worker.hostile) {
+            let since = match self.random.below(3) {
+                0 => Tick::ZERO,
+                1 => self.now + Duration::from_secs(self.random.next() % 1_000_000),
+                _ => Tick::from_nanos(self.random.next() % self.now.as_nanos()),
+            };
+            return Row {
+                worker: slot.worker,
+                idle: self.random.percent(50),
+                since,
+                running: self.random.percent(50),
+                executing: self.random.percent(50),
+                kept: self.random.next() as u32,
+            };
+        }
+        Row {
+            worker: slot.worker,
+            idle: slot.stage == Stage::Accepting,
+            since: slot.since,
+            running: slot.stage > Stage::Accepted && slot.stage < Stage::Finished,
+            executing: slot.stage == Stage::Executing,
+            kept: worker.map_or(0, |worker| worker.kept),
+        }
+    }
+
+    fn fork(&mut self, worker: WorkerId, id: GenerationId, slot: SlotIndex) {
+        let now = self.now;
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        generation.forks += 1;
+        generation.slots.insert(
+            slot,
+            Slot {
+                worker,
+                stage: Stage::Creating,
+                since: now,
+                up: false,
+            },
+        );
+        if generation.policy.preloader.is_none() {
+            return self.make_worker(worker, id, slot);
+        }
+        match generation.loader {
+            Loader::Ready | Loader::Mute => generation.requests.push_back((worker, slot)),
+            Loader::Absent | Loader::Loading(_) => {
+                self.free_slot(id, slot, worker);
+                self.answers.push_back(Event::ForkFailed(worker));
+            }
+        }
+    }
+
+    fn start_preloader(&mut self, id: GenerationId) {
+        let hangs = self.random.percent(self.scenario.faults.preloader_hangs);
+        let stubborn = hangs || self.random.percent(self.scenario.faults.ignores_term);
+        let until = self.now + self.random.millis(1, 400);
+        if hangs {
+            self.fault();
+        }
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.loader = Loader::Loading((!hangs).then_some(until));
+            generation.stubborn = stubborn;
+            generation.stopped = false;
+        }
+    }
+
+    fn stop_preloader(&mut self, id: GenerationId, force: Force) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        generation.stopped = true;
+        let mute = generation.stubborn || generation.loader == Loader::Mute;
+        if generation.loader != Loader::Absent && (force == Force::Kill || !mute) {
+            if force == Force::Kill {
+                // Another is started after a back-off, however long ago this one went wrong.
+                self.tally.last_fault = self.now;
+            }
+            self.loader_dies(id, Exit::Code(0));
+        }
+    }
+}

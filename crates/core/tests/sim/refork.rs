@@ -1,0 +1,263 @@
+//! Preloaders that are made from workers: what workers, those preloaders and the edge do, and what must hold.
+
+use super::kernel::CRASH;
+use super::scenario::Mutant;
+use super::world::{Generation, Loader, World};
+use forkyard_base::tick::Tick;
+use forkyard_core::config::ProcessManager;
+use forkyard_core::master::action::Force;
+use forkyard_core::master::event::{Event, Exit, GenerationId, WorkerId};
+use std::time::Duration;
+
+/// After this long a worker that was told to go and is still busy holds up the others no more.
+const LONG: Duration = Duration::from_secs(10);
+
+/// From a deadline to what came of it.
+const MOMENT: Duration = Duration::from_millis(50);
+
+impl Generation {
+    /// Whether its second preloader has something to do.
+    pub(crate) fn second_can_go(&self, now: Tick) -> bool {
+        matches!(self.second, Loader::Loading(Some(until)) if until <= now)
+    }
+}
+
+impl World {
+    /// A worker has served one more.
+    pub(crate) fn season(&mut self, id: WorkerId) {
+        let after = self.scenario.refork_after;
+        let worker = &self.workers[&id];
+        if after == 0 || worker.served % after != 0 {
+            return;
+        }
+        let generation = worker.generation;
+        self.tally.happenings += 1;
+        if let Some(generation) = self.generations.get_mut(&generation) {
+            generation.seasoned.push_back(id);
+        }
+    }
+
+    pub(crate) fn hear_seasoned(&mut self, id: GenerationId) {
+        let generation = self.generations.get_mut(&id);
+        let Some(worker) = generation.and_then(|generation| generation.seasoned.pop_front()) else {
+            return;
+        };
+        // What its pipe has of one that was reaped was read before.
+        if let Some(known) = self.workers.get_mut(&worker) {
+            known.told_seasoned = true;
+            self.tell(Event::WorkerSeasoned(worker));
+        }
+    }
+
+    /// The edge asks a worker for a preloader.
+    pub(crate) fn promote(&mut self, id: WorkerId, generation: GenerationId) {
+        self.tally.happenings += 5;
+        let Some(worker) = self.workers.get_mut(&id) else {
+            let gone = Event::SecondGone(generation, Exit::Unknown);
+            return self.answers.push_back(gone);
+        };
+        worker.told_seasoned = false;
+        worker.promote = true;
+        let (is_gone, is_retired) = (worker.gone.is_some(), worker.was_retired);
+        let second = self.generations[&generation].second;
+        if is_retired || second != Loader::Absent || self.generations[&generation].promoting.is_some() {
+            self.fail(format!("{id:?} is to make a preloader beside {second:?}"));
+        }
+        if let Some(generation) = self.generations.get_mut(&generation) {
+            generation.promoting = Some(id);
+        }
+        if self.scenario.mutant == Some(Mutant::TwoSeconds) {
+            let mut others = self.workers.iter_mut();
+            let other =
+                others.find(|(other, it)| it.generation == generation && **other != id && it.gone.is_none());
+            if let Some((_, other)) = other {
+                other.promote = true;
+            }
+        }
+        if is_gone {
+            self.no_second_of(id, generation);
+        }
+    }
+
+    /// A worker that was to make a preloader ends, or has not been able to.
+    pub(crate) fn no_second_of(&mut self, id: WorkerId, generation: GenerationId) {
+        let Some(known) = self.generations.get_mut(&generation) else {
+            return;
+        };
+        if known.promoting == Some(id) {
+            known.promoting = None;
+            self.answers
+                .push_back(Event::SecondGone(generation, Exit::Unknown));
+        }
+    }
+
+    /// A worker makes a preloader from itself.
+    pub(crate) fn make_second(&mut self, id: WorkerId) {
+        let faults = self.scenario.faults;
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.promote = false;
+        let generation = worker.generation;
+        if self.random.percent(faults.fork_fails) {
+            self.fault();
+            return self.no_second_of(id, generation);
+        }
+        let hangs = self.random.percent(faults.preloader_hangs);
+        let stubborn = hangs || self.random.percent(faults.ignores_term);
+        let until = self.now + self.random.millis(1, 400);
+        let is_wanted = self.generations[&generation].promoting == Some(id);
+        if !is_wanted && self.scenario.mutant != Some(Mutant::TwoSeconds) {
+            // It finds its channel closed.
+            return;
+        }
+        if hangs {
+            self.fault();
+        }
+        if let Some(generation) = self.generations.get_mut(&generation) {
+            generation.promoting = None;
+            generation.second = Loader::Loading((!hangs).then_some(until));
+            generation.second_stubborn = stubborn;
+        }
+    }
+
+    pub(crate) fn step_second(&mut self, id: GenerationId) {
+        self.tally.happenings += 1;
+        let now = self.now;
+        if self.random.percent(self.scenario.faults.preloader_dies) {
+            self.fault();
+            return self.second_dies(id, CRASH);
+        }
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        generation.second = Loader::Ready;
+        generation.second_ready = now;
+        if self.scenario.mutant != Some(Mutant::SecondLost) {
+            self.answers.push_back(Event::SecondReady(id));
+        }
+    }
+
+    fn second_dies(&mut self, id: GenerationId, exit: Exit) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.second = Loader::Absent;
+            self.answers.push_back(Event::SecondGone(id, exit));
+        }
+    }
+
+    /// The second preloader takes the first one's place.
+    pub(crate) fn succeed_first(&mut self, id: GenerationId) {
+        self.reforks += 1;
+        self.tally.happenings += 5;
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let asked = generation.requests.len();
+        // It may have died in this very moment.
+        let is_there = generation.second == Loader::Ready || !self.scenario.faults.none();
+        if self.scenario.mutant != Some(Mutant::NotSucceeded) {
+            std::mem::swap(&mut generation.loader, &mut generation.second);
+            std::mem::swap(&mut generation.stubborn, &mut generation.second_stubborn);
+            generation.line += 1;
+            generation.stopped = false;
+            let answers = std::mem::take(&mut self.answers);
+            self.answers = answers
+                .into_iter()
+                .map(|event| event.in_other_place(id))
+                .collect();
+        }
+        if asked > 0 || !is_there {
+            self.fail(format!(
+                "{id:?} is given another preloader while {asked} are asked for"
+            ));
+        }
+    }
+
+    pub(crate) fn stop_second(&mut self, id: GenerationId, force: Force) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        if let Some(worker) = generation.promoting {
+            return self.no_second_of(worker, id);
+        }
+        let was_ready = generation.second == Loader::Ready
+            && force == Force::Kill
+            && self.now.since(generation.second_ready) > MOMENT
+            && self.tally.last_stall <= generation.second_ready;
+        if was_ready && self.scenario.faults.none() && self.scenario.mutant != Some(Mutant::SecondStays) {
+            return self.fail(format!("{id:?}: a second preloader is killed that does its part"));
+        }
+        let mute = generation.second_stubborn || generation.second == Loader::Mute;
+        let obeys = force == Force::Kill || !mute;
+        if generation.second != Loader::Absent && obeys && self.scenario.mutant != Some(Mutant::SecondStays) {
+            self.second_dies(id, Exit::Code(0));
+        }
+    }
+
+    /// Whether a worker was made by a preloader whose place another has taken.
+    pub(crate) fn is_old(&self, id: WorkerId) -> bool {
+        let worker = self.workers.get(&id);
+        let generation = worker.and_then(|worker| self.generations.get(&worker.generation));
+        worker
+            .zip(generation)
+            .is_some_and(|(worker, generation)| worker.line < generation.line)
+    }
+
+    /// Workers are replaced one at a time: all others are there, apart from one that takes long.
+    pub(crate) fn check_replaced(&mut self, id: WorkerId) {
+        let worker = &self.workers[&id];
+        let generation = &self.generations[&worker.generation];
+        let ProcessManager::Static { max_children } = generation.policy.pm else {
+            return;
+        };
+        let is_sound = self.scenario.faults.none()
+            && self.scenario.max_requests.is_none()
+            && self.scenario.process_max.is_none()
+            && generation.lost.is_empty();
+        let there = self.workers.iter().filter(|(other, it)| {
+            // One that was told long ago may just have ended, which the master has not heard of.
+            let is_long = it.was_retired && self.now.since(it.retired_at) >= LONG;
+            let is_here = is_long || (!it.was_retired && it.gone.is_none());
+            it.generation == worker.generation && **other != id && it.told_up && is_here
+        });
+        let there = there.count() as u32;
+        if is_sound && there + 1 < max_children && !worker.was_termed {
+            self.fail(format!(
+                "{id:?} is replaced while {there} others of {max_children} are there"
+            ));
+        }
+    }
+
+    /// Without a fault a static pool's worker makes a preloader when it is asked to.
+    pub(crate) fn check_failed_promotion(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let is_static = matches!(generation.policy.pm, ProcessManager::Static { .. });
+        let scenario = &self.scenario;
+        let is_limited = scenario.max_requests.is_some()
+            || scenario.process_max.is_some()
+            || generation.policy.terminate_timeout.is_some();
+        // One that has come too late was busy for too long, or the machine was asleep.
+        let was_late = self.now.since(self.tally.last_deadline) <= MOMENT;
+        if is_static && !is_limited && !was_late && self.scenario.faults.none() && !self.stopping {
+            self.fail(format!("{id:?} has no second preloader"));
+        }
+    }
+
+    /// At rest all workers are of the newest line, and there is one preloader.
+    pub(crate) fn check_lines(&self, id: GenerationId) -> Result<(), String> {
+        let generation = &self.generations[&id];
+        if generation.second != Loader::Absent {
+            return Err(format!("{id:?} rests with two preloaders"));
+        }
+        for (worker, it) in self.workers.iter().filter(|(_, it)| it.generation == id) {
+            let stays = it.gone.is_none() && !it.was_retired;
+            if stays && (it.line < generation.line || it.told_seasoned) && self.scenario.process_max.is_none()
+            {
+                return Err(format!("{worker:?} rests at {:?} and was to be replaced", it.at));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,473 @@
+//! A pool of workers, its clients, and the kernel between them. Times are microseconds.
+
+use crate::random::Random;
+use forkyard_base::tick::Tick;
+use forkyard_worker::worker::order::{self, LOOK_INTERVAL, Line, Next, Waiting};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+/// What a worker does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// Its own connections come first.
+    OwnFirst,
+    /// New connections come first.
+    NewFirst,
+    /// Kept connections come before new ones.
+    KeptFirst,
+    /// It has no minder: what it holds waits while a request runs.
+    NoMinder,
+    /// It leaves what it was woken for.
+    LeavesWork,
+}
+
+impl Mutant {
+    pub(crate) const ALL: [Mutant; 5] = [
+        Mutant::OwnFirst,
+        Mutant::NewFirst,
+        Mutant::KeptFirst,
+        Mutant::NoMinder,
+        Mutant::LeavesWork,
+    ];
+}
+
+/// A request that was served.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Served {
+    pub(crate) came: u64,
+    pub(crate) begun: u64,
+}
+
+/// A wake-up takes so long, and so does what a worker does beside the request.
+const WAKE: u64 = 5;
+const OVERHEAD: u64 = 4;
+const END: u64 = 150_000;
+/// As the worker has it.
+const LINE_INTERVAL: u64 = 500;
+const IDLE_LIMIT: u64 = 1_000;
+
+#[derive(Debug)]
+struct Client {
+    keeps: bool,
+    pause: u64,
+    /// When its request came that is not served yet.
+    came: Option<u64>,
+    /// Noticed by the worker that holds the connection.
+    noted: Option<Waiting>,
+    holder: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Asleep(u64),
+    Woken,
+    /// The client, and the number of the request.
+    Serves(usize, u64),
+}
+
+#[derive(Debug)]
+struct Worker {
+    doing: Doing,
+    looked: u64,
+    alone: bool,
+    contended: bool,
+    took: [u64; 2],
+    own: VecDeque<usize>,
+    /// Its epoll was told of the listening socket, of the queue.
+    told: [bool; 2],
+    line: (Line, u64),
+    /// The request runs long: what comes is passed on at once.
+    minds: bool,
+}
+
+#[derive(Debug)]
+struct Message {
+    clients: Vec<usize>,
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Send(usize),
+    Turn(usize),
+    Mind(usize, u64),
+    Done(usize),
+}
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    random: Random,
+    mutant: Option<Mutant>,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    number: u64,
+    clients: Vec<Client>,
+    workers: Vec<Worker>,
+    listener: VecDeque<usize>,
+    queue: VecDeque<Message>,
+    accepted: u64,
+    /// How many requests in a hundred are slow, and how slow.
+    slow: (u32, u32),
+    pub(crate) served: Vec<Served>,
+}
+
+const LISTENER: usize = 0;
+const QUEUE: usize = 1;
+
+impl Pool {
+    pub(crate) fn new(mut random: Random, mutant: Option<Mutant>) -> Pool {
+        let workers = random.pick(&[1, 2, 4, 4, 8]);
+        let clients = random.pick(&[2, 8, 16, 32, 64]);
+        let kept = random.pick(&[0, 50, 90, 100]);
+        let pauses = random.pick(&[0, 0, 500, 20_000]);
+        let slow = (random.pick(&[0, 2, 20, 100]), random.pick(&[400, 1_500, 6_000]));
+        let worker = || Worker {
+            doing: Doing::Asleep(0),
+            looked: 0,
+            alone: false,
+            contended: false,
+            took: [0; 2],
+            own: VecDeque::new(),
+            told: [false; 2],
+            line: (Line::default(), 0),
+            minds: false,
+        };
+        let mut pool = Pool {
+            mutant,
+            now: 1,
+            events: BinaryHeap::new(),
+            number: 0,
+            clients: Vec::new(),
+            workers: (0..workers).map(|_| worker()).collect(),
+            listener: VecDeque::new(),
+            queue: VecDeque::new(),
+            accepted: 0,
+            slow,
+            served: Vec::new(),
+            random,
+        };
+        for client in 0..clients {
+            let keeps = pool.random.percent(kept);
+            let greedy = pool.random.percent(50);
+            pool.clients.push(Client {
+                keeps,
+                pause: if greedy { 30 } else { pauses },
+                came: None,
+                noted: None,
+                holder: None,
+            });
+            let begin = pool.random.below(3_000) as u64;
+            pool.plan(begin, Event::Send(client));
+        }
+        pool
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// What it is like.
+    pub(crate) fn scenario(&self) -> String {
+        let kept = self.clients.iter().filter(|client| client.keeps).count();
+        let (all, workers) = (self.clients.len(), self.workers.len());
+        format!(
+            "{workers} workers, {all} clients, {kept} kept; {:?} slow",
+            self.slow
+        )
+    }
+
+    pub(crate) fn run(&mut self) {
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            if at > END {
+                return;
+            }
+            self.now = at;
+            match event {
+                Event::Send(client) => self.send(client),
+                Event::Turn(worker) => self.advance(worker),
+                Event::Mind(worker, number) => self.mind(worker, number),
+                Event::Done(worker) => self.done(worker),
+            }
+            self.check_idleness();
+        }
+    }
+
+    fn plan(&mut self, after: u64, event: Event) {
+        self.number += 1;
+        self.events.push(Reverse((self.now + after, self.number, event)));
+    }
+
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    fn tick(&self) -> Tick {
+        Tick::from_nanos(self.now * 1_000)
+    }
+
+    /// A client sends its next request.
+    fn send(&mut self, client: usize) {
+        let now = self.now;
+        assert!(self.clients[client].came.replace(now).is_none(), "asked twice");
+        match self.clients[client].holder {
+            Some(worker) if self.workers[worker].minds => {
+                self.notice(worker, client);
+                self.pass_on(worker, 0);
+            }
+            Some(worker) => self.wake(worker),
+            // Connections in the queue are looked at when they come out.
+            None if self.queue.iter().any(|message| message.clients.contains(&client)) => {}
+            None => {
+                self.listener.push_back(client);
+                self.tell(LISTENER);
+            }
+        }
+    }
+
+    /// The kernel tells one epoll after the other, until a worker was asleep.
+    fn tell(&mut self, what: usize) {
+        for index in 0..self.workers.len() {
+            self.workers[index].told[what] = true;
+            if matches!(self.workers[index].doing, Doing::Asleep(_)) {
+                return self.wake(index);
+            }
+        }
+    }
+
+    fn wake(&mut self, worker: usize) {
+        if matches!(self.workers[worker].doing, Doing::Asleep(_)) {
+            self.workers[worker].doing = Doing::Woken;
+            self.plan(WAKE, Event::Turn(worker));
+        }
+    }
+
+    fn line(&mut self, worker: usize) -> Line {
+        let (line, measured) = self.workers[worker].line;
+        if measured != 0 && self.now - measured < LINE_INTERVAL {
+            return line.at(self.accepted);
+        }
+        let line = Line {
+            accepted: self.accepted,
+            waiting: self.listener.len().max(1) as u64,
+        };
+        self.workers[worker].line = (line, self.now);
+        line
+    }
+
+    /// Between two requests.
+    fn advance(&mut self, index: usize) {
+        let worker = &mut self.workers[index];
+        let is_recent = self.now - worker.looked < LOOK_INTERVAL.as_micros() as u64;
+        if worker.alone && is_recent {
+            if let Some(client) = worker.own.pop_front() {
+                return self.serve(index, client);
+            }
+        }
+        while !self.look(index) {}
+    }
+
+    /// False: it is to look again.
+    fn look(&mut self, index: usize) -> bool {
+        let worker = &mut self.workers[index];
+        let may_have_slept = !worker.contended && worker.own.is_empty();
+        worker.looked = self.now;
+        worker.told[LISTENER] &= !self.listener.is_empty();
+        worker.told[QUEUE] &= !self.queue.is_empty();
+        let [mut listener, mut queue] = worker.told;
+        worker.alone = !listener && !queue;
+        let is_new = |client: &Client| client.holder == Some(index) && client.noted.is_none();
+        let clients = self.clients.iter().enumerate();
+        let mut ready: Vec<(u64, usize)> = clients
+            .filter(|(_, client)| is_new(client))
+            .filter_map(|(number, client)| Some((client.came?, number)))
+            .collect();
+        ready.sort_unstable();
+        for (_, client) in ready {
+            self.notice(index, client);
+        }
+        let worker = &self.workers[index];
+        let second = worker.own.get(1).and_then(|client| self.clients[*client].noted);
+        let takes = Duration::from_micros(worker.took[0].min(worker.took[1]));
+        let stays = order::stays(takes, second, self.tick());
+        if self.workers.len() > 1 {
+            self.pass_on(index, stays);
+        }
+        let worker = &mut self.workers[index];
+        let places = [listener, queue, !worker.own.is_empty()];
+        worker.contended = places.into_iter().filter(|is| *is).count() > 1;
+        let own = self.workers[index]
+            .own
+            .front()
+            .and_then(|client| self.clients[*client].noted);
+        listener &= !self.listener.is_empty();
+        queue &= !self.queue.is_empty();
+        let first = self
+            .queue
+            .front()
+            .filter(|_| queue)
+            .and_then(|message| message.waiting);
+        let next = match listener && (own.is_some() || first.is_some()) {
+            _ if queue && first.is_none() => Next::Queue,
+            true => order::next(Some(self.line(index)), first, own),
+            false => order::next(listener.then(Line::default), first, own),
+        };
+        let next = match self.mutant {
+            Some(Mutant::OwnFirst) if own.is_some() => Next::Own,
+            Some(Mutant::NewFirst) if listener => Next::Accept,
+            Some(Mutant::KeptFirst) if own.is_some() || first.is_some() => order::next(None, first, own),
+            Some(Mutant::LeavesWork) if own.is_some() => Next::Own,
+            _ => next,
+        };
+        let leaves = (listener && next != Next::Accept) || (queue && next != Next::Queue);
+        let is_silent = next == Next::Queue && first.is_none();
+        if leaves && may_have_slept && !is_silent && !self.is(Mutant::LeavesWork) {
+            self.pass(Vec::new(), None);
+        }
+        match next {
+            Next::Accept => {
+                let client = self.listener.pop_front().expect("one waits");
+                self.accepted += 1;
+                self.serve(index, client);
+            }
+            Next::Queue => {
+                let message = self.queue.pop_front().expect("one waits");
+                if message.waiting.is_none() {
+                    for client in &message.clients {
+                        self.clients[*client].holder = Some(index);
+                    }
+                    // A nudge, or connections that have to be looked at.
+                    return false;
+                }
+                self.serve(index, message.clients[0]);
+            }
+            Next::Own => {
+                let client = self.workers[index].own.pop_front().expect("one waits");
+                self.serve(index, client);
+            }
+            // A look that may not wait is followed by one that may.
+            Next::Nothing if !may_have_slept => return false,
+            Next::Nothing => self.workers[index].doing = Doing::Asleep(self.now),
+        }
+        true
+    }
+
+    fn notice(&mut self, index: usize, client: usize) {
+        let turn = match self.listener.is_empty() {
+            true => 0,
+            false => self.line(index).end(),
+        };
+        let waiting = Waiting {
+            since: self.tick(),
+            turn,
+        };
+        self.clients[client].noted = Some(waiting);
+        self.own(index, client, waiting);
+    }
+
+    fn own(&mut self, index: usize, client: usize, waiting: Waiting) {
+        let clients = &self.clients;
+        let own = &mut self.workers[index].own;
+        let is_later = |other: &usize| {
+            clients[*other]
+                .noted
+                .is_some_and(|other| other.since > waiting.since)
+        };
+        let place = own.iter().position(is_later).unwrap_or(own.len());
+        own.insert(place, client);
+    }
+
+    /// Passes on all but the first so many.
+    fn pass_on(&mut self, index: usize, stays: usize) {
+        while self.workers[index].own.len() > stays {
+            let client = self.workers[index].own.remove(stays).expect("there are more");
+            let waiting = self.clients[client].noted.take();
+            self.clients[client].holder = None;
+            self.pass(vec![client], waiting);
+        }
+    }
+
+    fn pass(&mut self, clients: Vec<usize>, waiting: Option<Waiting>) {
+        self.queue.push_back(Message { clients, waiting });
+        self.tell(QUEUE);
+    }
+
+    fn serve(&mut self, index: usize, client: usize) {
+        let came = self.clients[client].came.take().expect("it has a request");
+        self.served.push(Served {
+            came,
+            begun: self.now,
+        });
+        self.clients[client].noted = None;
+        self.clients[client].holder = None;
+        self.number += 1;
+        let number = self.number;
+        let takes = match self.random.percent(self.slow.0) {
+            true => u64::from(self.random.between(self.slow.1 / 2, self.slow.1)),
+            false => u64::from(self.random.between(20, 60)),
+        };
+        let worker = &mut self.workers[index];
+        worker.doing = Doing::Serves(client, number);
+        worker.minds = false;
+        worker.took = [takes, worker.took[0]];
+        let oldest = worker.own.front().and_then(|client| self.clients[*client].noted);
+        let due = order::passes_on_at(self.tick(), oldest).since(self.tick());
+        self.plan(takes + OVERHEAD, Event::Done(index));
+        if !self.is(Mutant::NoMinder) {
+            self.plan(due.as_micros() as u64, Event::Mind(index, number));
+        }
+    }
+
+    /// A request has run for a while.
+    fn mind(&mut self, index: usize, number: u64) {
+        if !matches!(self.workers[index].doing, Doing::Serves(_, serves) if serves == number) {
+            return;
+        }
+        self.workers[index].minds = true;
+        let is_held = |client: &Client| client.holder == Some(index) && client.noted.is_none();
+        let clients = self.clients.iter().enumerate();
+        let (ready, silent): (Vec<usize>, Vec<usize>) = clients
+            .filter(|(_, client)| is_held(client))
+            .map(|(client, _)| client)
+            .partition(|client| self.clients[*client].came.is_some());
+        for client in ready {
+            self.notice(index, client);
+        }
+        self.pass_on(index, 0);
+        let is_asleep = |worker: &Worker| matches!(worker.doing, Doing::Asleep(_));
+        if !silent.is_empty() && self.workers.iter().any(is_asleep) {
+            for client in &silent {
+                self.clients[*client].holder = None;
+            }
+            self.pass(silent, None);
+        }
+    }
+
+    fn done(&mut self, index: usize) {
+        let Doing::Serves(client, _) = self.workers[index].doing else {
+            return;
+        };
+        self.workers[index].minds = false;
+        if self.clients[client].keeps {
+            self.clients[client].holder = Some(index);
+        }
+        let pause = self.clients[client].pause;
+        let pause = pause / 2 + self.random.below(pause as usize + 1) as u64;
+        self.plan(pause, Event::Send(client));
+        self.advance(index);
+    }
+
+    /// No worker sleeps while something waits that it could take.
+    fn check_idleness(&self) {
+        let is_old = |since: u64| self.now > since + IDLE_LIMIT;
+        let sleeps = |worker: &Worker| matches!(worker.doing, Doing::Asleep(since) if is_old(since));
+        if !self.workers.iter().any(sleeps) {
+            return;
+        }
+        let queued = self.queue.iter().flat_map(|message| &message.clients);
+        for client in self.listener.iter().chain(queued) {
+            let waits = self.clients[*client].came.is_some_and(is_old);
+            assert!(!waits, "client {client} waits while a worker sleeps");
+        }
+    }
+}

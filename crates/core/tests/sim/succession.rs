@@ -1,0 +1,162 @@
+//! The master dies and another takes over: with it goes all that it was about to do, was being told, or knew.
+
+use super::world::{Loader, World};
+use forkyard_core::master::Manager;
+use forkyard_core::master::action::Notify;
+use forkyard_core::master::event::{
+    Adopted, AdoptedGeneration, AdoptedWorker, Event, Exit, GenerationId, PoolId, SlotIndex, Told, WorkerId,
+};
+
+impl World {
+    /// Another master takes over what the edge would find.
+    pub(crate) fn succeed(&mut self) {
+        self.note(|| "the master dies".into());
+        self.actions.clear();
+        self.reading = None;
+        self.answers.clear();
+        self.fired = None;
+        self.tally.happenings += 10;
+        // What was told to the one that is gone is late for the next.
+        self.tally.last_stall = self.now;
+        let before = std::mem::take(&mut self.manager);
+        // The number after the last one that was asked for, whether a worker came of it or not.
+        let asked = self.generations.values().flat_map(|it| it.slots.values());
+        let last = asked.map(|seat| seat.worker).chain(self.reaped.last().copied());
+        let next_worker = last.max().map_or(0, |id| id.0 + 1);
+        self.lose_preloaders();
+        self.lose_unborn();
+        self.bury();
+        let ids: Vec<GenerationId> = self.generations.keys().copied().collect();
+        let adopted = Adopted {
+            process_max: self.scenario.process_max,
+            control_timeout: self.random.millis(0, 2_000),
+            next_worker,
+            pools: self
+                .pools
+                .iter()
+                .filter(|(_, pool)| !pool.closed)
+                .map(|(id, _)| *id)
+                .collect(),
+            generations: ids.into_iter().map(|id| self.adopted(id, &before)).collect(),
+        };
+        for generation in self.generations.values_mut() {
+            generation.notify = Notify::default();
+        }
+        // What was found slow by the one that is gone, the next finds slow again.
+        self.workers.values_mut().for_each(|worker| {
+            (worker.traced, worker.line) = (None, 0);
+            (worker.promote, worker.told_seasoned) = (false, false);
+        });
+        for pool in self.pools.values_mut() {
+            (pool.watched, pool.told, pool.wanted) = (false, false, None);
+            // It leaves with the master that it had.
+            pool.stand_in = false;
+        }
+        self.tell(Event::Adopt(adopted));
+        let pools: Vec<PoolId> = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| !pool.unwanted)
+            .map(|(id, _)| *id)
+            .collect();
+        self.apply(&pools);
+    }
+
+    fn adopted(&self, id: GenerationId, before: &Manager) -> AdoptedGeneration {
+        let generation = &self.generations[&id];
+        let workers = generation.slots.iter().filter_map(|(slot, seat)| {
+            let worker = self.workers.get(&seat.worker)?;
+            let told = if worker.was_termed {
+                Some(Told::Terminate)
+            } else {
+                worker.retire.then_some(Told::Retire)
+            };
+            Some(AdoptedWorker {
+                worker: seat.worker,
+                slot: *slot,
+                forked: seat.since,
+                up: worker.told_up,
+                told: told.map(|told| (told, self.now)),
+            })
+        });
+        AdoptedGeneration {
+            generation: id,
+            pool: generation.pool,
+            policy: generation.policy,
+            slots: generation.policy.pm.max_children(),
+            serves: before.serving(generation.pool) == Some(id),
+            workers: workers.collect(),
+            lost: generation.lost.iter().copied().collect(),
+            has_preloader: false,
+        }
+    }
+
+    /// They leave when their channel closes.
+    fn lose_preloaders(&mut self) {
+        let ids: Vec<GenerationId> = self.generations.keys().copied().collect();
+        for id in ids {
+            let Some(generation) = self.generations.get_mut(&id) else {
+                continue;
+            };
+            generation.loader = Loader::Absent;
+            // The next master knows of none that was made from a worker.
+            (generation.second, generation.promoting, generation.line) = (Loader::Absent, None, 0);
+            for (worker, slot) in std::mem::take(&mut generation.requests) {
+                self.lose_slot(id, slot, worker);
+            }
+        }
+    }
+
+    /// Nobody knows those whose birth was not told: they find their retire channel closed and leave.
+    fn lose_unborn(&mut self) {
+        let unborn: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| !worker.told_forked)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in unborn {
+            self.die(id, Exit::Code(0));
+            if let Some(worker) = self.workers.remove(&id) {
+                self.lose_slot(worker.generation, worker.slot, id);
+            }
+        }
+        // Slots that were given away for a worker that was never made.
+        let ids: Vec<GenerationId> = self.generations.keys().copied().collect();
+        for id in ids {
+            let empty: Vec<(SlotIndex, WorkerId)> = self.generations[&id]
+                .slots
+                .iter()
+                .filter(|(_, seat)| !self.workers.contains_key(&seat.worker))
+                .map(|(slot, seat)| (*slot, seat.worker))
+                .collect();
+            for (slot, worker) in empty {
+                self.lose_slot(id, slot, worker);
+            }
+        }
+    }
+
+    /// Some that ended were reaped by somebody else before they could be adopted.
+    fn bury(&mut self) {
+        let gone: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.gone.is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            if self.random.percent(50) {
+                if let Some(worker) = self.workers.remove(&id) {
+                    self.free_slot(worker.generation, worker.slot, id);
+                }
+            }
+        }
+    }
+
+    fn lose_slot(&mut self, id: GenerationId, slot: SlotIndex, worker: WorkerId) {
+        self.free_slot(id, slot, worker);
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.lost.insert(slot);
+        }
+    }
+}

@@ -1,0 +1,592 @@
+//! The world: kernel, workers, preloaders and the edge, each in small steps; the seed decides who goes next.
+
+use super::scenario::Scenario;
+use crate::random::Random;
+use forkyard_base::tick::Tick;
+use forkyard_core::config::{EmergencyRestart, ProcessManager};
+use forkyard_core::master::Manager;
+use forkyard_core::master::action::{Action, Notify};
+use forkyard_core::master::event::{Event, Exit, GenerationId, Policy, PoolId, Row, SlotIndex, WorkerId};
+use forkyard_scoreboard::stage::Stage;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// The most steps until nothing can happen any more without time passing or something new.
+const STEPS_TO_REST: u32 = 20_000;
+
+/// In a world that is broken for good, some deadline may always come.
+const DEADLINES_TO_SETTLE: u32 = 100;
+
+/// The most deadlines until a world without load has none.
+const DEADLINES_TO_REST: u32 = 4_000;
+
+/// Something to do for a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A new connection, or a request on a kept one, that takes so long.
+    Request(Duration),
+    /// A kept connection without a request, handed over by a sibling.
+    Kept,
+}
+
+/// Where a worker is in its loop. Each is one step that others can come before and after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    Boot,
+    Offer,
+    Try,
+    Wait,
+    StoreAccepted(Work),
+    LoadNotify(Work),
+    Count(Work, u32, u32, u32),
+    Write(Work),
+    /// The first attempt found nothing.
+    WriteEmpty,
+    Start(Work),
+    Run(Tick),
+    Finish,
+    /// Makes a preloader.
+    Promote,
+}
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) generation: GenerationId,
+    pub(crate) pool: PoolId,
+    pub(crate) slot: SlotIndex,
+    pub(crate) at: At,
+    pub(crate) first: bool,
+    pub(crate) told_forked: bool,
+    pub(crate) told_up: bool,
+    pub(crate) retire: bool,
+    pub(crate) woken: bool,
+    pub(crate) kept: u32,
+    /// A kept connection that it holds has a request.
+    pub(crate) kept_request: bool,
+    pub(crate) served: u32,
+    /// It has marked itself busy at some time.
+    pub(crate) had_work: bool,
+    pub(crate) ignores_term: bool,
+    pub(crate) hostile: bool,
+    pub(crate) frozen: bool,
+    pub(crate) gone: Option<Exit>,
+    /// What the master was told last.
+    pub(crate) last_row: Option<Row>,
+    pub(crate) was_retired: bool,
+    pub(crate) was_termed: bool,
+    /// Which of its generation's preloaders made it, counted by those that took another's place.
+    pub(crate) line: u64,
+    /// It is to make a preloader.
+    pub(crate) promote: bool,
+    /// It has told that it has served enough for that, and was not asked since.
+    pub(crate) told_seasoned: bool,
+    /// When it was told to go.
+    pub(crate) retired_at: Tick,
+    /// When the last request began that was traced.
+    pub(crate) traced: Option<Tick>,
+    /// When that was.
+    pub(crate) traced_at: Tick,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slot {
+    pub(crate) worker: WorkerId,
+    pub(crate) stage: Stage,
+    pub(crate) since: Tick,
+    pub(crate) up: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loader {
+    Absent,
+    Loading(Option<Tick>),
+    Ready,
+    /// It does not answer.
+    Mute,
+}
+
+#[derive(Debug)]
+pub(crate) struct Generation {
+    pub(crate) pool: PoolId,
+    pub(crate) policy: Policy,
+    pub(crate) notify: Notify,
+    pub(crate) slots: BTreeMap<SlotIndex, Slot>,
+    pub(crate) pipe: bool,
+    pub(crate) loader: Loader,
+    pub(crate) stubborn: bool,
+    /// The preloader was told to go.
+    pub(crate) stopped: bool,
+    /// The preloader that was made from a worker, or the one whose place that took.
+    pub(crate) second: Loader,
+    pub(crate) second_stubborn: bool,
+    /// When it became ready.
+    pub(crate) second_ready: Tick,
+    /// The worker that is to make one.
+    pub(crate) promoting: Option<WorkerId>,
+    /// How often a second preloader took the first one's place.
+    pub(crate) line: u64,
+    /// Workers that are about to tell that they have served enough.
+    pub(crate) seasoned: VecDeque<WorkerId>,
+    pub(crate) requests: VecDeque<(WorkerId, SlotIndex)>,
+    pub(crate) forks: u32,
+    pub(crate) initial: u32,
+    /// Slots that a master that is gone may have given away.
+    pub(crate) lost: BTreeSet<SlotIndex>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    pub(crate) queue: VecDeque<Work>,
+    pub(crate) watched: bool,
+    pub(crate) told: bool,
+    pub(crate) closed: bool,
+    /// Somebody refuses its requests.
+    pub(crate) stand_in: bool,
+    /// The generation that served last.
+    pub(crate) served: Option<GenerationId>,
+    /// The newest configuration does not name it.
+    pub(crate) unwanted: bool,
+    pub(crate) wanted: Option<GenerationId>,
+    /// Since when work waits though someone could take it.
+    pub(crate) neglected: Option<Tick>,
+    pub(crate) arrived: u32,
+}
+
+/// A census that is being taken, slot by slot.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) generation: GenerationId,
+    pub(crate) todo: Vec<SlotIndex>,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) queued: Option<u32>,
+}
+
+/// What really happened, against which the master's wake-ups are weighed.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) happenings: u64,
+    pub(crate) events: u64,
+    pub(crate) deadlines: u64,
+    pub(crate) steps: u64,
+    pub(crate) exits: u32,
+    pub(crate) faults: u32,
+    /// Requests that were refused because an application can't be started.
+    pub(crate) refused: u32,
+    pub(crate) last_fault: Tick,
+    pub(crate) last_deadline: Tick,
+    /// When time passed though someone could have gone on.
+    pub(crate) last_stall: Tick,
+}
+
+pub(crate) struct World {
+    pub(crate) random: Random,
+    pub(crate) scenario: Scenario,
+    pub(crate) now: Tick,
+    pub(crate) manager: Manager,
+    pub(crate) actions: VecDeque<Action>,
+    pub(crate) reading: Option<Reading>,
+    pub(crate) answers: VecDeque<Event>,
+    pub(crate) pools: BTreeMap<PoolId, Pool>,
+    pub(crate) generations: BTreeMap<GenerationId, Generation>,
+    pub(crate) workers: BTreeMap<WorkerId, Worker>,
+    pub(crate) reaped: BTreeSet<WorkerId>,
+    pub(crate) next_generation: u32,
+    pub(crate) next_pool: u32,
+    /// The rule of the configuration that the master was told last.
+    pub(crate) emergency: Option<EmergencyRestart>,
+    /// Crashes that the master was told, since everything was made anew.
+    pub(crate) crashes: Vec<Tick>,
+    pub(crate) stopping: bool,
+    pub(crate) terminated: bool,
+    pub(crate) exited: bool,
+    pub(crate) fired: Option<Tick>,
+    pub(crate) last_census: Option<(GenerationId, u32, Option<u32>)>,
+    pub(crate) tally: Tally,
+    /// When workers that had had work crashed.
+    pub(crate) crashed_at_work: Vec<Tick>,
+    /// How often such a one was replaced in the same step.
+    pub(crate) replaced_at_once: u32,
+    /// How often another master took over.
+    pub(crate) successions: u32,
+    /// How often a second preloader took the first one's place.
+    pub(crate) reforks: u32,
+    pub(crate) journal: Option<Vec<String>>,
+    pub(crate) failure: Option<String>,
+}
+
+impl World {
+    pub(crate) fn new(mut random: Random, scenario: Scenario, verbose: bool) -> World {
+        let start = Tick::ZERO + random.millis(1_000, 100_000);
+        World {
+            random,
+            scenario,
+            now: start,
+            manager: Manager::new(),
+            actions: VecDeque::new(),
+            reading: None,
+            answers: VecDeque::new(),
+            pools: BTreeMap::new(),
+            generations: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            reaped: BTreeSet::new(),
+            next_generation: 0,
+            next_pool: 0,
+            emergency: None,
+            crashes: Vec::new(),
+            stopping: false,
+            terminated: false,
+            exited: false,
+            fired: None,
+            last_census: None,
+            tally: Tally::default(),
+            crashed_at_work: Vec::new(),
+            replaced_at_once: 0,
+            successions: 0,
+            reforks: 0,
+            journal: verbose.then(Vec::new),
+            failure: None,
+        }
+    }
+
+    /// Runs the whole scenario.
+    pub(crate) fn run(&mut self) -> Result<(), String> {
+        let count = self.scenario.pools;
+        let pools: Vec<PoolId> = (0..count).map(PoolId).collect();
+        self.next_pool = count;
+        self.apply(&pools);
+        for _ in 0..self.scenario.happenings {
+            self.happen();
+            let steps = self.random.pick(&[0, 1, 3, 10, 40, 200]);
+            for _ in 0..steps {
+                self.step()?;
+                if self.exited {
+                    return self.check_end();
+                }
+            }
+            if self.random.percent(50) {
+                self.rest()?;
+                if self.exited {
+                    return self.check_end();
+                }
+                if self.random.percent(60) {
+                    self.pass_time();
+                }
+            }
+        }
+        self.come_to_rest()?;
+        if self.exited {
+            return self.check_end();
+        }
+        self.end()
+    }
+
+    /// Lets time pass until nothing is due any more, and looks whether that is as it should be.
+    fn come_to_rest(&mut self) -> Result<(), String> {
+        let deadlines = if self.scenario.faults.none() {
+            DEADLINES_TO_REST
+        } else {
+            DEADLINES_TO_SETTLE
+        };
+        for _ in 0..deadlines {
+            self.rest()?;
+            // The clients close what they kept.
+            self.workers.values_mut().for_each(|worker| worker.kept = 0);
+            if self.exited || !self.pass_time() {
+                return self.check_at_rest();
+            }
+        }
+        if self.scenario.faults.none() {
+            return Err("something is always due".into());
+        }
+        Ok(())
+    }
+
+    /// Stops the daemon and waits for its end.
+    fn end(&mut self) -> Result<(), String> {
+        let finish = self.random.percent(50);
+        self.stopping = true;
+        self.terminated = !finish;
+        if finish && self.random.percent(50) {
+            // As where there are routers: here is nothing that is ordered, and nothing is left but the word to finish.
+            self.answers.push_back(Event::Drain);
+            for _ in 0..self.random.below(30) {
+                self.step()?;
+            }
+        }
+        self.answers
+            .push_back(if finish { Event::Finish } else { Event::Terminate });
+        let loses_patience = finish && self.random.percent(30);
+        let mut patience = DEADLINES_TO_REST;
+        while !self.exited && patience > 0 {
+            for _ in 0..self.random.below(30) {
+                self.step()?;
+            }
+            if loses_patience && self.random.percent(5) && !self.terminated {
+                self.terminated = true;
+                self.answers.push_back(Event::Terminate);
+            }
+            self.rest()?;
+            if !self.exited {
+                self.pass_time();
+            }
+            patience -= 1;
+        }
+        self.check_end()
+    }
+
+    /// One step of whoever is next.
+    pub(crate) fn step(&mut self) -> Result<bool, String> {
+        self.now = self.now + Duration::from_nanos(self.random.next() % 20_000);
+        self.tally.steps += 1;
+        let mut actors: Vec<Actor> = Vec::new();
+        if !self.exited && self.master_can_go() {
+            // As often as all workers together: it has a processor of its own.
+            actors.push(Actor::Master);
+        }
+        for (id, generation) in &self.generations {
+            if generation.can_go(self.now) {
+                actors.push(Actor::Loader(*id));
+            }
+            if generation.second_can_go(self.now) {
+                actors.push(Actor::Second(*id));
+            }
+        }
+        for (id, pool) in &self.pools {
+            if pool.stand_in && !pool.queue.is_empty() {
+                actors.push(Actor::StandIn(*id));
+            }
+        }
+        let running: Vec<WorkerId> = self.runnable();
+        if !running.is_empty() {
+            let worker = self.random.pick(&running);
+            actors.push(Actor::Worker(worker));
+        }
+        if actors.is_empty() {
+            return Ok(false);
+        }
+        match self.random.pick(&actors) {
+            Actor::Master => self.step_master(),
+            Actor::StandIn(pool) => self.step_stand_in(pool),
+            Actor::Loader(generation) => self.step_loader(generation),
+            Actor::Second(generation) => self.step_second(generation),
+            Actor::Worker(worker) => self.step_worker(worker),
+        }
+        match self.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok(true),
+        }
+    }
+
+    /// Steps until only time can bring anything.
+    fn rest(&mut self) -> Result<(), String> {
+        for _ in 0..STEPS_TO_REST {
+            if self.exited {
+                return Ok(());
+            }
+            if !self.step()? {
+                return self.check_rest();
+            }
+        }
+        Err("the world does not come to rest".into())
+    }
+
+    /// Moves the clock to the next time at which something happens by itself.
+    fn pass_time(&mut self) -> bool {
+        let runs = self
+            .workers
+            .values()
+            .filter(|worker| worker.gone.is_none() && !worker.frozen);
+        let ends = runs.filter_map(|worker| {
+            if let At::Run(until) = worker.at {
+                Some(until)
+            } else {
+                None
+            }
+        });
+        let loads = self
+            .generations
+            .values()
+            .flat_map(|generation| [generation.loader, generation.second])
+            .filter_map(|loader| match loader {
+                Loader::Loading(until) => until,
+                Loader::Absent | Loader::Ready | Loader::Mute => None,
+            });
+        let Some(next) = ends.chain(loads).chain(self.manager.next_deadline()).min() else {
+            return false;
+        };
+        self.now = self.now.max(next);
+        if self.random.percent(10) {
+            // The machine was asleep: nobody could do anything about work that waited meanwhile.
+            let asleep = self.random.millis(1, 40_000);
+            self.now = self.now + asleep;
+            let neglected = self.pools.values_mut().filter_map(|pool| pool.neglected.as_mut());
+            neglected.for_each(|since| *since = *since + asleep);
+        }
+        true
+    }
+
+    /// Something from outside.
+    fn happen(&mut self) {
+        if self.scenario.masters_die && self.random.percent(8) {
+            self.successions += 1;
+            return self.succeed();
+        }
+        if self.scenario.reloads && self.random.percent(12) {
+            return self.reload();
+        }
+        if self.random.percent(30) {
+            let holders: Vec<WorkerId> = self
+                .workers
+                .iter()
+                .filter(|(_, worker)| worker.kept > 0 && worker.at == At::Wait && worker.gone.is_none())
+                .map(|(id, _)| *id)
+                .collect();
+            if !holders.is_empty() {
+                let id = self.random.pick(&holders);
+                self.note(|| format!("a request on a connection kept by {id:?}"));
+                if let Some(worker) = self.workers.get_mut(&id) {
+                    worker.kept_request = true;
+                    worker.woken = true;
+                }
+                self.tally.happenings += 1;
+                return;
+            }
+        }
+        if self.random.percent(10) {
+            self.pass_time();
+            self.tally.last_stall = self.now;
+            return;
+        }
+        let open: Vec<PoolId> = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| !pool.closed)
+            .map(|(id, _)| *id)
+            .collect();
+        if open.is_empty() {
+            return;
+        }
+        let pool = self.random.pick(&open);
+        for _ in 0..self.random.between(1, self.scenario.burst) {
+            let takes = self.random.millis(0, self.scenario.slow_millis);
+            self.arrive(pool, Work::Request(takes));
+        }
+    }
+
+    fn reload(&mut self) {
+        let mut pools: Vec<PoolId> = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| !pool.unwanted)
+            .map(|(id, _)| *id)
+            .collect();
+        if self.random.percent(15) && pools.len() > 1 {
+            let gone = pools.remove(self.random.below(pools.len()));
+            if let Some(pool) = self.pools.get_mut(&gone) {
+                pool.unwanted = true;
+            }
+        }
+        if self.random.percent(15) && pools.len() < 4 {
+            pools.push(PoolId(self.next_pool));
+            self.next_pool += 1;
+        }
+        self.apply(&pools);
+    }
+
+    /// Everything is made anew.
+    pub(crate) fn renew(&mut self) {
+        let pools: Vec<PoolId> = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| !pool.unwanted)
+            .map(|(id, _)| *id)
+            .collect();
+        self.apply_anew(&pools, true);
+    }
+
+    pub(crate) fn apply(&mut self, pools: &[PoolId]) {
+        self.apply_anew(pools, false);
+    }
+
+    fn apply_anew(&mut self, pools: &[PoolId], is_anew: bool) {
+        let mut pairs = Vec::new();
+        for pool in pools {
+            let known = self.pools.get(pool).and_then(|pool| pool.wanted);
+            let generation = match known {
+                Some(generation) if !is_anew && self.random.percent(30) => generation,
+                Some(_) | None => {
+                    self.next_generation += 1;
+                    GenerationId(self.next_generation)
+                }
+            };
+            pairs.push((*pool, generation));
+        }
+        let wanted = self.scenario.wanted(&mut self.random, &pairs);
+        for pool in &wanted.pools {
+            let known = self.pools.entry(pool.pool).or_default();
+            known.wanted = Some(pool.generation);
+            known.served.get_or_insert(pool.generation);
+            self.generations
+                .entry(pool.generation)
+                .or_insert_with(|| Generation {
+                    pool: pool.pool,
+                    policy: pool.policy,
+                    notify: Notify::default(),
+                    slots: BTreeMap::new(),
+                    pipe: false,
+                    loader: Loader::Absent,
+                    stubborn: false,
+                    stopped: false,
+                    second: Loader::Absent,
+                    second_stubborn: false,
+                    second_ready: Tick::ZERO,
+                    promoting: None,
+                    line: 0,
+                    seasoned: VecDeque::new(),
+                    requests: VecDeque::new(),
+                    forks: 0,
+                    initial: start(pool.policy.pm),
+                    lost: BTreeSet::new(),
+                });
+        }
+        self.tally.happenings += 10;
+        self.answers.push_back(Event::Apply(wanted));
+    }
+
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(journal) = &mut self.journal {
+            journal.push(format!("{:>16} {}", now.as_nanos() / 1_000, line()));
+        }
+    }
+
+    pub(crate) fn fail(&mut self, why: impl Into<String>) {
+        self.failure.get_or_insert(why.into());
+    }
+
+    pub(crate) fn fault(&mut self) {
+        self.tally.faults += 1;
+        self.tally.happenings += 1;
+        self.tally.last_fault = self.now;
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Actor {
+    Master,
+    Loader(GenerationId),
+    StandIn(PoolId),
+    Second(GenerationId),
+    Worker(WorkerId),
+}
+
+/// How many workers a generation may make without any work.
+fn start(pm: ProcessManager) -> u32 {
+    match pm {
+        ProcessManager::Static { max_children } => max_children,
+        ProcessManager::Dynamic {
+            max_spare_servers, ..
+        } => max_spare_servers,
+        ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. } => 0,
+    }
+}

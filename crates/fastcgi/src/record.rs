@@ -1,0 +1,362 @@
+//! Records (section 3.3) and the numbers of section 8.
+
+use std::fmt;
+
+/// How many bytes precede the content of every record (section 3.3).
+pub const HEADER_LENGTH: usize = 8;
+
+/// The most content that this side puts in one record: the largest multiple of 8 that the 16-bit length can say, so that
+/// full records need no padding.
+pub const MAX_CONTENT: usize = 65_528;
+
+/// The protocol's only version.
+pub const VERSION: u8 = 1;
+
+/// What a record carries (section 8, "Values for type component of FCGI_Header").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RecordType {
+    /// A request starts (section 5.1).
+    BeginRequest = 1,
+    /// The client no longer wants the answer (section 5.4).
+    AbortRequest = 2,
+    /// The answer is complete (section 5.5).
+    EndRequest = 3,
+    /// Name-value pairs of the request (section 5.2).
+    Params = 4,
+    /// The body of the request (section 5.3).
+    Stdin = 5,
+    /// The answer (section 5.3).
+    Stdout = 6,
+    /// Error text of the application (section 5.3).
+    Stderr = 7,
+    /// The file that a filter is to filter (section 5.3).
+    Data = 8,
+    /// A question for the application's limits (section 4.1).
+    GetValues = 9,
+    /// The answer to it (section 4.1).
+    GetValuesResult = 10,
+    /// The answer to a management record that is not known here (section 4.2).
+    UnknownType = 11,
+}
+
+/// What an application is asked to be (section 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Role {
+    /// Answers HTTP requests (section 6.2).
+    Responder = 1,
+    /// Says whether a request may go on (section 6.3).
+    Authorizer = 2,
+    /// Answers with a changed file (section 6.4).
+    Filter = 3,
+}
+
+/// How the protocol, not the application, sees the end of a request (section 5.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ProtocolStatus {
+    /// Normal end of a request.
+    RequestComplete = 0,
+    /// Refused: one connection carries one request at a time.
+    CantMultiplex = 1,
+    /// Refused: out of some resource.
+    Overloaded = 2,
+    /// Refused: the role is not known here.
+    UnknownRole = 3,
+}
+
+/// A number on the wire that names nothing this side knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownNumber(pub u16);
+
+impl fmt::Display for UnknownNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "number {} is not defined by the protocol", self.0)
+    }
+}
+
+impl std::error::Error for UnknownNumber {}
+
+impl TryFrom<u8> for RecordType {
+    type Error = UnknownNumber;
+
+    fn try_from(number: u8) -> Result<RecordType, UnknownNumber> {
+        Ok(match number {
+            1 => RecordType::BeginRequest,
+            2 => RecordType::AbortRequest,
+            3 => RecordType::EndRequest,
+            4 => RecordType::Params,
+            5 => RecordType::Stdin,
+            6 => RecordType::Stdout,
+            7 => RecordType::Stderr,
+            8 => RecordType::Data,
+            9 => RecordType::GetValues,
+            10 => RecordType::GetValuesResult,
+            11 => RecordType::UnknownType,
+            other => return Err(UnknownNumber(u16::from(other))),
+        })
+    }
+}
+
+impl TryFrom<u16> for Role {
+    type Error = UnknownNumber;
+
+    fn try_from(number: u16) -> Result<Role, UnknownNumber> {
+        Ok(match number {
+            1 => Role::Responder,
+            2 => Role::Authorizer,
+            3 => Role::Filter,
+            other => return Err(UnknownNumber(other)),
+        })
+    }
+}
+
+impl TryFrom<u8> for ProtocolStatus {
+    type Error = UnknownNumber;
+
+    fn try_from(number: u8) -> Result<ProtocolStatus, UnknownNumber> {
+        Ok(match number {
+            0 => ProtocolStatus::RequestComplete,
+            1 => ProtocolStatus::CantMultiplex,
+            2 => ProtocolStatus::Overloaded,
+            3 => ProtocolStatus::UnknownRole,
+            other => return Err(UnknownNumber(u16::from(other))),
+        })
+    }
+}
+
+impl Role {
+    /// The role as applications know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Responder => "RESPONDER",
+            Role::Authorizer => "AUTHORIZER",
+            Role::Filter => "FILTER",
+        }
+    }
+}
+
+/// The start of a record, decoded but not judged (section 3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The protocol's version; 1 is the only one there is.
+    pub version: u8,
+    /// The number of a [`RecordType`], known or not.
+    pub kind: u8,
+    /// The request that the record belongs to; 0 for management records.
+    pub request_id: u16,
+    /// How many bytes of content follow.
+    pub content_length: u16,
+    /// How many bytes to skip follow the content.
+    pub padding_length: u8,
+}
+
+impl Header {
+    /// Decodes the eight bytes that start a record.
+    pub fn decode(bytes: [u8; HEADER_LENGTH]) -> Header {
+        let [
+            version,
+            kind,
+            id_high,
+            id_low,
+            length_high,
+            length_low,
+            padding_length,
+            _reserved,
+        ] = bytes;
+        Header {
+            version,
+            kind,
+            request_id: u16::from_be_bytes([id_high, id_low]),
+            content_length: u16::from_be_bytes([length_high, length_low]),
+            padding_length,
+        }
+    }
+}
+
+/// Encodes the start of a record whose content follows elsewhere, as in a gathered write.
+pub fn header(kind: RecordType, request_id: u16, content_length: u16, padding: u8) -> [u8; HEADER_LENGTH] {
+    let [id_high, id_low] = request_id.to_be_bytes();
+    let [length_high, length_low] = content_length.to_be_bytes();
+    [
+        VERSION,
+        kind as u8,
+        id_high,
+        id_low,
+        length_high,
+        length_low,
+        padding,
+        0,
+    ]
+}
+
+/// Encodes a whole END_REQUEST record (section 5.5), reserved bytes zero.
+pub(super) fn end_request(request_id: u16, app_status: u32, status: ProtocolStatus) -> [u8; 16] {
+    let mut record = [0; 16];
+    record[..HEADER_LENGTH].copy_from_slice(&header(RecordType::EndRequest, request_id, 8, 0));
+    record[8..12].copy_from_slice(&app_status.to_be_bytes());
+    record[12] = status as u8;
+    record
+}
+
+/// How many bytes of padding bring `content_length` to a multiple of eight, as section 3.3 recommends.
+pub(super) fn padding_for(content_length: usize) -> u8 {
+    (content_length.wrapping_neg() & 7) as u8
+}
+
+/// A piece of input and how far it has been read.
+pub(super) struct Cursor<'i> {
+    input: &'i [u8],
+    pub(super) at: usize,
+}
+
+impl<'i> Cursor<'i> {
+    pub(super) fn new(input: &'i [u8]) -> Cursor<'i> {
+        Cursor { input, at: 0 }
+    }
+
+    pub(super) fn take(&mut self, most: usize) -> &'i [u8] {
+        let rest = self.input.get(self.at..).unwrap_or_default();
+        let taken = &rest[..most.min(rest.len())];
+        self.at += taken.len();
+        taken
+    }
+
+    fn take_header(&mut self) -> Option<[u8; HEADER_LENGTH]> {
+        let header = *self.input.get(self.at..)?.first_chunk()?;
+        self.at += HEADER_LENGTH;
+        Some(header)
+    }
+}
+
+/// Finds records in input that may be cut anywhere. What a record's content means is the owner's affair.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    partial: [u8; HEADER_LENGTH],
+    filled: usize,
+    content_left: usize,
+    padding_left: usize,
+}
+
+impl Records {
+    /// The next record's header, once the content of the one before is taken and the header is complete.
+    pub(super) fn header(&mut self, cursor: &mut Cursor<'_>) -> Option<Header> {
+        debug_assert_eq!(self.content_left, 0);
+        self.skip_padding(cursor);
+        if self.padding_left > 0 {
+            return None;
+        }
+        let bytes = if self.filled == 0
+            && let Some(whole) = cursor.take_header()
+        {
+            whole
+        } else {
+            let more = cursor.take(HEADER_LENGTH - self.filled);
+            self.partial[self.filled..self.filled + more.len()].copy_from_slice(more);
+            self.filled += more.len();
+            if self.filled < HEADER_LENGTH {
+                return None;
+            }
+            self.filled = 0;
+            self.partial
+        };
+        let header = Header::decode(bytes);
+        self.content_left = usize::from(header.content_length);
+        self.padding_left = usize::from(header.padding_length);
+        Some(header)
+    }
+
+    /// What is there of the current record's content, at most `most` bytes.
+    pub(super) fn content<'i>(&mut self, cursor: &mut Cursor<'i>, most: usize) -> &'i [u8] {
+        let piece = cursor.take(self.content_left.min(most));
+        self.content_left -= piece.len();
+        piece
+    }
+
+    pub(super) fn content_left(&self) -> usize {
+        self.content_left
+    }
+
+    /// Skips what is there of the padding, once the content before it is taken.
+    pub(super) fn skip_padding(&mut self, cursor: &mut Cursor<'_>) {
+        if self.content_left == 0 && self.padding_left > 0 {
+            self.padding_left -= cursor.take(self.padding_left).len();
+        }
+    }
+
+    /// Nothing of a record has been seen that is not wholly consumed.
+    pub(super) fn is_at_boundary(&self) -> bool {
+        self.filled == 0 && self.content_left == 0 && self.padding_left == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_survives_the_round_trip() {
+        let bytes = header(RecordType::Stdout, 0x1234, 0xfedc, 7);
+        assert_eq!(bytes, [1, 6, 0x12, 0x34, 0xfe, 0xdc, 7, 0]);
+        let expected = Header {
+            version: 1,
+            kind: 6,
+            request_id: 0x1234,
+            content_length: 0xfedc,
+            padding_length: 7,
+        };
+        assert_eq!(Header::decode(bytes), expected);
+    }
+
+    #[test]
+    fn every_number_maps_to_itself() {
+        for number in 0..=255u8 {
+            if let Ok(kind) = RecordType::try_from(number) {
+                assert_eq!(kind as u8, number);
+            }
+            if let Ok(status) = ProtocolStatus::try_from(number) {
+                assert_eq!(status as u8, number);
+            }
+            if let Ok(role) = Role::try_from(u16::from(number)) {
+                assert_eq!(role as u16, u16::from(number));
+            }
+        }
+        assert_eq!(RecordType::try_from(12), Err(UnknownNumber(12)));
+    }
+
+    #[test]
+    fn padding_completes_eight_bytes() {
+        assert_eq!([0, 1, 7, 8, 9, MAX_CONTENT].map(padding_for), [0, 7, 1, 0, 7, 0]);
+    }
+
+    #[test]
+    fn end_request_has_no_stray_bytes() {
+        let record = end_request(0x0102, 0x0a0b_0c0d, ProtocolStatus::Overloaded);
+        assert_eq!(
+            record,
+            [1, 3, 1, 2, 0, 8, 0, 0, 0x0a, 0x0b, 0x0c, 0x0d, 2, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn records_are_found_in_single_bytes() {
+        let mut wire = Vec::new();
+        wire.extend_from_slice(&header(RecordType::Stdin, 1, 3, 5));
+        wire.extend_from_slice(b"abc\0\0\0\0\0");
+        wire.extend_from_slice(&header(RecordType::Stdin, 1, 0, 0));
+        let mut records = Records::default();
+        let (mut headers, mut content) = (0, Vec::new());
+        for byte in wire.chunks(1) {
+            let mut cursor = Cursor::new(byte);
+            if records.content_left() > 0 {
+                content.extend_from_slice(records.content(&mut cursor, usize::MAX));
+            } else if records.header(&mut cursor).is_some() {
+                headers += 1;
+            }
+            assert_eq!(cursor.at, 1);
+        }
+        assert_eq!((headers, content.as_slice()), (2, &b"abc"[..]));
+        assert!(records.is_at_boundary());
+    }
+}

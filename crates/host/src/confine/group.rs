@@ -1,0 +1,169 @@
+//! A control group for each pool (cgroup v2), below one that the operator names.
+
+use super::ConfineError;
+use crate::config::Cgroup;
+use crate::sys::clock;
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The period of `cpu.max`, microseconds; the kernel's default.
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// Between two tries to remove a group, milliseconds.
+const LOOK_INTERVAL_MS: u8 = 10;
+
+/// A pool's control group.
+pub type Group = PathBuf;
+
+pub(super) fn path(cgroup: &Cgroup, pool: &str) -> Group {
+    cgroup.parent.join(pool)
+}
+
+/// One limit: the setting, the controller, the file, the content.
+type Limit = (&'static str, &'static str, &'static str, String);
+
+fn limits(cgroup: &Cgroup) -> Vec<Limit> {
+    let unlimited = || "max".to_owned();
+    let memory = cgroup.memory_max.map(|bytes| bytes.to_string());
+    let cpu = cgroup
+        .cpu_percent
+        .map(|percent| format!("{} {CPU_PERIOD_US}", u64::from(percent) * CPU_PERIOD_US / 100));
+    let pids = cgroup.pids_max.map(|most| most.to_string());
+    // What is not limited any more must be said, too: the group may be there from before a reload.
+    vec![
+        (
+            "cgroup.memory_max",
+            "memory",
+            "memory.max",
+            memory.unwrap_or_else(unlimited),
+        ),
+        (
+            "cgroup.cpu_percent",
+            "cpu",
+            "cpu.max",
+            cpu.unwrap_or_else(unlimited),
+        ),
+        (
+            "cgroup.pids_max",
+            "pids",
+            "pids.max",
+            pids.unwrap_or_else(unlimited),
+        ),
+    ]
+}
+
+/// Makes the group and sets its limits.
+pub(super) fn make(cgroup: &Cgroup, pool: &str) -> Result<Group, ConfineError> {
+    let parent = &cgroup.parent;
+    let wrong =
+        |reason: String| ConfineError::new("cgroup.parent", format!("{}: {reason}", parent.display()));
+    let kind = statfs(parent).map_err(|errno| wrong(errno.desc().to_owned()))?;
+    if kind.filesystem_type() != CGROUP2_SUPER_MAGIC {
+        return Err(wrong(
+            "this is no group of cgroup v2; name one below the place where cgroup2 is mounted".to_owned(),
+        ));
+    }
+    let group = path(cgroup, pool);
+    if let Err(error) = fs::create_dir(&group) {
+        if error.kind() != std::io::ErrorKind::AlreadyExists {
+            return Err(wrong(format!("a group in it can't be made: {error}")));
+        }
+    }
+    for limit in limits(cgroup) {
+        set(parent, &group, &limit)?;
+    }
+    Ok(group)
+}
+
+fn set(parent: &Path, group: &Path, (key, controller, file, value): &Limit) -> Result<(), ConfineError> {
+    let target = group.join(file);
+    if !target.exists() {
+        if value == "max" {
+            return Ok(());
+        }
+        // A group's own controllers are those that its parent passes on.
+        let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
+        if !target.exists() {
+            let reason = format!(
+                "{} passes no controller {controller} on to the groups in it: it has to be in its \
+                 cgroup.controllers, which come from the group above (on a machine with cgroup v1 the controllers \
+                 are there), and it may hold no processes itself",
+                parent.display()
+            );
+            return Err(ConfineError::new(key, reason));
+        }
+    }
+    fs::write(&target, value)
+        .map_err(|error| ConfineError::new(key, format!("write {value} to {}: {error}", target.display())))
+}
+
+/// Puts this process into the group; what it forks is born there.
+pub(super) fn join(cgroup: &Cgroup, pool: &str) -> Result<(), ConfineError> {
+    let file = path(cgroup, pool).join("cgroup.procs");
+    fs::write(&file, "0").map_err(|error| {
+        ConfineError::new("cgroup.parent", format!("write 0 to {}: {error}", file.display()))
+    })
+}
+
+/// Removes a group, if no process is left in it. A process that was reaped may be in it for a moment longer: `patience` is
+/// how long to wait for that.
+pub fn remove(group: &Group, patience: Duration) -> bool {
+    let end = clock::now() + patience;
+    loop {
+        match fs::remove_dir(group) {
+            Ok(()) => return true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return true,
+            Err(_) if clock::now() >= end => return false,
+            Err(_) => {
+                let mut nothing = [];
+                let _ = nix::poll::poll(&mut nothing, LOOK_INTERVAL_MS);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cgroup() -> Cgroup {
+        Cgroup {
+            parent: "/nowhere".into(),
+            memory_max: Some(64 << 20),
+            cpu_percent: Some(150),
+            pids_max: None,
+        }
+    }
+
+    #[test]
+    fn limits_are_in_the_kernels_units() {
+        let written: Vec<(&str, String)> = limits(&cgroup()).into_iter().map(|l| (l.2, l.3)).collect();
+        let wanted = [
+            ("memory.max", "67108864".to_owned()),
+            ("cpu.max", "150000 100000".to_owned()),
+            ("pids.max", "max".to_owned()),
+        ];
+        assert_eq!(written, wanted);
+    }
+
+    #[test]
+    fn what_is_no_group_is_said() {
+        let error = make(&cgroup(), "www").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cgroup.parent: /nowhere: No such file or directory"
+        );
+        let elsewhere = Cgroup {
+            parent: "/proc".into(),
+            ..cgroup()
+        };
+        assert!(
+            make(&elsewhere, "www")
+                .unwrap_err()
+                .reason
+                .contains("no group of cgroup v2")
+        );
+    }
+}

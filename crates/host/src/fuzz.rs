@@ -1,0 +1,17 @@
+//! Fuzz targets: what workers send for the log.
+
+use forkyard_fuzz::{Grammar, Target, target};
+
+/// The targets.
+#[rustfmt::skip]
+pub const TARGETS: &[Target] = &[
+    target("log_message", Grammar::Bytes, &[], 400, crate::logs::fuzz::message),
+];
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_parser_keeps_its_promises_whatever_it_is_given() {
+        forkyard_fuzz::check(super::TARGETS);
+    }
+}

@@ -1,0 +1,17 @@
+//! What a process of forkyard's has around it: its listening sockets, its log, and what of the system is closed to it.
+#![deny(unsafe_code)]
+
+pub mod confine;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+pub mod listen;
+pub mod logs;
+
+use forkyard_base::{remedy, tick};
+use forkyard_config as config;
+use forkyard_sys as sys;
+
+#[cfg(test)]
+#[allow(dead_code, reason = "other crates use the rest")]
+#[path = "../../../tests/skip/mod.rs"]
+mod skip;

@@ -1,0 +1,141 @@
+//! Listening sockets that a service manager opened for the daemon (socket activation), or that php-fpm left to it.
+
+use super::fpm_sockets;
+use crate::config::Address;
+use crate::sys::fd;
+use crate::sys::socket::{self, Bound};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// The sockets that the daemon was started with and no pool has taken yet.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    sockets: Vec<Passed>,
+}
+
+#[derive(Debug)]
+struct Passed {
+    address: Address,
+    socket: OwnedFd,
+    /// No other process will remove its file: php-fpm left it.
+    is_ours: bool,
+}
+
+impl Inherited {
+    /// Takes over listening sockets that this process was started with.
+    /// `ours`: another master has opened them, and left them to this one.
+    pub fn new(sockets: Vec<OwnedFd>, ours: Vec<OwnedFd>) -> Inherited {
+        let with_address = |socket: OwnedFd, is_ours: bool| {
+            let address = match socket::local_address(socket.as_fd())? {
+                Bound::Path(path) => Address::Unix(path),
+                Bound::Port(address) => Address::Tcp(address),
+            };
+            Some(Passed {
+                address,
+                socket,
+                is_ours,
+            })
+        };
+        // php-fpm's variables first: of a socket that both name, they know what it is called.
+        let mut sockets = sockets;
+        let mut passed = from_php_fpm(&mut sockets);
+        passed.extend(ours.into_iter().filter_map(|socket| with_address(socket, true)));
+        passed.extend(
+            sockets
+                .into_iter()
+                .filter_map(|socket| with_address(socket, false)),
+        );
+        Inherited { sockets: passed }
+    }
+
+    /// The socket that listens where a pool wants to, and whether its file is to be removed at the end.
+    pub fn take(&mut self, wanted: &Address) -> Option<(OwnedFd, bool)> {
+        let at = self
+            .sockets
+            .iter()
+            .position(|passed| serves(&passed.address, wanted))?;
+        let passed = self.sockets.swap_remove(at);
+        Some((passed.socket, passed.is_ours))
+    }
+
+    /// Closes the sockets that php-fpm left and no pool has taken, and removes their files. Those of a service manager
+    /// stay: another configuration may want them.
+    pub fn drop_unwanted(&mut self) {
+        let (ours, others) = std::mem::take(&mut self.sockets)
+            .into_iter()
+            .partition(|passed| passed.is_ours);
+        self.sockets = others;
+        let ours: Vec<Passed> = ours;
+        for passed in &ours {
+            if let Address::Unix(path) = &passed.address {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// What FPM_SOCKETS names, as far as it is open and listens. Some may be among those that were passed otherwise.
+fn from_php_fpm(others: &mut Vec<OwnedFd>) -> Vec<Passed> {
+    let mut sockets = Vec::new();
+    for (_, value) in variables() {
+        for named in fpm_sockets::parse(&value) {
+            let other = others.iter().position(|socket| socket.as_raw_fd() == named.fd);
+            let socket = match other {
+                Some(at) => Some(others.swap_remove(at)),
+                None => fd::passed_listener(named.fd),
+            };
+            let Some(socket) = socket else {
+                log::warn!("FPM_SOCKETS: descriptor {} is no listening socket", named.fd);
+                continue;
+            };
+            let is_unix = matches!(socket::local_address(socket.as_fd()), Some(Bound::Path(_)));
+            if is_unix != matches!(named.address, Address::Unix(_)) {
+                log::warn!(
+                    "FPM_SOCKETS: descriptor {} does not listen on {}",
+                    named.fd,
+                    named.key
+                );
+                continue;
+            }
+            log::info!("using inherited socket fd={}, \"{}\"", named.fd, named.key);
+            sockets.push(Passed {
+                address: named.address,
+                socket,
+                is_ours: true,
+            });
+        }
+    }
+    sockets
+}
+
+/// The variables by which php-fpm hands its sockets on, with their values.
+fn variables() -> Vec<(String, String)> {
+    fpm_sockets::variables(&|name| std::env::var(name).ok())
+}
+
+/// The names of the variables by which php-fpm hands its sockets on, of those that are set.
+pub fn fpm_variables() -> Vec<String> {
+    variables().into_iter().map(|(name, _)| name).collect()
+}
+
+/// Whether a socket that listens on `address` is what a pool that wants `wanted` is looking for.
+fn serves(address: &Address, wanted: &Address) -> bool {
+    match (address, wanted) {
+        (Address::Tcp(is), Address::TcpAny(port)) => is.ip().is_unspecified() && is.port() == *port,
+        (is, wanted) => is == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_port_is_served_by_any_address_only() {
+        let tcp = |text: &str| Address::Tcp(text.parse().unwrap());
+        assert!(serves(&tcp("[::]:9000"), &Address::TcpAny(9000)));
+        assert!(serves(&tcp("0.0.0.0:9000"), &Address::TcpAny(9000)));
+        assert!(!serves(&tcp("127.0.0.1:9000"), &Address::TcpAny(9000)));
+        assert!(serves(&tcp("127.0.0.1:9000"), &tcp("127.0.0.1:9000")));
+        assert!(!serves(&tcp("127.0.0.1:9000"), &tcp("127.0.0.1:9001")));
+    }
+}

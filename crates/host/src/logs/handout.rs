@@ -1,0 +1,103 @@
+//! How workers come by a log that the master opens, and by the next one when it has opened it anew.
+//!
+//! The open file lies as a message in a socket (SCM_RIGHTS, unix(7)). Whoever looks at the message without taking it
+//! out gets a descriptor of its own, so one message serves all workers of a generation, those that are forked later
+//! too. To replace the file the master puts a new message behind the old one and takes the old one out; then it raises
+//! a number in the scoreboard's header. A worker compares that number before it writes, which costs no system call,
+//! and looks again when it has changed. No worker is woken or replaced, and no line is lost: until then it goes to the old
+//! file.
+
+use crate::sys::Error;
+use crate::sys::fd::{look_at, receive_with, send_with, socket_pair};
+use nix::sys::socket::SockType;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// The master's side.
+#[derive(Debug)]
+pub struct Handout {
+    post: OwnedFd,
+    shelf: OwnedFd,
+}
+
+impl Handout {
+    /// Lays out a file.
+    pub fn new(file: &OwnedFd) -> Result<Handout, Error> {
+        // Of datagrams, so that each message is one.
+        let (post, shelf) = socket_pair(SockType::SeqPacket)?;
+        let handout = Handout { post, shelf };
+        handout.put(file)?;
+        Ok(handout)
+    }
+
+    /// What another master has laid out.
+    pub fn adopt(post: OwnedFd, shelf: OwnedFd) -> Handout {
+        Handout { post, shelf }
+    }
+
+    /// Both ends: the master's, and the workers'.
+    pub fn ends(&self) -> [&OwnedFd; 2] {
+        [&self.post, &self.shelf]
+    }
+
+    fn put(&self, file: &OwnedFd) -> Result<(), Error> {
+        send_with(self.post.as_fd(), b"a", &[file.as_raw_fd()]).map(drop)
+    }
+
+    /// Lays out another file in its place.
+    pub fn replace(&self, file: &OwnedFd) -> Result<(), Error> {
+        // A worker could have taken it out; its pool is the worse for it until now.
+        let is_there = look_at(self.shelf.as_fd()).is_ok();
+        self.put(file)?;
+        if is_there {
+            receive_with(self.shelf.as_fd(), &mut [0; 1], false)?;
+        }
+        Ok(())
+    }
+
+    /// Where workers look.
+    pub fn shelf(&self) -> &OwnedFd {
+        &self.shelf
+    }
+
+    /// A worker's look: a descriptor of the file. `None`: it was taken away.
+    pub fn look(shelf: &OwnedFd) -> Option<OwnedFd> {
+        look_at(shelf.as_fd()).ok()?.into_iter().next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Seek, Write};
+
+    #[test]
+    fn everybody_gets_the_newest_file() {
+        let mut old = tempfile::tempfile().unwrap();
+        let mut new = tempfile::tempfile().unwrap();
+        let handout = Handout::new(&old.try_clone().unwrap().into()).unwrap();
+        let write = |text: &str| {
+            let mut file = std::fs::File::from(Handout::look(handout.shelf()).unwrap());
+            file.write_all(text.as_bytes()).unwrap();
+        };
+        write("one ");
+        write("two");
+        handout.replace(&new.try_clone().unwrap().into()).unwrap();
+        write("three");
+        for (file, expected) in [(&mut old, "one two"), (&mut new, "three")] {
+            let mut text = String::new();
+            file.rewind().unwrap();
+            file.read_to_string(&mut text).unwrap();
+            assert_eq!(text, expected);
+        }
+    }
+
+    #[test]
+    fn nothing_is_found_where_somebody_has_taken_it() {
+        let file = tempfile::tempfile().unwrap();
+        let handout = Handout::new(&file.try_clone().unwrap().into()).unwrap();
+        receive_with(handout.shelf().as_fd(), &mut [0; 1], false).unwrap();
+        assert!(Handout::look(handout.shelf()).is_none());
+        handout.replace(&file.into()).unwrap();
+        assert!(Handout::look(handout.shelf()).is_some());
+    }
+}

@@ -1,0 +1,12 @@
+//! The daemon's own log, and how logs are opened. Knows how lines look, not what they say.
+
+mod diagnostics;
+mod effects;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod handout;
+mod line;
+
+pub use diagnostics::diagnose;
+pub use effects::{Log, LogError, Speaker, is_stderr, open_file, parse_message};
+pub use handout::Handout;

@@ -1,0 +1,116 @@
+//! Compiles the PHP shim, once for each PHP version whose headers are installed, into shared objects that become part
+//! of the forkyard-php executable.
+//!
+//! Without any PHP headers everything still builds: forkyard-php then says at run time what it was built without.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+// The versions whose API the shim knows.
+include!("src/versions.rs");
+const SHIM: &str = "shim";
+/// Where forkyard.h is.
+const ABI: &str = "../worker/src/abi";
+
+fn main() {
+    println!("cargo:rerun-if-changed={SHIM}");
+    println!("cargo:rerun-if-changed={ABI}/forkyard.h");
+    println!("cargo:rerun-if-env-changed=PATH");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+
+    let mut table =
+        String::from("/// One for each version, the oldest first.\npub static SHIMS: &[Shim] = &[\n");
+    let mut built = Vec::new();
+    for version in VERSIONS {
+        let Some(headers) = Headers::find(version) else {
+            continue;
+        };
+        let path = out.join(format!("forkyard-php-shim-{}.so", headers.api));
+        if let Err(reason) = compile(&headers, &path) {
+            println!("cargo:warning=no PHP {version} for forkyard-php: {reason}");
+            continue;
+        }
+        writeln!(
+            table,
+            "    Shim {{ version: {version:?}, api: {}, object: include_bytes!({path:?}) }},",
+            headers.api
+        )
+        .expect("to memory");
+        built.push(version);
+    }
+    table.push_str("];\n");
+    // What is meant where nothing says which PHP; it is also the one that the tests are for.
+    let newest = built.last().copied().unwrap_or("8.2");
+    println!("cargo:rustc-env=FORKYARD_PHP={newest}");
+    // For the build scripts of those that depend on this crate.
+    println!("cargo:newest={newest}");
+    if built.is_empty() {
+        println!(
+            "cargo:warning=no PHP headers found (php-config8.2, Debian: php8.2-dev): forkyard-php can't run PHP"
+        );
+    }
+    fs::write(out.join("shims.rs"), table).expect("OUT_DIR is writable");
+}
+
+/// Where one PHP version's headers are.
+struct Headers {
+    /// What php-config calls the API number: the layout of PHP's structures.
+    api: String,
+    /// Options for the compiler.
+    includes: Vec<String>,
+}
+
+impl Headers {
+    fn find(version: &str) -> Option<Headers> {
+        let ask = |option: &str| {
+            let output = Command::new(format!("php-config{version}"))
+                .arg(option)
+                .output()
+                .ok()?;
+            let text = String::from_utf8(output.stdout).ok()?;
+            output.status.success().then(|| text.trim().to_owned())
+        };
+        let includes: Vec<String> = ask("--includes")?.split_whitespace().map(str::to_owned).collect();
+        for directory in includes.iter().filter_map(|option| option.strip_prefix("-I")) {
+            let header = Path::new(directory).join("main/php_version.h");
+            if header.exists() {
+                println!("cargo:rerun-if-changed={}", header.display());
+            }
+        }
+        Some(Headers {
+            api: ask("--phpapi")?,
+            includes,
+        })
+    }
+}
+
+fn compile(headers: &Headers, object: &Path) -> Result<(), String> {
+    let compiler = cc::Build::new()
+        .opt_level(2)
+        .debug(false)
+        .pic(true)
+        .warnings(true)
+        .extra_warnings(true)
+        .flag_if_supported("-Wno-unused-parameter")
+        .flag_if_supported("-fvisibility=hidden")
+        .try_get_compiler()
+        .map_err(|error| error.to_string())?;
+    let output = compiler
+        .to_command()
+        .arg("-shared")
+        .args(&headers.includes)
+        .arg(format!("-I{ABI}"))
+        .arg(Path::new(SHIM).join("shim.c"))
+        .arg("-o")
+        .arg(object)
+        .output()
+        .map_err(|error| format!("run {}: {error}", compiler.path().display()))?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).replace('\n', " | "))
+    }
+}

@@ -1,0 +1,87 @@
+//! Files of settings that the master has kept since the daemon's start, for a process that is not to read those that are
+//! there. PHP reads php.ini from memory, and the files after it as further lines; scripts see their real paths.
+
+use crate::ffi::IniNames;
+use crate::preloader::Error;
+use forkyard_sys::{fd, memfile};
+use forkyard_worker::runtime;
+use forkyard_worker::runtime::php::held::{IniFile, IniFiles, MOST_JSON_BYTES, OPTION};
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+
+/// A line that ends a section of php.ini: each file begins outside of any.
+const OUTSIDE_SECTIONS: &[u8] = b"\n[PHP]\n";
+
+/// The files that this process was started with, if it was.
+pub(crate) fn inherited() -> Result<Option<IniFiles>, Error> {
+    if std::env::args().nth(1).as_deref() != Some(OPTION) {
+        return Ok(None);
+    }
+    // SAFETY: the option says that the program is started with this descriptor, and nothing has taken it before.
+    let file = unsafe { fd::adopt(runtime::SCRIPT) };
+    let json = memfile::read(file.as_fd(), MOST_JSON_BYTES)?;
+    serde_json::from_slice(&json).map(Some).map_err(Error::Line)
+}
+
+/// What PHP is given to read.
+pub(crate) struct Feed {
+    /// php.ini, which must stay open until PHP has started.
+    file: OwnedFd,
+    /// The text of the files after it.
+    pub(crate) lines: Vec<u8>,
+    php_ini: Option<CString>,
+    scanned: Option<CString>,
+    directories: Option<CString>,
+}
+
+impl Feed {
+    /// `directories`: those whose files are read after php.ini.
+    pub(crate) fn new(files: &IniFiles, directories: Option<&OsStr>) -> Result<Feed, Error> {
+        let text = files.php_ini.as_ref().map_or(&[][..], |file| &file.text);
+        let mut lines = Vec::new();
+        for file in &files.scanned {
+            lines.extend_from_slice(OUTSIDE_SECTIONS);
+            // PHP ends a file's text there.
+            lines.extend(file.text.iter().take_while(|byte| **byte != 0));
+        }
+        if !lines.is_empty() {
+            lines.extend_from_slice(OUTSIDE_SECTIONS);
+        }
+        let path = |file: &IniFile| file.path.as_os_str().as_bytes().to_vec();
+        let scanned = files
+            .scanned
+            .iter()
+            .map(path)
+            .collect::<Vec<_>>()
+            .join(&b",\n"[..]);
+        let name = |bytes: Vec<u8>| CString::new(bytes).map_err(|_| Error::Setting("php_ini".to_owned()));
+        Ok(Feed {
+            file: memfile::sealed("php.ini", text)?,
+            lines,
+            php_ini: files.php_ini.as_ref().map(|file| name(path(file))).transpose()?,
+            scanned: (!files.scanned.is_empty())
+                .then(|| name([scanned, b"\n".to_vec()].concat()))
+                .transpose()?,
+            directories: directories
+                .map(|list| name(list.as_bytes().to_vec()))
+                .transpose()?,
+        })
+    }
+
+    /// Where PHP finds php.ini.
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+
+    /// What scripts see.
+    pub(crate) fn names(&self) -> IniNames {
+        let pointer = |name: &Option<CString>| name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        IniNames {
+            php_ini: pointer(&self.php_ini),
+            directories: pointer(&self.directories),
+            scanned: pointer(&self.scanned),
+        }
+    }
+}

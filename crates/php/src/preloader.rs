@@ -1,0 +1,566 @@
+//! Starts PHP, then forks a worker whenever the master asks for one.
+
+use crate::ffi;
+use crate::ffi::{Php, SYSTEM, USER, Wanted};
+use crate::held::{self, Feed};
+use crate::kits::Kits;
+use crate::sapi::PhpRuntime;
+use crate::warm;
+use forkyard_config::{self as config, Application, sharing};
+use forkyard_host::logs::Log;
+use forkyard_spawn::error::Category;
+use forkyard_spawn::setupper::{self, Complaint, Notes};
+use forkyard_spawn::step::Step;
+use forkyard_sys::process::{Side, exit_now, fork_sibling};
+use forkyard_sys::{self as sys, last_word, program, signal, title};
+use forkyard_worker::runtime::php::held::IniFiles;
+use forkyard_worker::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
+use forkyard_worker::runtime::php::{files, settings as php_settings};
+use forkyard_worker::runtime::preloader::{Message, Socket};
+use forkyard_worker::slowlog::StackSource;
+use forkyard_worker::worker::{self, Kit, KitError, Seat, Settings};
+use std::collections::VecDeque;
+use std::error::Error as StdError;
+use std::ffi::{CString, OsStr, OsString};
+use std::fmt;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long the master may take to name the scripts to compile.
+const PATIENCE: Duration = forkyard_worker::runtime::php::protocol::WARM_PATIENCE;
+
+/// Why there are no workers to be had.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// The master's line is not understood.
+    Line(serde_json::Error),
+    /// The first line is not `begin`, or a later one is.
+    Order,
+    /// A worker of a generation that the process does not know.
+    Generation,
+    /// The pool runs something else.
+    NotPhp,
+    /// The message has the wrong descriptors.
+    Kit(KitError),
+    System(sys::Error),
+    /// The process could not become what its pool says.
+    Settle(worker::SettleError),
+    /// php.ini is there and can't be read: PHP would start without a word, and without its settings.
+    Unreadable(PathBuf, std::io::Error),
+    /// A setting that can't be written as a line of php.ini.
+    Setting(String),
+    Php(ffi::Error),
+    /// Module start-up failed; PHP has said why on standard error.
+    Start,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Line(error) => write!(f, "line from the master: {error}"),
+            Error::Order => f.write_str("line from the master: not the time for it"),
+            Error::Generation => f.write_str("line from the master: no such generation"),
+            Error::NotPhp => f.write_str("the pool's application is not PHP"),
+            Error::Kit(error) => write!(f, "message from the master: {error}"),
+            Error::System(error) => error.fmt(f),
+            Error::Settle(error) => error.fmt(f),
+            Error::Unreadable(path, error) => write!(f, "read {}: {error}", path.display()),
+            Error::Setting(name) => write!(
+                f,
+                "php_value {name}: the value can't be written in php.ini's syntax"
+            ),
+            Error::Php(error) => {
+                write!(f, "{error}")?;
+                error.source().map_or(Ok(()), |source| write!(f, ": {source}"))
+            }
+            Error::Start => f.write_str("PHP's module start-up failed"),
+        }
+    }
+}
+
+impl Error {
+    /// Writes down why PHP can't be started, in which step, and what to do about it.
+    fn note(&self, notes: &Notes) {
+        let (step, category) = match self {
+            Error::Line(_) | Error::Order | Error::Generation | Error::NotPhp | Error::Kit(_) => {
+                (Step::SubprocessWrapperPreparation, Category::Internal)
+            }
+            Error::System(_) => (Step::SubprocessWrapperPreparation, Category::OperatingSystem),
+            Error::Settle(_) => (Step::SubprocessSetupperBeforeShell, Category::OperatingSystem),
+            Error::Unreadable(..) => (Step::SubprocessAppLoadOrExec, Category::FileSystem),
+            Error::Php(_) => (Step::SubprocessWrapperPreparation, Category::FileSystem),
+            Error::Setting(_) | Error::Start => (Step::SubprocessAppLoadOrExec, Category::Internal),
+        };
+        let (summary, solution) = (self.to_string(), self.solution());
+        let complaint = Complaint {
+            summary: &summary,
+            solution: Some(&solution),
+            ..Complaint::default()
+        };
+        notes.fail(step, category, &complaint);
+    }
+
+    /// What to do about it.
+    pub(crate) fn solution(&self) -> String {
+        let text = match self {
+            Error::Line(_) | Error::Order | Error::Generation | Error::NotPhp | Error::Kit(_) => {
+                "forkyard-php and forkyard have to be of one version: install both anew."
+            }
+            Error::System(_) => {
+                "Check that the machine has memory and descriptors to spare, and the service's limits."
+            }
+            Error::Settle(_) => {
+                "Correct the pool's setting that is named: its user, directories, limits, or what confines it."
+            }
+            Error::Unreadable(..) => {
+                "Let the pool's user read the file, or name another one in application.php_ini."
+            }
+            Error::Setting(_) => "Correct the setting in the pool's configuration.",
+            Error::Php(error) => return error.solution(),
+            Error::Start => {
+                "PHP has said why: read its output. Look into php.ini, the files that are read after it, the extensions \
+                 that they name, and opcache.preload."
+            }
+        };
+        text.to_owned()
+    }
+}
+
+impl From<sys::Error> for Error {
+    fn from(error: sys::Error) -> Error {
+        Error::System(error)
+    }
+}
+
+impl From<worker::SettleError> for Error {
+    fn from(error: worker::SettleError) -> Error {
+        Error::Settle(error)
+    }
+}
+
+/// Serves the master until it closes the socket.
+pub(crate) fn run() -> ExitCode {
+    let notes = Notes::inherited();
+    // SAFETY: the program is started with this descriptor, and nothing in it has opened or taken it before.
+    let mut socket = match Socket::new(unsafe { sys::fd::adopt(SOCKET) }) {
+        Ok(socket) => socket,
+        Err(error) => {
+            last_words(&format!(
+                "it is started by forkyard, with a socket as descriptor 3: {error}"
+            ));
+            return ExitCode::from(EXIT_START_FAILED as u8);
+        }
+    };
+    let (mut preloader, warms_up) = match socket.receive() {
+        Ok(Some(message)) => match Preloader::begin(message, notes.as_ref()) {
+            Ok(begun) => begun,
+            Err(error) => {
+                if let Some(notes) = &notes {
+                    error.note(notes);
+                }
+                socket.answer(&Answer::Error {
+                    worker: None,
+                    message: error.to_string(),
+                });
+                return ExitCode::from(EXIT_START_FAILED as u8);
+            }
+        },
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => return lost(&error),
+    };
+    let mut early = VecDeque::new();
+    if warms_up {
+        if let Err(error) = preloader.warm_up(&mut socket, &mut early) {
+            return lost(&error);
+        }
+    }
+    if let Some(notes) = notes {
+        notes.finish(Step::SubprocessAppLoadOrExec);
+    }
+    socket.answer(&Answer::Ready {
+        version: preloader.php.version.clone(),
+        extensions: preloader.php.ini(c"extension_dir").map(PathBuf::from),
+        loaded: loaded(&preloader.php),
+        powered_by: powered_by(&preloader.php),
+        is_code_fixed: warm::is_code_fixed(&preloader.php),
+        stack: Some(StackSource::Php(preloader.php.stack())),
+    });
+    loop {
+        let message = match early.pop_front() {
+            Some(message) => Ok(Some(message)),
+            None => socket.receive(),
+        };
+        match message {
+            Ok(Some(message)) => match preloader.obey(message) {
+                Spawned::Answer(answer) => socket.answer(&answer),
+                Spawned::Nothing => {}
+                Spawned::Here(seat, generation) => {
+                    drop(socket);
+                    preloader.work(seat, generation)
+                }
+            },
+            // PHP's own shutdown is for workers: nothing has happened here that would have to be undone.
+            Ok(None) => exit_now(0),
+            Err(error) => return lost(&error),
+        }
+    }
+}
+
+/// Says something that must not be lost before there is a log.
+fn last_words(text: &str) {
+    let _ = writeln!(std::io::stderr(), "forkyard-php: {text}");
+}
+
+fn lost(error: &sys::Error) -> ExitCode {
+    last_words(&error.to_string());
+    ExitCode::from(EXIT_START_FAILED as u8)
+}
+
+/// A process with PHP started, ready to be forked.
+struct Preloader {
+    /// What it was made from: its pool, or what several have in common.
+    settings: Settings,
+    kits: Kits,
+    php: Php,
+    /// /dev/null, which a chroot has not.
+    null: OwnedFd,
+}
+
+/// Both sides of a fork.
+enum Spawned {
+    /// The preloader, with its answer.
+    Answer(Answer),
+    /// The preloader, which has nothing to say.
+    Nothing,
+    /// The new worker, and its generation if the process is shared.
+    Here(Seat, Option<u64>),
+}
+
+impl Preloader {
+    /// Starts PHP. With it: whether the master will name scripts to compile.
+    fn begin(message: Message, notes: Option<&Notes>) -> Result<(Preloader, bool), Error> {
+        let command: Command<Settings> = serde_json::from_slice(&message.line).map_err(Error::Line)?;
+        let Command::Begin {
+            kit: settings,
+            warms_up,
+            shared,
+        } = command
+        else {
+            return Err(Error::Order);
+        };
+        // Before the title takes the place of the arguments.
+        let held = held::inherited()?;
+        let kit = Kit::assemble(settings, message.descriptors).map_err(Error::Kit)?;
+        Log::install().send_to_master(duplicate(&kit.messages)?);
+        let mut settings = kit.settings.clone();
+        if shared.is_some() {
+            settings.pool = sharing::common(&settings.pool);
+        }
+        let kits = Kits::new(kit, shared);
+        let Application::Php(config) = &settings.pool.application else {
+            return Err(Error::NotPhp);
+        };
+
+        let null = sys::fd::null()?;
+        // No PHP code, such as opcache.preload, runs as root. A chroot has to wait until everything is loaded.
+        let is_jailed = settings.pool.chroot.is_some();
+        if !is_jailed {
+            worker::settle(&settings)?;
+        }
+        if let (Some(notes), false) = (notes, is_jailed) {
+            notes.settled(Step::SubprocessAppLoadOrExec);
+        }
+        let paths = settings.pool.confine.paths.as_ref().filter(|_| !is_jailed);
+        let lock_place = paths.and_then(|paths| paths.write.iter().find(|path| path.is_dir()));
+        let php = match lock_place {
+            Some(place) => start_php(&php_settings::with_lock_in(config, place), held.as_ref())?,
+            None => start_php(config, held.as_ref())?,
+        };
+        if is_jailed {
+            worker::settle(&settings)?;
+            if let Some(notes) = notes {
+                notes.settled(Step::SubprocessAppLoadOrExec);
+            }
+        }
+        worker::settle_environment(&settings);
+        setupper::forget_mark();
+        program::let_go_of_code();
+        let preloader = Preloader {
+            settings,
+            kits,
+            php,
+            null,
+        };
+        Ok((preloader, warms_up))
+    }
+
+    /// Compiles the scripts that the master names. It may name none, or too late: then there is nothing to be done.
+    /// `early`: where lines go that come first.
+    fn warm_up(&self, socket: &mut Socket, early: &mut VecDeque<Message>) -> sys::Result<()> {
+        let end = sys::clock::now() + PATIENCE;
+        while let Some(message) = socket.receive_within(end.since(sys::clock::now()))? {
+            let command: Option<Command<serde::de::IgnoredAny>> = serde_json::from_slice(&message.line).ok();
+            let Some(Command::Warm { scripts }) = command else {
+                early.push_back(message);
+                continue;
+            };
+            if let Application::Php(php) = &self.settings.pool.application {
+                warm::compile(&self.php, &scripts, php);
+            }
+            break;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self, message: Message) -> Spawned {
+        let failed = |worker, error: Error| {
+            Spawned::Answer(Answer::Error {
+                worker,
+                message: error.to_string(),
+            })
+        };
+        let command: Command<Settings> = match serde_json::from_slice(&message.line) {
+            Ok(command) => command,
+            Err(error) => return failed(None, Error::Line(error)),
+        };
+        let (worker, slot, is_routed, generation) = match command {
+            Command::Spawn {
+                worker,
+                slot,
+                is_routed,
+                generation,
+            } => (worker, slot, is_routed, generation),
+            Command::Adopt { generation, kit } => {
+                return match Kit::assemble(kit, message.descriptors) {
+                    Ok(kit) => match self.kits.adopt(generation, kit) {
+                        true => Spawned::Nothing,
+                        false => failed(None, Error::Order),
+                    },
+                    Err(error) => failed(None, Error::Kit(error)),
+                };
+            }
+            Command::Forget { generation } => {
+                self.kits.forget(generation);
+                return Spawned::Answer(Answer::Forgotten { generation });
+            }
+            Command::Scripts { most } => {
+                let scripts = warm::most_run(&self.php, most);
+                return Spawned::Answer(Answer::Scripts { scripts });
+            }
+            // It comes after its time: workers are wanted now.
+            Command::Warm { .. } => return Spawned::Nothing,
+            Command::Begin { .. } => return failed(None, Error::Order),
+        };
+        let seat = match Seat::assemble(slot, is_routed, message.descriptors) {
+            Ok(seat) => seat,
+            Err(error) => return failed(Some(worker), Error::Kit(error)),
+        };
+        if self.kits.settings(generation).is_none() {
+            return failed(Some(worker), Error::Generation);
+        }
+        // SAFETY: the process has one thread. The child goes on as a worker: it takes everything that it has over, and
+        // the socket, which it shares with the preloader, it closes.
+        match unsafe { fork_sibling() } {
+            Ok(Side::Parent(pid)) => Spawned::Answer(Answer::Ok { worker, pid }),
+            Ok(Side::Child) => Spawned::Here(seat, generation),
+            Err(error) => failed(Some(worker), Error::System(error)),
+        }
+    }
+
+    /// The life of a worker. OPcache keeps a descriptor of its lock open, so the unknown ones are left open.
+    fn work(self, seat: Seat, generation: Option<u64>) -> ! {
+        // The default for SIGSEGV too: a script that overflows its stack ends the way the master expects.
+        signal::reset_in_child();
+        let Preloader { kits, php, null, .. } = self;
+        let is_shared = kits.is_shared();
+        let Some(kit) = kits.take(generation) else {
+            exit_now(EXIT_START_FAILED)
+        };
+        if kit.settings.pool.request_terminate_timeout.is_some() {
+            last_word::install();
+        }
+        title::set(&format!(
+            "{}: pool {}",
+            kit.settings.pool.title, kit.settings.pool.name
+        ));
+        if let Err(error) = worker::settle_output(&seat, null.as_fd()) {
+            log::error!("worker failed to initialize: {error}");
+            exit_now(EXIT_START_FAILED);
+        }
+        drop(null);
+        if is_shared {
+            if let Err(error) = become_own(&php, &kit.settings) {
+                log::error!("worker failed to initialize: {error}");
+                exit_now(EXIT_START_FAILED);
+            }
+        }
+        if let Application::Php(config) = &kit.settings.pool.application {
+            hold_values(&php, config);
+        }
+        let mut runtime = PhpRuntime::begin(&php, &kit.settings, seat.output.is_some());
+        let code = worker::run(kit, seat, &mut runtime);
+        php.end_worker();
+        exit_now(code)
+    }
+}
+
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Error> {
+    fd.try_clone()
+        .map_err(|error| Error::System(sys::Error::from_io("dup", "", &error)))
+}
+
+/// Finds libphp and starts it with the settings of a pool. `held`: the files of settings, if they are not to be read.
+pub(crate) fn start_php(config: &config::Php, held: Option<&IniFiles>) -> Result<Php, Error> {
+    let own_lines = php_settings::start_lines(config).map_err(Error::Setting)?;
+    // Where libphp would look for more files is not where php-fpm does. An operator's own choice comes first.
+    let before = std::env::var_os("PHP_INI_SCAN_DIR");
+    let scanned = scanned_directories(config, before.as_deref());
+    let feed = held
+        .map(|files| Feed::new(files, scanned.as_deref()))
+        .transpose()?;
+    let (php_ini, scanned, mut lines) = match &feed {
+        Some(feed) => (
+            Some(PathBuf::from(feed.path())),
+            Some(OsString::new()),
+            feed.lines.clone(),
+        ),
+        None => (files::php_ini(config), scanned, Vec::new()),
+    };
+    if let Some(path) = &php_ini {
+        readable(path)?;
+    }
+    let php = Php::open(&config.version, config.library.as_deref()).map_err(Error::Php)?;
+
+    lines.extend(own_lines.unwrap_or_default().into_bytes());
+    let lines = (!lines.is_empty())
+        .then(|| c_string("php_value", OsStr::from_bytes(&lines)))
+        .transpose()?;
+    if let Some(list) = &scanned {
+        // SAFETY: the process has one thread.
+        unsafe { std::env::set_var("PHP_INI_SCAN_DIR", list) };
+    }
+    let php_ini = php_ini
+        .map(|path| c_string("php_ini", path.as_os_str()))
+        .transpose()?;
+    let executable = config
+        .binary
+        .clone()
+        .or_else(|| files::command_line(&config.version));
+    let executable = executable
+        .map(|path| c_string("executable", path.as_os_str()))
+        .transpose()?;
+    let disabled = php_settings::disabled_functions(config);
+    let disabled = disabled
+        .map(|names| c_string("disable_functions", &names))
+        .transpose()?;
+    let names = feed.as_ref().map(Feed::names);
+    let is_started = php.start(&Wanted {
+        php_ini: php_ini.as_deref(),
+        ini_entries: lines.as_deref(),
+        executable: executable.as_deref(),
+        disabled_functions: disabled.as_deref(),
+        ini_names: names.as_ref(),
+        no_php_ini: config.no_php_ini,
+        extended_info: config.extended_info,
+    });
+    // SAFETY: the process has one thread.
+    unsafe {
+        match &before {
+            Some(list) => std::env::set_var("PHP_INI_SCAN_DIR", list),
+            None => std::env::remove_var("PHP_INI_SCAN_DIR"),
+        }
+    }
+    if !is_started {
+        return Err(Error::Start);
+    }
+    set_values(&php, php_settings::later_settings(config))?;
+    Ok(php)
+}
+
+/// In a worker of a process that pools share: applies what is this pool's own.
+fn become_own(php: &Php, settings: &Settings) -> Result<(), Error> {
+    worker::settle_own(settings)?;
+    match &settings.pool.application {
+        Application::Php(config) => set_values(php, php_settings::own_settings(config)),
+        _ => Err(Error::NotPhp),
+    }
+}
+
+fn set_values<'v>(php: &Php, values: impl Iterator<Item = (&'v str, &'v str, bool)>) -> Result<(), Error> {
+    for (name, value, is_admin) in values {
+        let mode = if is_admin { SYSTEM } else { USER };
+        if !php.set_ini(&c_string(name, name)?, &c_string(name, value)?, mode) {
+            let kind = if is_admin { "php_admin_value" } else { "php_value" };
+            log::error!("Unable to set {kind} '{name}'");
+        }
+    }
+    Ok(())
+}
+
+/// What was set before PHP started is the administrator's as well, where the pool says so. In the worker, since pools that
+/// share a process may each say it otherwise.
+fn hold_values(php: &Php, config: &config::Php) {
+    for name in php_settings::held_start_settings(config) {
+        // An extension is no entry.
+        if let Ok(name) = CString::new(name) {
+            php.hold_ini(&name);
+        }
+    }
+}
+
+/// PHP would start without a word, and without its settings, where php.ini is there and can't be read.
+fn readable(path: &Path) -> Result<(), Error> {
+    let file = files::in_directory(path);
+    match std::fs::File::open(&file) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && path.is_dir() => Ok(()),
+        Err(error) => Err(Error::Unreadable(file, error)),
+    }
+}
+
+/// The list of directories whose files are read after php.ini: the operator's, in which an empty part stands for the
+/// usual one, or that one.
+fn scanned_directories(config: &config::Php, variable: Option<&OsStr>) -> Option<OsString> {
+    let usual = files::conf_d(config).map(PathBuf::into_os_string);
+    let wanted = config.scan_dir.as_deref().map(OsStr::new).or(variable);
+    let Some(list) = wanted else { return usual };
+    let (Some(usual), false) = (usual, list.is_empty()) else {
+        return Some(list.to_owned());
+    };
+    let parts = list
+        .as_bytes()
+        .split(|byte| *byte == b':')
+        .map(|part| if part.is_empty() { usual.as_bytes() } else { part });
+    Some(OsString::from_vec(parts.collect::<Vec<_>>().join(&b':')))
+}
+
+fn c_string(name: &str, value: impl AsRef<OsStr>) -> Result<CString, Error> {
+    CString::new(value.as_ref().as_bytes()).map_err(|_| Error::Setting(name.to_owned()))
+}
+
+/// The files that extensions were loaded from, as many as a line has room for.
+fn loaded(php: &Php) -> Vec<PathBuf> {
+    let mut room = LOADED_BYTES;
+    let files = php.loaded().into_iter();
+    files
+        // A line is JSON.
+        .filter(|path| path.to_str().is_some())
+        .take_while(|path| {
+            let left = room.checked_sub(path.as_os_str().len());
+            room = left.unwrap_or(0);
+            left.is_some()
+        })
+        .collect()
+}
+
+/// What PHP says of itself to clients, unless `expose_php` forbids it.
+fn powered_by(php: &Php) -> Option<String> {
+    let value = php.ini(c"expose_php");
+    value
+        .is_some_and(|value| php_settings::is_on(&value))
+        .then(|| format!("PHP/{}", php.version))
+}

@@ -1,0 +1,122 @@
+//! What PHP is: its version, its modules, its settings; forkyard-fpm asks, for its own options of these names. Which
+//! versions of PHP can be run, and whether one starts; `forkyard check` asks.
+
+use crate::preloader::{Error, start_php};
+use forkyard_config::php::newest;
+use forkyard_config::{Php, Preloading, RequestSettings};
+use forkyard_host::logs::Log;
+use forkyard_php_shim::SHIMS;
+use forkyard_sys::process::exit_now;
+use forkyard_worker::runtime::php::files;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// EX_SOFTWARE, sysexits.h.
+const EXIT_SOFTWARE: u8 = 70;
+
+/// What is asked of PHP; the numbers are shim.h's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    Version = 0,
+    Modules = 1,
+    Info = 2,
+}
+
+/// The question on the command line, if there is one.
+pub(crate) fn asked() -> Option<Question> {
+    match std::env::args().nth(1)?.as_str() {
+        "--version" => Some(Question::Version),
+        "--modules" => Some(Question::Modules),
+        "--info" => Some(Question::Info),
+        _ => None,
+    }
+}
+
+/// Starts PHP and lets it answer.
+pub(crate) fn answer(question: Question) -> ExitCode {
+    match try_answer(question) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(EXIT_SOFTWARE),
+        Err(error) => {
+            eprintln!("forkyard-php: {error}");
+            ExitCode::from(EXIT_SOFTWARE)
+        }
+    }
+}
+
+/// Shows a line for each version that there is a shim for: the version, and where its libphp is (`-`: nowhere).
+pub(crate) fn versions() -> ExitCode {
+    for shim in SHIMS {
+        let library = files::library(shim.version);
+        let path = library.as_deref().unwrap_or(Path::new("-"));
+        println!("{} {}", shim.version, path.display());
+    }
+    ExitCode::SUCCESS
+}
+
+/// Starts PHP, as for a pool, and ends. What PHP says goes to standard error. If it can't be started, two lines of our own
+/// follow: why, and what to do.
+pub(crate) fn start() -> ExitCode {
+    Log::install();
+    match start_php(&settings(std::env::args().skip(2)), None) {
+        // PHP's own shutdown is for workers.
+        Ok(_) => exit_now(0),
+        Err(error) => {
+            eprintln!("forkyard-php: {error}\nforkyard-php: {}", error.solution());
+            ExitCode::from(EXIT_SOFTWARE)
+        }
+    }
+}
+
+fn try_answer(question: Question) -> Result<bool, Error> {
+    let php = start_php(&settings(std::env::args().skip(2)), None)?;
+    Ok(php.report(question as i32))
+}
+
+/// `-n`, `-c PATH` and `-d NAME=VALUE`, as in php-fpm; `--php VERSION`: of which PHP; `--library PATH`: which libphp;
+/// `--binary PATH`: what PHP takes for its own program; `--value NAME=VALUE` and `--admin NAME=VALUE`: as a pool's
+/// `php_value` and `php_admin_value`.
+fn settings(mut arguments: impl Iterator<Item = String>) -> Php {
+    let mut php = Php {
+        version: newest().to_owned(),
+        library: None,
+        php_ini: None,
+        no_php_ini: false,
+        scan_dir: None,
+        extended_info: false,
+        binary: None,
+        defines: Vec::new(),
+        limit_extensions: Vec::new(),
+        script_root: None,
+        request_settings: RequestSettings::All,
+        php_value: Vec::new(),
+        php_admin_value: Vec::new(),
+        preloader_idle_timeout: Duration::ZERO,
+        start_timeout: Duration::ZERO,
+        warm_up: 0,
+        warm_up_time: Duration::ZERO,
+        preloading: Preloading::Own,
+    };
+    while let Some(option) = arguments.next() {
+        match option.as_str() {
+            "-n" => php.no_php_ini = true,
+            "-c" => php.php_ini = arguments.next().map(PathBuf::from),
+            "--php" => php.version = arguments.next().unwrap_or(php.version),
+            "--library" => php.library = arguments.next().map(PathBuf::from),
+            "--value" => php.php_value.extend(pair(arguments.next())),
+            "--admin" => php.php_admin_value.extend(pair(arguments.next())),
+            "--binary" => php.binary = arguments.next().map(PathBuf::from),
+            "--scan" => php.scan_dir = arguments.next(),
+            "-d" => php.defines.extend(pair(arguments.next())),
+            _ => {}
+        }
+    }
+    php
+}
+
+fn pair(define: Option<String>) -> Option<(String, String)> {
+    let define = define?;
+    let (name, value) = define.split_once('=')?;
+    Some((name.to_owned(), value.to_owned()))
+}

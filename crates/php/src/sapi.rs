@@ -1,0 +1,306 @@
+//! How a worker answers with PHP: finds the script, then hands the request to the shim.
+
+use crate::ffi::{Description, Facts, Php, Worker};
+use fastcgi::Params;
+use forkyard_config::{Application, Pool};
+use forkyard_scoreboard::stamp;
+use forkyard_sys::process::exit_now;
+use forkyard_worker::abi;
+use forkyard_worker::runtime::php::request_settings::{Rule, Verdict};
+use forkyard_worker::runtime::php::script::{self, FileSystem, Rules, Script};
+use forkyard_worker::runtime::php::status;
+use forkyard_worker::runtime::within::Within;
+use forkyard_worker::worker::{Request, Runtime, Settings};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, PoisonError};
+
+/// The exit code of a worker whose PHP can't go on (EX_SOFTWARE, sysexits.h).
+const EXIT_SOFTWARE: i32 = 70;
+/// What php-fpm adds to the parameters where a web server has not.
+const ROLE: &[u8] = b"RESPONDER\0";
+/// What a script is denied for, as the shim takes it.
+const RUNS: u8 = 0;
+const WRONG_ENDING: u8 = 1;
+const ELSEWHERE: u8 = 2;
+
+/// PHP in a worker.
+pub(crate) struct PhpRuntime<'p> {
+    php: &'p Php,
+    rules: Rules,
+    limit_extensions: Vec<String>,
+    /// Where scripts may be; `None`: anywhere.
+    within: Option<Within>,
+    /// Paths that are answered without PHP.
+    builtin_paths: Vec<Vec<u8>>,
+    /// What PHP says of itself, as a header line; empty unless `expose_php`.
+    powered_by: String,
+}
+
+impl<'p> PhpRuntime<'p> {
+    /// Makes PHP ready to serve.
+    pub(crate) fn begin(php: &'p Php, settings: &Settings, stderr_caught: bool) -> PhpRuntime<'p> {
+        let pool = &settings.pool;
+        let facts = php.begin_worker(&Worker {
+            api: abi::forkyard_api_v1().cast(),
+            status: write_status,
+            may_set: ask_rule(&settings.pool).then_some(may_set),
+            later_status,
+            log_limit: u32::try_from(settings.log_limit).unwrap_or(u32::MAX),
+            stderr_caught: u8::from(stderr_caught),
+        });
+        let limit_extensions = match &pool.application {
+            Application::Php(php) => php.limit_extensions.clone(),
+            _ => Vec::new(),
+        };
+        let script_root = match &pool.application {
+            Application::Php(php) => php.script_root.as_ref(),
+            _ => None,
+        };
+        let paths = [&pool.status_path, &pool.ping_path];
+        PhpRuntime {
+            php,
+            rules: rules(&facts, &php.version),
+            limit_extensions,
+            within: script_root.map(|root| Within::new(&root.path, &root.names)),
+            builtin_paths: paths
+                .into_iter()
+                .flatten()
+                .map(|path| path.clone().into_bytes())
+                .collect(),
+            powered_by: match facts.expose_php {
+                0 => String::new(),
+                _ => format!("X-Powered-By: PHP/{}\r\n", php.version),
+            },
+        }
+    }
+
+    /// Why a script is not run.
+    fn denial(&self, params: &Params, script: Script) -> u8 {
+        let Some(path) = script.path.and_then(|name| script::text(params, name)) else {
+            return RUNS;
+        };
+        if !script::is_allowed(path, &self.limit_extensions) {
+            return WRONG_ENDING;
+        }
+        let is_elsewhere =
+            |within: &Within| within.excludes(path, |name| script::text(params, name.as_bytes()));
+        match self.within.as_ref().is_some_and(is_elsewhere) {
+            true => ELSEWHERE,
+            false => RUNS,
+        }
+    }
+
+    fn answer_builtin(&self, request: &mut Request<'_>, uri: &[u8], script: Script) -> bool {
+        let params = request.params();
+        let text = |name: &[u8]| script::text(params, name).unwrap_or_default().to_vec();
+        let (method, query) = (text(b"REQUEST_METHOD"), text(b"QUERY_STRING"));
+        let path = script.path.map(text).unwrap_or_default();
+        let content_length = u64::try_from(length(&text(b"CONTENT_LENGTH"))).unwrap_or(0);
+        request.describe(&stamp::Description {
+            method: &method,
+            uri,
+            query: &query,
+            script: &path,
+            user: b"",
+            content_length,
+        });
+        request.answer_builtin(uri, self.powered_by.as_bytes())
+    }
+}
+
+impl Runtime for PhpRuntime<'_> {
+    fn answer(&mut self, request: &mut Request<'_>) {
+        let script = script::fix_up(request.params_mut(), &self.rules, &Files(self.php));
+        let params = request.params();
+        if script.is_named && !self.builtin_paths.is_empty() && params.get(b"REQUEST_METHOD").is_some() {
+            let uri = script::text(params, script.uri).unwrap_or_default();
+            if self.builtin_paths.iter().any(|path| path == uri) {
+                let uri = uri.to_vec();
+                if self.answer_builtin(request, &uri, script) {
+                    return;
+                }
+            }
+        }
+        let description = describe(request.params(), script, self.denial(request.params(), script));
+        // SAFETY: the handle is what the table's functions take, and `request` is not touched until PHP is done. The
+        // description points into the parameters, which nothing changes meanwhile.
+        let is_well = unsafe { self.php.serve(abi::handle(request), &description) };
+        if !is_well {
+            let _ = request.finish();
+            exit_now(EXIT_SOFTWARE);
+        }
+    }
+}
+
+fn describe(params: &Params, script: Script, denied: u8) -> Description {
+    let pointer = |name: &[u8]| -> *const c_char {
+        params
+            .get_with_nul(name)
+            .map_or(std::ptr::null(), |value| value.as_ptr().cast())
+    };
+    // What is not named by a script's path is not looked at.
+    let named = |name: &[u8]| {
+        if script.is_named {
+            pointer(name)
+        } else {
+            std::ptr::null()
+        }
+    };
+    let path = script.path.and_then(|name| script::text(params, name));
+    let content_type = named(b"CONTENT_TYPE");
+    Description {
+        method: pointer(b"REQUEST_METHOD"),
+        query_string: named(b"QUERY_STRING"),
+        request_uri: named(script.uri),
+        content_type: if script.is_named && content_type.is_null() {
+            c"".as_ptr()
+        } else {
+            content_type
+        },
+        script: script.path.map_or(std::ptr::null(), pointer),
+        authorization: named(b"HTTP_AUTHORIZATION"),
+        role: params.get_with_nul(b"FCGI_ROLE").unwrap_or(ROLE).as_ptr().cast(),
+        content_length: if script.is_named {
+            length(script::text(params, b"CONTENT_LENGTH").unwrap_or_default())
+        } else {
+            0
+        },
+        status: if script.is_named && path.is_none() {
+            404
+        } else {
+            200
+        },
+        denied,
+    }
+}
+
+/// Writes what `fpm_get_status()` gives; the shim's `status`.
+///
+/// # Safety
+/// `request` is the handle of a request that is being served, `buffer` has room for `size` bytes.
+unsafe extern "C" fn write_status(request: *const c_void, buffer: *mut c_char, size: usize) -> usize {
+    // SAFETY: the handle was made of a request that lives until PHP is done with it, and PHP calls from where it was
+    // called, so nothing else uses the request now.
+    let request = unsafe { &*request.cast::<Request<'_>>() };
+    let json = status::fpm_get_status(&request.pool_status()).into_bytes();
+    if json.len() > size {
+        return 0;
+    }
+    // SAFETY: there is room, and a buffer of PHP's does not overlap with ours.
+    unsafe {
+        buffer
+            .cast::<u8>()
+            .copy_from_nonoverlapping(json.as_ptr(), json.len())
+    };
+    json.len()
+}
+
+/// The pool's rule for settings that come with requests.
+static RULE: Mutex<Option<Rule>> = Mutex::new(None);
+
+/// Makes the pool's rule known to [`may_set`]; says whether there is anything to ask it.
+fn ask_rule(pool: &Pool) -> bool {
+    let Application::Php(php) = &pool.application else {
+        return false;
+    };
+    let held = php.php_admin_value.iter().map(|(name, _)| name.clone());
+    let rule = Rule::new(php.request_settings.clone(), held.collect());
+    let is_open = rule.is_open();
+    *RULE.lock().unwrap_or_else(PoisonError::into_inner) = Some(rule);
+    !is_open
+}
+
+/// Whether a request may bring a setting along; the shim's `may_set`. A refusal goes to the daemon's log.
+///
+/// # Safety
+/// `request` is the handle of a request that is being served.
+unsafe extern "C" fn later_status(request: *mut c_void, status: u32) {
+    // SAFETY: as in `write_status`.
+    let request = unsafe { &mut *request.cast::<Request<'_>>() };
+    if let Ok(status) = u16::try_from(status) {
+        request.log_status(status);
+    }
+}
+
+/// # Safety
+/// `name` is a C string.
+unsafe extern "C" fn may_set(name: *const c_char) -> u8 {
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let mut rule = RULE.lock().unwrap_or_else(PoisonError::into_inner);
+    match rule.as_mut().map(|rule| rule.judge(&name)) {
+        Some(Verdict::Set) => 1,
+        Some(Verdict::Refuse(text)) => {
+            if !text.is_empty() {
+                log::warn!("{text}");
+            }
+            0
+        }
+        None => 0,
+    }
+}
+
+/// A number as C's atol reads it.
+fn length(text: &[u8]) -> i64 {
+    let text = text.trim_ascii_start();
+    let (sign, digits) = match text {
+        [b'-', rest @ ..] => (-1, rest),
+        [b'+', rest @ ..] => (1, rest),
+        rest => (1, rest),
+    };
+    digits
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0_i64, |sum, byte| {
+            sum.saturating_mul(10)
+                .saturating_add(i64::from(byte - b'0') * sign)
+        })
+}
+
+fn rules(facts: &Facts, version: &str) -> Rules {
+    let minor: u32 = version
+        .split('.')
+        .nth(1)
+        .and_then(|minor| minor.parse().ok())
+        .unwrap_or(0);
+    let is_encoded = facts.script_path_encoded != 0;
+    let doc_root = (!facts.doc_root.is_null()).then(|| {
+        // SAFETY: PHP gives a C string, which is copied before anything can change it.
+        unsafe { CStr::from_ptr(facts.doc_root) }.to_bytes().to_vec()
+    });
+    Rules {
+        fix_pathinfo: facts.fix_pathinfo != 0,
+        discard_path: facts.discard_path != 0,
+        doc_root,
+        decode_script_path: minor >= 5 && !is_encoded,
+        decode_path_info: minor == 4 || (minor >= 5 && is_encoded),
+    }
+}
+
+/// Files, seen through PHP's cache of resolved paths.
+struct Files<'p>(&'p Php);
+
+impl FileSystem for Files<'_> {
+    fn exists(&self, path: &[u8]) -> bool {
+        CString::new(path).is_ok_and(|path| self.0.resolves(&path))
+    }
+
+    fn is_file(&self, path: &[u8]) -> bool {
+        std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|entry| entry.is_file())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::length;
+
+    #[test]
+    fn lengths_are_read_as_c_reads_them() {
+        assert_eq!(length(b"17"), 17);
+        assert_eq!(length(b" 17x"), 17);
+        assert_eq!(length(b"-3"), -3);
+        assert_eq!(length(b""), 0);
+        assert_eq!(length(b"99999999999999999999"), i64::MAX);
+    }
+}

@@ -1,0 +1,196 @@
+//! Warm-up: what OPcache of the old generation holds is compiled for the new one before it serves.
+//!
+//! PHP does both in a process of its own, so that a script that PHP crashes on, or that takes too long, harms no worker.
+//! OPcache's memory is shared with it.
+
+use crate::ffi::Php;
+use forkyard_config as config;
+use forkyard_sys::clock;
+use forkyard_sys::fd::pipe;
+use forkyard_sys::process::{Side, exit_now, fork, kill_if_orphaned, reap_soon, send_signal};
+use forkyard_sys::signal;
+use forkyard_sys::socket::{Readiness, wait};
+use forkyard_worker::runtime::php::protocol::SCRIPTS_BYTES;
+use nix::sys::signal::Signal;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// The most time for naming the scripts: the old workers' preloader does nothing else meanwhile.
+const NAMING: Duration = Duration::from_secs(1);
+/// How long a process that was killed may take to end before it is left alone.
+const END: Duration = Duration::from_millis(200);
+/// A longer script is not worth the time of all others, bytes.
+const LONGEST_SCRIPT: u64 = 8 << 20;
+/// Processes that are started anew after one that a script has crashed.
+const CRASHES: usize = 5;
+
+/// Whether PHP, once it has compiled a script, does not look by itself whether that was changed.
+pub(crate) fn is_code_fixed(php: &Php) -> bool {
+    let is_on = |name| {
+        php.ini(name)
+            .is_some_and(|value| match value.to_ascii_lowercase().as_str() {
+                "on" | "yes" | "true" => true,
+                number => number.trim().parse::<i64>().is_ok_and(|number| number != 0),
+            })
+    };
+    let preloads = php.ini(c"opcache.preload").is_some_and(|path| !path.is_empty());
+    is_on(c"opcache.enable") && (preloads || !is_on(c"opcache.validate_timestamps"))
+}
+
+/// The paths of the scripts that were run most, the most first.
+pub(crate) fn most_run(php: &Php, most: u32) -> Vec<String> {
+    let told = in_own_process(NAMING, |writer| {
+        if !php.begin_quiet() {
+            return;
+        }
+        let mut scripts = php.scripts();
+        scripts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let mut bytes = 0;
+        let paths: Vec<String> = scripts
+            .into_iter()
+            .filter_map(|(path, _)| String::from_utf8(path).ok())
+            .filter(|path| path.starts_with('/') && !path.contains('\0'))
+            .take(most as usize)
+            // In JSON a byte may take six.
+            .take_while(|path| {
+                bytes += path.len() * 6 + 3;
+                bytes <= SCRIPTS_BYTES
+            })
+            .collect();
+        write_all(writer, paths.join("\0").as_bytes());
+    });
+    let told = String::from_utf8(told.bytes).unwrap_or_default();
+    told.split('\0')
+        .filter(|path| !path.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Compiles scripts, as far as the pool's time for it lasts.
+pub(crate) fn compile(php: &Php, scripts: &[String], config: &config::Php) {
+    let may_run = |path: &str| {
+        let endings = &config.limit_extensions;
+        endings.is_empty() || endings.iter().any(|ending| path.ends_with(ending.as_str()))
+    };
+    let is_script =
+        |path: &str| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= LONGEST_SCRIPT);
+    let paths: Vec<CString> = scripts
+        .iter()
+        .filter(|path| path.starts_with('/') && may_run(path) && is_script(path))
+        .take(config.warm_up as usize)
+        .filter_map(|path| CString::new(path.as_bytes()).ok())
+        .collect();
+    let begun = clock::now();
+    let end = begun + config.warm_up_time;
+    let (mut done, mut compiled) = (0, 0);
+    for _ in 0..CRASHES {
+        let left = end.since(clock::now());
+        if done >= paths.len() || left.is_zero() {
+            break;
+        }
+        let rest = &paths[done..];
+        // One byte before a script, and one after it that says what became of it.
+        let told = in_own_process(left, |writer| {
+            if php.begin_quiet() {
+                for path in rest {
+                    write_all(writer, b"?");
+                    let is_compiled = php.compile(path);
+                    write_all(writer, if is_compiled { b"+" } else { b"-" });
+                }
+            }
+        });
+        compiled += told.bytes.iter().filter(|byte| **byte == b'+').count();
+        let started = told.bytes.iter().filter(|byte| **byte == b'?').count();
+        if started == 0 {
+            break;
+        }
+        if told.bytes.last() == Some(&b'?') {
+            let what = if told.is_late {
+                "took too long"
+            } else {
+                "crashed PHP"
+            };
+            log::warn!("warm-up: compiling {:?} {what}", rest[started - 1]);
+        }
+        done += started;
+    }
+    log::debug!(
+        "warm-up: {compiled} of {} scripts compiled in {} ms",
+        scripts.len(),
+        clock::now().since(begun).as_millis()
+    );
+}
+
+/// What a process of its own has written, and whether its time was over first.
+struct Told {
+    bytes: Vec<u8>,
+    is_late: bool,
+}
+
+/// Does something in a process of its own and reads what it writes.
+fn in_own_process(limit: Duration, act: impl FnOnce(&OwnedFd)) -> Told {
+    let mut told = Told {
+        bytes: Vec::new(),
+        is_late: false,
+    };
+    let (reader, writer) = match pipe(false) {
+        Ok(ends) => ends,
+        Err(error) => {
+            log::warn!("warm-up: {error}");
+            return told;
+        }
+    };
+    // SAFETY: the process has one thread. The child uses PHP, which is as ready as it is for a worker, and leaves by
+    // _exit.
+    let pid = match unsafe { fork() } {
+        Ok(Side::Child) => {
+            signal::reset_in_child();
+            kill_if_orphaned();
+            drop(reader);
+            act(&writer);
+            exit_now(0)
+        }
+        Ok(Side::Parent(pid)) => pid,
+        Err(error) => {
+            log::warn!("warm-up: {error}");
+            return told;
+        }
+    };
+    drop(writer);
+    told.is_late = !read_to_end(&reader, limit, &mut told.bytes);
+    if told.is_late {
+        let _ = send_signal(pid, Signal::SIGKILL);
+    }
+    reap_soon(pid, END);
+    told
+}
+
+/// `false`: the time was over before the end came.
+fn read_to_end(reader: &OwnedFd, limit: Duration, bytes: &mut Vec<u8>) -> bool {
+    let end = clock::now() + limit;
+    let mut buffer = [0; 4096];
+    loop {
+        let left = end.since(clock::now());
+        if left.is_zero() || !wait(reader.as_fd(), Readiness::Readable, left).unwrap_or(false) {
+            return false;
+        }
+        match nix::unistd::read(reader, &mut buffer) {
+            Ok(0) => return true,
+            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(_) => return true,
+        }
+    }
+}
+
+fn write_all(writer: &OwnedFd, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match nix::unistd::write(writer, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(nix::errno::Errno::EINTR) => {}
+            // Nobody reads any more.
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What a master leaves to the next one: the document, the frame around it, and what descriptors are called.
+
+pub mod document;
+pub mod frame;
+pub mod names;

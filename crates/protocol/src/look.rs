@@ -1,0 +1,116 @@
+//! What a scout is asked and what it answers.
+
+use forkyard_base::origin::Origin;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Most bytes of a message.
+pub const MOST_BYTES: usize = 64 * 1024;
+
+/// A question or an answer as a message; `None`: it is too long for one, or has a path in it that is not UTF-8.
+pub fn encode<T: Serialize>(value: &T) -> Option<Vec<u8>> {
+    let bytes = serde_json::to_vec(value).ok()?;
+    (bytes.len() <= MOST_BYTES).then_some(bytes)
+}
+
+/// The question or answer in a message; `None`: there is none.
+pub fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
+    serde_json::from_slice(message).ok()
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    /// Comes back with the answer.
+    pub number: u64,
+    /// The application's root as the request names it.
+    pub root: PathBuf,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The question's.
+    pub number: u64,
+    /// What is there, or why it is no application of the pool: names the path and what would be right.
+    pub found: Result<Found, String>,
+    /// Nothing could be looked at: whether there is an application is not known.
+    #[serde(default)]
+    pub is_unknown: bool,
+}
+
+/// An application.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Its root, all links resolved, below one of the pool's directories.
+    pub root: PathBuf,
+    /// What it is.
+    pub kind: Kind,
+    /// The file that says so; absolute. `None`: its `forkyard.toml` alone does.
+    pub startup_file: Option<PathBuf>,
+    /// Owner of that file, or of the root: user and group. Of a symbolic link, its own.
+    pub owner: (u32, u32),
+    /// What tells root and start-up file from others of their names; absent: whose they are does not matter.
+    #[serde(default)]
+    pub origin: Option<Origin>,
+    /// What its `forkyard.toml` says, checked, or else its `Passengerfile.json`, or the start script of its `package.json`;
+    /// absent: there is none of these.
+    pub settings: Option<Settings>,
+    /// The Python of a virtual environment in the root.
+    #[serde(default)]
+    pub python: Option<PathBuf>,
+    /// `restart.txt`: modified (nanoseconds since 1970), inode.
+    pub restart: Option<(i128, u64)>,
+    /// `always_restart.txt` is there.
+    pub always_restart: bool,
+    /// The version that is deployed, as far as the directory says it: the first line of its file `REVISION`, or its own name
+    /// if it is in a directory of `releases`.
+    #[serde(default)]
+    pub revision: Option<String>,
+}
+
+/// What an application is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// PHP.
+    Php,
+    /// Python's WSGI.
+    Wsgi,
+    /// Python's ASGI.
+    Asgi,
+    /// Ruby's Rack.
+    Rack,
+    /// Node.js.
+    Node,
+    /// A program that speaks HTTP.
+    Http,
+    /// A program that speaks FastCGI.
+    Fastcgi,
+    /// A program for each request.
+    Cgi,
+}
+
+/// What an application may say of itself in its `forkyard.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// What it is, if its files do not say so.
+    pub runtime: Option<Kind>,
+    /// What is loaded: as `entry` of the runtime.
+    pub entry: Option<String>,
+    /// How it is started: for programs.
+    pub start_command: Option<String>,
+    /// Environment variables.
+    #[serde(default)]
+    pub env: std::collections::BTreeMap<String, String>,
+    /// Fewer instances than the pool allows an application.
+    pub max_per_app: Option<u32>,
+    /// Instances that are kept, up to what the pool allows.
+    pub min_instances: Option<u32>,
+    /// Requests after which an instance is replaced.
+    pub max_requests: Option<u32>,
+    /// Restart one instance after the other.
+    pub rolling_restarts: Option<bool>,
+}

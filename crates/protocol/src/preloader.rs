@@ -1,0 +1,234 @@
+//! What master and preloader say to each other: one JSON object a line, over a stream socket that can carry
+//! descriptors.
+
+use crate::stack::StackSource;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The descriptor that a preloader finds its end of the socket on.
+pub const SOCKET: i32 = 3;
+
+/// The exit code of a preloader that could not start PHP (EX_SOFTWARE, sysexits.h).
+pub const EXIT_START_FAILED: i32 = 70;
+
+/// How long a preloader waits for [`Command::Warm`] if it was promised.
+pub const WARM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long an answer to [`Command::Scripts`] may be, bytes.
+pub const SCRIPTS_BYTES: usize = 60 * 1024;
+
+/// How long the paths in [`Answer::Ready`] may be together, bytes.
+pub const LOADED_BYTES: usize = 8 * 1024;
+
+/// From the master. Every line comes with a descriptor at least. End of file: the preloader ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase")]
+pub enum Command<Kit> {
+    /// The first line, once: what workers need, and what PHP needs to start. Answered with [`Answer::Ready`] or
+    /// [`Answer::Error`]. The kit's descriptors come with the line's first byte.
+    Begin {
+        /// What all workers get.
+        kit: Kit,
+        /// A [`Command::Warm`] follows; [`Answer::Ready`] waits for it, within [`WARM_PATIENCE`].
+        #[serde(default)]
+        warms_up: bool,
+        /// Pools share the process: it is made from what they have in common, and
+        /// this is the number of the generation that the kit belongs to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shared: Option<u64>,
+    },
+    /// To a process that pools share: make workers of this generation, too. Not answered. The kit's descriptors come with
+    /// the line's first byte.
+    Adopt {
+        /// The generation's number.
+        generation: u64,
+        /// What its workers get.
+        kit: Kit,
+    },
+    /// The same: this generation needs no more workers. Answered with [`Answer::Forgotten`].
+    Forget {
+        /// Its number.
+        generation: u64,
+    },
+    /// Name the scripts that were run most. Answered with [`Answer::Scripts`].
+    Scripts {
+        /// How many.
+        most: u32,
+    },
+    /// Compile these scripts before being ready; run none. Not answered.
+    Warm {
+        /// Absolute paths, in the order in which they are to be compiled.
+        scripts: Vec<String>,
+    },
+    /// Make a worker. Answered with [`Answer::Ok`] or [`Answer::Error`]. Its own descriptors come with the line's first
+    /// byte: its retire channel, and where output is caught, its standard output and standard error.
+    Spawn {
+        /// The master's number for it.
+        worker: u64,
+        /// Its slot in the scoreboard.
+        slot: u32,
+        /// Its connections come from a router, whose channel is the last of its descriptors.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_routed: bool,
+        /// Of a process that pools share, the generation that it belongs to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        generation: Option<u64>,
+    },
+}
+
+/// From the preloader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "lowercase")]
+pub enum Answer {
+    /// PHP is started.
+    Ready {
+        /// PHP's version, as `8.2.35`.
+        version: String,
+        /// The directory of PHP's extensions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        extensions: Option<PathBuf>,
+        /// The files that extensions were loaded from, [`LOADED_BYTES`] of paths at most.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        loaded: Vec<PathBuf>,
+        /// What PHP says of itself in `X-Powered-By`, if it does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        powered_by: Option<String>,
+        /// Nothing looks by itself whether code that was loaded has changed since.
+        #[serde(default)]
+        is_code_fixed: bool,
+        /// Where its workers' calls are; absent: that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stack: Option<StackSource>,
+    },
+    /// The scripts that were run most, the most first.
+    Scripts {
+        /// Absolute paths.
+        scripts: Vec<String>,
+    },
+    /// What came before [`Command::Forget`] is done, and nothing of the generation is left in the process.
+    Forgotten {
+        /// Its number.
+        generation: u64,
+    },
+    /// From a worker that was told to make the next preloader, before that is one: the process exists.
+    Promoted {
+        /// Its process id, as the worker sees it.
+        pid: i32,
+    },
+    /// A worker exists.
+    Ok {
+        /// The master's number for it.
+        worker: u64,
+        /// Its process id, as the preloader sees it.
+        pid: i32,
+    },
+    /// What was asked for could not be done.
+    Error {
+        /// The worker that could not be made; nothing when PHP could not be started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        worker: Option<u64>,
+        /// Why.
+        message: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, Command};
+
+    fn json<T: serde::Serialize>(value: &T) -> String {
+        serde_json::to_string(value).unwrap()
+    }
+
+    #[test]
+    fn commands_are_as_documented() {
+        let begin = Command::Begin {
+            kit: 7,
+            warms_up: true,
+            shared: None,
+        };
+        assert_eq!(json(&begin), r#"{"command":"begin","kit":7,"warms_up":true}"#);
+        let scripts: Command<u32> = Command::Scripts { most: 3 };
+        assert_eq!(json(&scripts), r#"{"command":"scripts","most":3}"#);
+        let scripts = vec!["/a.php".to_owned()];
+        let warm: Command<u32> = Command::Warm {
+            scripts: scripts.clone(),
+        };
+        assert_eq!(json(&warm), r#"{"command":"warm","scripts":["/a.php"]}"#);
+        let answer = Answer::Scripts { scripts };
+        assert_eq!(json(&answer), r#"{"result":"scripts","scripts":["/a.php"]}"#);
+        let spawn: Command<u32> = Command::Spawn {
+            worker: 5,
+            slot: 2,
+            is_routed: false,
+            generation: None,
+        };
+        assert_eq!(json(&spawn), r#"{"command":"spawn","worker":5,"slot":2}"#);
+        assert_eq!(
+            serde_json::from_str::<Command<u32>>(&json(&spawn)).unwrap(),
+            spawn
+        );
+    }
+
+    #[test]
+    fn so_are_those_to_a_process_that_pools_share() {
+        let begin = Command::Begin {
+            kit: 7,
+            warms_up: false,
+            shared: Some(3),
+        };
+        assert_eq!(
+            json(&begin),
+            r#"{"command":"begin","kit":7,"warms_up":false,"shared":3}"#
+        );
+        let adopt = Command::Adopt {
+            generation: 4,
+            kit: 7,
+        };
+        assert_eq!(json(&adopt), r#"{"command":"adopt","generation":4,"kit":7}"#);
+        let forget: Command<u32> = Command::Forget { generation: 4 };
+        assert_eq!(json(&forget), r#"{"command":"forget","generation":4}"#);
+        let spawn: Command<u32> = Command::Spawn {
+            worker: 5,
+            slot: 2,
+            is_routed: false,
+            generation: Some(4),
+        };
+        assert_eq!(
+            json(&spawn),
+            r#"{"command":"spawn","worker":5,"slot":2,"generation":4}"#
+        );
+        let forgotten = Answer::Forgotten { generation: 4 };
+        assert_eq!(json(&forgotten), r#"{"result":"forgotten","generation":4}"#);
+    }
+
+    #[test]
+    fn answers_are_as_documented() {
+        assert_eq!(
+            json(&Answer::Ready {
+                version: "8.2.35".into(),
+                extensions: Some("/usr/lib/php/20220829".into()),
+                loaded: vec!["/opt/a.so".into()],
+                powered_by: None,
+                is_code_fixed: false,
+                stack: None,
+            }),
+            r#"{"result":"ready","version":"8.2.35","extensions":"/usr/lib/php/20220829","loaded":["/opt/a.so"],"is_code_fixed":false}"#
+        );
+        assert_eq!(
+            json(&Answer::Ok { worker: 5, pid: 77 }),
+            r#"{"result":"ok","worker":5,"pid":77}"#
+        );
+        assert_eq!(
+            json(&Answer::Promoted { pid: 77 }),
+            r#"{"result":"promoted","pid":77}"#
+        );
+        let error = Answer::Error {
+            worker: None,
+            message: "no".into(),
+        };
+        assert_eq!(json(&error), r#"{"result":"error","message":"no"}"#);
+        assert_eq!(serde_json::from_str::<Answer>(&json(&error)).unwrap(), error);
+    }
+}

@@ -1,0 +1,18 @@
+//! Fuzz targets: what a router takes from connections.
+
+use forkyard_fuzz::{Grammar, Target, target, words};
+
+/// The targets.
+#[rustfmt::skip]
+pub const TARGETS: &[Target] = &[
+    target("router_requests", Grammar::Records, words::FASTCGI, 1024, crate::router::fuzz::requests),
+    target("router_bodies", Grammar::Records, words::FASTCGI, 1024, crate::router::fuzz::bodies),
+];
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_parser_keeps_its_promises_whatever_it_is_given() {
+        forkyard_fuzz::check(super::TARGETS);
+    }
+}

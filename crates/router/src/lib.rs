@@ -1,0 +1,20 @@
+//! The processes of an application pool that are not workers.
+//!
+//! * [`router`]: which application a request is for, and which instance gets its connection.
+//! * [`scout`]: looks at applications' directories.
+#![forbid(unsafe_code)]
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+pub mod router;
+pub mod scout;
+
+use forkyard_base::{origin, tick};
+use forkyard_config as config;
+use forkyard_core::{applications, spawn};
+use forkyard_host::{confine, listen, logs};
+use forkyard_sys as sys;
+
+#[cfg(test)]
+#[path = "../../../tests/skip/mod.rs"]
+mod skip;

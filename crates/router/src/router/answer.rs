@@ -1,0 +1,154 @@
+//! What the router answers where no application does.
+
+use fastcgi::{MAX_CONTENT, ProtocolStatus, RecordType, Violation, header};
+use std::time::Duration;
+
+/// Why no application answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// The request names no root, or one that can't be.
+    NoRoot,
+    /// There is no application.
+    NotFound,
+    /// Too many wait; how long the client should.
+    QueueFull(Duration),
+    /// It has waited for too long.
+    TimedOut,
+    /// An instance can't be started: the report's id, and the report where visitors may see it.
+    Failed {
+        /// The report's id.
+        error: Option<String>,
+        /// A whole page.
+        page: Option<String>,
+    },
+    /// Nothing is started any more, or the instances that were tried did not take it.
+    Unavailable,
+}
+
+impl Problem {
+    fn status(&self) -> &'static str {
+        match self {
+            Problem::NoRoot => "403 Forbidden",
+            Problem::NotFound => "404 Not Found",
+            Problem::QueueFull(_) | Problem::Failed { .. } | Problem::Unavailable => {
+                "503 Service Unavailable"
+            }
+            Problem::TimedOut => "504 Gateway Timeout",
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Problem::NoRoot => "The request names no application.\n".to_owned(),
+            Problem::NotFound => "There is no such application.\n".to_owned(),
+            Problem::QueueFull(_) => {
+                "The application has too many requests. Please try again later.\n".to_owned()
+            }
+            Problem::TimedOut => "The application did not answer in time.\n".to_owned(),
+            Problem::Failed {
+                error: Some(error), ..
+            } => {
+                format!("The application could not be started. Error ID: {error}\n")
+            }
+            Problem::Failed { error: None, .. } => "The application could not be started.\n".to_owned(),
+            Problem::Unavailable => "The application is not available. Please try again later.\n".to_owned(),
+        }
+    }
+
+    /// The whole answer to a request with this number, as records.
+    pub(super) fn answer(&self, id: u16) -> Vec<u8> {
+        let (kind, body) = match self {
+            Problem::Failed { page: Some(page), .. } => ("text/html", page.clone()),
+            other => ("text/plain", other.text()),
+        };
+        let mut text = format!(
+            "Status: {}\r\nContent-Type: {kind}; charset=UTF-8\r\n",
+            self.status()
+        );
+        if let Problem::QueueFull(after) = self {
+            text.push_str(&format!("Retry-After: {}\r\n", after.as_secs().max(1)));
+        }
+        text.push_str("\r\n");
+        text.push_str(&body);
+        let mut answer = Vec::new();
+        for piece in text.as_bytes().chunks(MAX_CONTENT) {
+            answer.extend(header(RecordType::Stdout, id, piece.len() as u16, 0));
+            answer.extend_from_slice(piece);
+        }
+        answer.extend(header(RecordType::Stdout, id, 0, 0));
+        answer.extend(end(id, ProtocolStatus::RequestComplete));
+        answer
+    }
+}
+
+/// What is answered to a request whose parameters are larger than what can be passed on.
+pub(super) fn too_large(id: u16) -> Vec<u8> {
+    end(id, ProtocolStatus::Overloaded)
+}
+
+/// What is answered to a client that breaks the protocol.
+pub(super) fn to_violation(violation: &Violation) -> Vec<u8> {
+    violation
+        .reply()
+        .map(|reply| reply.bytes().to_vec())
+        .unwrap_or_default()
+}
+
+/// The end of a request (section 5.5).
+fn end(id: u16, status: ProtocolStatus) -> Vec<u8> {
+    let mut record = header(RecordType::EndRequest, id, 8, 0).to_vec();
+    record.extend([0, 0, 0, 0, status as u8, 0, 0, 0]);
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fastcgi::{Answer, Part};
+
+    fn text(problem: &Problem) -> String {
+        let wire = problem.answer(3);
+        let (mut answer, mut at, mut text) = (Answer::new(), 0, Vec::new());
+        loop {
+            let (used, part) = answer.receive(&wire[at..]);
+            at += used;
+            match part {
+                Part::Stdout(piece) => text.extend_from_slice(piece),
+                Part::End {
+                    app_status: 0,
+                    status,
+                } => {
+                    assert_eq!((status, at), (ProtocolStatus::RequestComplete, wire.len()));
+                    assert_eq!(answer.request_id(), 3);
+                    return String::from_utf8(text).expect("UTF-8");
+                }
+                Part::Closed(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_problem_has_its_status() {
+        let failed = |page: Option<&str>| Problem::Failed {
+            error: Some("4f2a".to_owned()),
+            page: page.map(str::to_owned),
+        };
+        assert!(text(&Problem::NotFound).starts_with("Status: 404 Not Found\r\n"));
+        assert!(text(&Problem::NoRoot).starts_with("Status: 403 Forbidden\r\n"));
+        assert!(text(&Problem::TimedOut).starts_with("Status: 504 Gateway Timeout\r\n"));
+        let full = text(&Problem::QueueFull(Duration::from_secs(3)));
+        assert!(
+            full.starts_with("Status: 503 ") && full.contains("\r\nRetry-After: 3\r\n"),
+            "{full}"
+        );
+        let plain = text(&failed(None));
+        assert!(
+            plain.starts_with("Status: 503 ") && plain.contains("Error ID: 4f2a"),
+            "{plain}"
+        );
+        let page = "<p>".repeat(50_000);
+        let answer = text(&failed(Some(&page)));
+        assert!(answer.contains("text/html") && answer.ends_with(&page));
+    }
+}

@@ -1,0 +1,474 @@
+//! What the book asks for is done, and what instances say is heard.
+
+use super::answer::Problem;
+use super::channel::{HEAD_BYTES, ToRouter, ToWorker, head, parse};
+use super::orders::{Instance, ToMaster};
+use super::run::{INSTANCE, Router};
+use super::state::{Cause, State};
+use super::tally::Outcome;
+use crate::applications::RestartMethod;
+use crate::applications::action::{Action, Force, Refusal, Trouble};
+use crate::applications::event::{ErrorId, Event, InstanceId, Return, Ticket};
+use crate::origin::Origin;
+use crate::sys::fd::send_gathered_with;
+use crate::sys::socket::{Progress, receive};
+use crate::tick::Tick;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a process has to be gone whose channel has ended.
+const GONE_PATIENCE: Duration = Duration::from_secs(5);
+/// When a client is to come back that met a full queue.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Messages of one instance before others have their turn.
+const MESSAGES: usize = 16;
+
+/// An instance that is up.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub application: Arc<str>,
+    pub pid: i32,
+    pub revision: Option<String>,
+    pub up: Tick,
+    channel: OwnedFd,
+    /// The session that it was adopted with, until it says `Here`.
+    adopted: Option<Ticket>,
+    /// Its channel has ended; it is taken to be gone then.
+    ended: Option<Tick>,
+    pub memory: Option<u64>,
+    /// What it is made of.
+    origin: Option<Origin>,
+    /// Its application is another one now, and the book knows that.
+    is_outdated: bool,
+}
+
+/// Who waits for an instance or has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// A connection.
+    Client(u64),
+    /// An order; or a lease, when it has one.
+    Order(u64),
+    /// Nobody any more: the connection goes on without the session.
+    Nobody,
+}
+
+/// A ticket's holder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Holder {
+    pub who: Who,
+    /// What it has.
+    pub instance: Option<u64>,
+}
+
+impl Holder {
+    pub(super) fn waiting(who: Who) -> Holder {
+        Holder { who, instance: None }
+    }
+}
+
+impl Router {
+    /// Tells the book, and does what it asks for; whatever that leads to is told it afterwards.
+    pub(super) fn tell(&mut self, event: Event) {
+        self.news.push_back(event);
+        if std::mem::replace(&mut self.is_telling, true) {
+            return;
+        }
+        while let Some(event) = self.news.pop_front() {
+            let mut actions = std::mem::take(&mut self.actions);
+            self.book.handle(event, self.now, &mut actions);
+            for action in actions.drain(..) {
+                self.perform(action);
+            }
+            self.actions = actions;
+        }
+        self.is_telling = false;
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Spawn(id, name, generation) => {
+                let generation = self.apps.spawns(&name, generation);
+                self.say(&ToMaster::Spawn {
+                    instance: id.0,
+                    application: PathBuf::from(&*name),
+                    generation,
+                });
+            }
+            Action::Stop(id, force) => self.say(&ToMaster::Stop {
+                instance: id.0,
+                kill: force == Force::Kill,
+            }),
+            Action::Lend(ticket, id) => self.lend(ticket, id.0),
+            Action::Refuse(ticket, refusal) => self.refused(ticket, refusal),
+            Action::Lost { ticket, began } => self.lost(ticket, began),
+            Action::Work(id) => {
+                if !self.send_word(id.0, ToWorker::Work) {
+                    self.news.push_back(Event::Worked(id));
+                }
+            }
+            Action::Disabled(id, outcome) => self.disabled(id.0, outcome),
+            Action::Removed(_) | Action::Finished => {}
+            Action::Say(notice) => self.log_notice(notice),
+        }
+    }
+
+    fn lend(&mut self, ticket: Ticket, number: u64) {
+        let Some(holder) = self.holders.get_mut(&ticket) else {
+            // Nobody wants it any more.
+            return self.news.push_back(Event::Close(ticket, Return::Ok));
+        };
+        holder.instance = Some(number);
+        match holder.who {
+            Who::Client(id) => self.pass(id, ticket, number),
+            Who::Order(order) => self.leased(order, ticket, number),
+            Who::Nobody => {}
+        }
+    }
+
+    /// Gives a connection to an instance.
+    fn pass(&mut self, id: u64, ticket: Ticket, number: u64) {
+        let one_user = self.one_user;
+        let Some(client) = self
+            .clients
+            .get(id)
+            .filter(|client| client.state() == State::Waiting)
+        else {
+            self.holders.remove(&ticket);
+            return self.news.push_back(Event::Close(ticket, Return::Ok));
+        };
+        let word = if one_user {
+            ToWorker::Serve
+        } else {
+            ToWorker::ServeLast
+        };
+        let head = head(word, ticket.0);
+        let pieces = [IoSlice::new(&head), IoSlice::new(&client.bytes)];
+        let descriptors: [RawFd; 1] = [client.socket().as_raw_fd()];
+        let instance = self
+            .instances
+            .get(&number)
+            .filter(|instance| instance.ended.is_none());
+        let sent =
+            instance.map(|instance| send_gathered_with(instance.channel.as_fd(), &pieces, &descriptors));
+        client.change(Cause::Lent);
+        client.expires = None;
+        if matches!(sent, Some(Ok(_))) {
+            client.keep &= one_user;
+            if let Some(known) = &client.known {
+                self.apps.lent(&known.name);
+            }
+            return;
+        }
+        // It leaves, and the book is yet to hear of it.
+        self.holders.remove(&ticket);
+        self.news.push_back(Event::Close(ticket, Return::Failed));
+        self.retry(id);
+    }
+
+    fn refused(&mut self, ticket: Ticket, refusal: Refusal) {
+        let Some(holder) = self.holders.remove(&ticket) else {
+            return;
+        };
+        let id = match holder.who {
+            Who::Client(id) => id,
+            Who::Order(order) => return self.not_leased(order, refusal),
+            Who::Nobody => return,
+        };
+        let outcome = match refusal {
+            Refusal::QueueFull => Outcome::QueueFull,
+            Refusal::TimedOut => Outcome::TimedOut,
+            _ => Outcome::Refused,
+        };
+        if let Some(known) = self.clients.get(id).and_then(|client| client.known.clone()) {
+            self.apps.count(&known.name, outcome);
+        }
+        let problem = match refusal {
+            Refusal::QueueFull => Problem::QueueFull(RETRY_AFTER),
+            Refusal::TimedOut => Problem::TimedOut,
+            Refusal::Trouble(Trouble::Failed(error)) => match self.errors.get(error) {
+                Some((error, page)) => Problem::Failed {
+                    error: Some(error.clone()),
+                    page: page.clone(),
+                },
+                None => Problem::Failed {
+                    error: None,
+                    page: None,
+                },
+            },
+            Refusal::Trouble(Trouble::TimedOut | Trouble::Died) => Problem::Failed {
+                error: None,
+                page: None,
+            },
+            Refusal::NoneFree
+            | Refusal::Unknown
+            | Refusal::Removed
+            | Refusal::ShuttingDown
+            | Refusal::Stale => {
+                log::warn!("[pool {}] a request is refused: {refusal}", self.pool.name);
+                Problem::Unavailable
+            }
+        };
+        self.refuse(id, problem);
+    }
+
+    fn lost(&mut self, ticket: Ticket, began: bool) {
+        let Some(holder) = self.holders.remove(&ticket) else {
+            return;
+        };
+        let Who::Client(id) = holder.who else { return };
+        if !began || self.is_untouched(id) {
+            return self.retry(id);
+        }
+        // The web server says 502: only it knows how much of an answer has been seen.
+        if let Some(client) = self.clients.get(id) {
+            crate::sys::socket::shutdown(client.socket());
+        }
+        self.close(id);
+    }
+
+    /// Says a word to an instance; `false`: it is not there.
+    fn send_word(&self, number: u64, word: ToWorker) -> bool {
+        let Some(instance) = self
+            .instances
+            .get(&number)
+            .filter(|instance| instance.ended.is_none())
+        else {
+            return false;
+        };
+        send_gathered_with(instance.channel.as_fd(), &[IoSlice::new(&head(word, 0))], &[]).is_ok()
+    }
+
+    /// An instance is up.
+    pub(super) fn is_up(&mut self, instance: Instance, channel: OwnedFd, adopted: Option<Ticket>) {
+        let number = instance.instance;
+        if number & !(INSTANCE - 1) != 0 {
+            return;
+        }
+        let Some(name) = instance.application.to_str() else {
+            return;
+        };
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, INSTANCE | number);
+        if let Err(errno) = self.epoll.add(&channel, event) {
+            log::error!("can't watch an instance: epoll_ctl: {errno}");
+            return self.say(&ToMaster::Stop {
+                instance: number,
+                kill: false,
+            });
+        }
+        let process = Process {
+            application: Arc::from(name),
+            pid: instance.pid,
+            revision: instance.revision,
+            up: self.now,
+            channel,
+            adopted,
+            ended: None,
+            memory: None,
+            origin: instance.origin,
+            is_outdated: false,
+        };
+        self.instances.insert(number, process);
+        if adopted.is_some() {
+            self.send_word(number, ToWorker::Where);
+        } else {
+            self.apps.came_up(name);
+            self.tell(Event::Spawned(InstanceId(number)));
+        }
+    }
+
+    /// What has an application's path now is made of this, as far as it is known: instances of another one retire at once.
+    pub(super) fn found_origin(&mut self, name: &Arc<str>, origin: &Origin) {
+        self.outdate(name, |known| known != origin);
+    }
+
+    fn outdate(&mut self, name: &Arc<str>, is_other: impl Fn(&Origin) -> bool) {
+        let mut any = false;
+        for process in self.instances.values_mut() {
+            let is_other = process.origin.as_ref().is_some_and(&is_other);
+            if process.application == *name && is_other && !process.is_outdated {
+                process.is_outdated = true;
+                any = true;
+            }
+        }
+        if any {
+            log::warn!(
+                "[pool {}] {name} is another directory now, or has another owner; its instances retire",
+                self.pool.name
+            );
+            self.tell(Event::Restart(Arc::clone(name), RestartMethod::Blocking));
+        }
+    }
+
+    /// An instance has seen that its application is another one now.
+    fn instance_moved(&mut self, number: u64) {
+        let Some(process) = self.instances.get(&number) else {
+            return;
+        };
+        let (name, origin) = (Arc::clone(&process.application), process.origin.clone());
+        self.outdate(&name, |known| Some(known) == origin.as_ref());
+    }
+
+    /// It could not be started.
+    pub(super) fn failed(&mut self, number: u64, error: String, page: Option<String>) {
+        self.next_error += 1;
+        let id = ErrorId(self.next_error);
+        self.errors.add(id, error, page);
+        if let Some(process) = self.instances.remove(&number) {
+            let _ = self.epoll.delete(&process.channel);
+        }
+        self.tell(Event::SpawnFailed(InstanceId(number), id));
+    }
+
+    /// Its process is gone.
+    pub(super) fn instance_gone(&mut self, number: u64) {
+        if let Some(process) = self.instances.remove(&number) {
+            let _ = self.epoll.delete(&process.channel);
+            if let Some(due) = process.ended {
+                self.ended.remove(&(due, number));
+            }
+        }
+        self.tell(Event::Exited(InstanceId(number)));
+    }
+
+    /// Its channel has ended. Its place is free when its process is gone, which the master says.
+    fn channel_ended(&mut self, number: u64) {
+        let due = self.now + GONE_PATIENCE;
+        if let Some(process) = self
+            .instances
+            .get_mut(&number)
+            .filter(|process| process.ended.is_none())
+        {
+            process.ended = Some(due);
+            let _ = self.epoll.delete(&process.channel);
+            self.ended.insert((due, number));
+        }
+    }
+
+    /// Takes what an instance has said.
+    pub(super) fn hear_instance(&mut self, number: u64) {
+        for _ in 0..MESSAGES {
+            let live = self
+                .instances
+                .get(&number)
+                .filter(|process| process.ended.is_none());
+            let Some(process) = live else { return };
+            let count = match receive(process.channel.as_fd(), &mut self.buffer) {
+                Ok(Progress::Done(count)) => count,
+                Ok(Progress::WouldBlock) => return,
+                Err(_) => 0,
+            };
+            if count == 0 {
+                return self.channel_ended(number);
+            }
+            match parse::<ToRouter>(&self.buffer[..count]) {
+                Some((word, ticket, bytes)) => {
+                    let bytes = bytes.to_vec();
+                    self.heard(number, word, Ticket(ticket), bytes);
+                }
+                None => return self.breaks_off(number),
+            }
+            // It mostly says one thing at a time, and epoll tells if there is more.
+            if count == HEAD_BYTES {
+                return;
+            }
+        }
+    }
+
+    /// It does not keep to the protocol: nothing more is heard of it.
+    fn breaks_off(&mut self, number: u64) {
+        log::error!(
+            "[pool {}] instance {number} is killed because it does not keep to the protocol",
+            self.pool.name
+        );
+        self.channel_ended(number);
+        self.kill(number);
+    }
+
+    /// Has the master end a process that is of no more use, or waits for its end. Until that is said it keeps its place, in the
+    /// master's books as in this one: whoever closes his channel and stays must not make room for another of his.
+    pub(super) fn kill(&mut self, number: u64) {
+        self.say(&ToMaster::Stop {
+            instance: number,
+            kill: true,
+        });
+    }
+
+    /// Takes one message. An instance can speak of its own sessions only.
+    fn heard(&mut self, number: u64, word: ToRouter, ticket: Ticket, bytes: Vec<u8>) {
+        let id = InstanceId(number);
+        let holder = self.holders.get(&ticket).copied();
+        let holder = holder.filter(|holder| holder.instance == Some(number));
+        match (word, holder) {
+            (ToRouter::Here, _) => {
+                let adopted = self
+                    .instances
+                    .get_mut(&number)
+                    .and_then(|process| process.adopted.take());
+                if let Some(ticket) = adopted {
+                    self.tell(Event::Close(ticket, Return::Ok));
+                }
+            }
+            (ToRouter::WorkWanted, _) => self.tell(Event::WorkWanted(id)),
+            (ToRouter::Worked, _) => self.tell(Event::Worked(id)),
+            (ToRouter::Memory, _) => {
+                if let Ok(bytes) = <[u8; 8]>::try_from(bytes) {
+                    let bytes = u64::from_le_bytes(bytes);
+                    if let Some(process) = self.instances.get_mut(&number) {
+                        process.memory = Some(bytes);
+                    }
+                    self.tell(Event::Measured(id, bytes));
+                }
+            }
+            (
+                ToRouter::Released,
+                Some(Holder {
+                    who: Who::Client(client),
+                    ..
+                }),
+            ) => {
+                if let Some(holder) = self.holders.get_mut(&ticket) {
+                    holder.who = Who::Nobody;
+                }
+                self.is_kept(client, bytes);
+            }
+            (
+                ToRouter::Kept | ToRouter::Closed | ToRouter::NotBegun | ToRouter::Moved | ToRouter::Done,
+                Some(holder),
+            ) => {
+                if matches!(holder.who, Who::Order(_)) {
+                    return;
+                }
+                self.holders.remove(&ticket);
+                let back = match word {
+                    ToRouter::NotBegun | ToRouter::Moved => Return::Failed,
+                    _ => Return::Ok,
+                };
+                self.tell(Event::Close(ticket, back));
+                if word == ToRouter::Moved {
+                    self.instance_moved(number);
+                }
+                let Who::Client(client) = holder.who else { return };
+                match word {
+                    ToRouter::Kept => self.is_kept(client, bytes),
+                    ToRouter::NotBegun | ToRouter::Moved => self.retry(client),
+                    _ => self.close(client),
+                }
+            }
+            // A session of an earlier router's, or none.
+            (
+                ToRouter::Kept
+                | ToRouter::Closed
+                | ToRouter::NotBegun
+                | ToRouter::Moved
+                | ToRouter::Done
+                | ToRouter::Released,
+                _,
+            ) => {}
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The router of an application pool: which application a request is for, and which instance gets its connection.
+//!
+//! An unprivileged process for each pool with `routing = "application"`. It accepts the pool's connections, looks at the
+//! beginning of each request until it knows the application's root, asks the [book](crate::applications) for an instance,
+//! and passes the connection on to that. A request's body and answer never come by here. Between two requests a kept
+//! connection is the router's again, since the next request may be for another application.
+//!
+//! ```text
+//!  nginx ──▶ listening socket ──▶ router ══ channel, one for each instance ══▶ worker
+//!                                  │  ▲      (`channel`: connections there, "done" back)
+//!                       (`orders`) │  │ ToRouter: instances, commands
+//!              ToMaster: spawn,    ▼  │
+//!              stop               master ──▶ preloaders, workers: a pool of its own for each application
+//!                                  │
+//!                    router, master ──▶ scout (`crate::scout`): what is in a directory?
+//! ```
+//!
+//! The router is not trusted: the master starts nothing for it that the pool's configuration and the directory itself do
+//! not allow. If it dies the master starts another, which is told what runs.
+
+mod answer;
+mod client;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+mod groups;
+mod instances;
+mod master;
+mod memory;
+pub mod orders;
+mod reading;
+mod request;
+mod roots;
+mod run;
+mod serving;
+mod settings;
+mod start;
+mod state;
+mod tally;
+mod view;
+
+pub use forkyard_protocol::channel;
+pub use start::{Start, run, serve};

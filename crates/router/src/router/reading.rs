@@ -1,0 +1,344 @@
+//! A connection's input, read and understood record by record: where a look at it does not do.
+
+use super::channel::MOST_BYTES;
+use super::request::{Head, root_of};
+use fastcgi::{Input, Limits, MAX_CONTENT, RecordType, Reply, Responder, Violation, append_pair, header};
+use std::borrow::Cow;
+
+/// What the input meant.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// More is needed.
+    More,
+    /// To be written to the client.
+    Reply(Reply),
+    /// A request's parameters are complete: what of the connection is to be passed on.
+    Request {
+        /// The request.
+        head: Head<'static>,
+        /// Its records and all that was read behind them. Longer than [`MOST_BYTES`]: it can't be passed on.
+        bytes: Vec<u8>,
+    },
+    /// The connection can't go on.
+    Broken(Violation),
+}
+
+/// Input that has been read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    responder: Responder,
+    input: Vec<u8>,
+    at: usize,
+    /// A request's parameters are complete, but for the padding of their last record.
+    is_known: bool,
+}
+
+impl Reading {
+    /// Begins with bytes that were read before.
+    pub(super) fn new(limits: Limits, input: Vec<u8>) -> Reading {
+        let limits = Limits {
+            params_bytes: limits.params_bytes.min(MOST_BYTES),
+            ..limits
+        };
+        Reading {
+            responder: Responder::new(limits),
+            input,
+            at: 0,
+            is_known: false,
+        }
+    }
+
+    /// Takes in what was read.
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
+        self.input.drain(..self.at);
+        self.at = 0;
+        self.input.extend_from_slice(bytes);
+    }
+
+    /// What it takes.
+    pub(super) fn memory(&self) -> usize {
+        self.input.capacity() + self.responder.memory()
+    }
+
+    /// Nothing of a request is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.at == self.input.len() && self.responder.is_between_requests()
+    }
+
+    /// Understands the next thing.
+    pub(super) fn step(&mut self, root_parameter: &[u8]) -> Step {
+        loop {
+            if self.is_known {
+                self.at += skip_padding(&mut self.responder, &self.input[self.at..]);
+                if self.responder.is_at_boundary() {
+                    return self.request(root_parameter);
+                }
+                return Step::More;
+            }
+            let (used, input) = self.responder.receive(&self.input[self.at..]);
+            match input {
+                Input::More => {
+                    self.at += used;
+                    return Step::More;
+                }
+                Input::Reply(reply) => {
+                    self.at += used;
+                    return Step::Reply(reply);
+                }
+                Input::Request => {
+                    self.at += used;
+                    self.is_known = true;
+                }
+                Input::Broken(violation) => {
+                    self.at = self.input.len();
+                    return Step::Broken(violation);
+                }
+                Input::Body(_) | Input::BodyEnd | Input::Abort => self.at += used,
+            }
+        }
+    }
+
+    fn request(&mut self, root_parameter: &[u8]) -> Step {
+        self.is_known = false;
+        let params = self.responder.params();
+        let root = root_of(|name| params.get(name), root_parameter);
+        let head = Head {
+            id: self.responder.request_id(),
+            keep: self.responder.keep(),
+            root: root.map(|root| Cow::Owned(root.into_owned())),
+        };
+        let bytes = self.encode();
+        Step::Request { head, bytes }
+    }
+
+    /// The request as it would have come without anything in between.
+    fn encode(&self) -> Vec<u8> {
+        let id = self.responder.request_id();
+        let [role_high, role_low] = (self.responder.role() as u16).to_be_bytes();
+        let mut bytes = header(RecordType::BeginRequest, id, 8, 0).to_vec();
+        let keep = u8::from(self.responder.keep());
+        bytes.extend([role_high, role_low, keep, 0, 0, 0, 0, 0]);
+        let mut pairs = Vec::new();
+        // The first is the role's, which the worker adds itself.
+        for (name, value) in self.responder.params().iter().skip(1) {
+            append_pair(&mut pairs, name, value);
+        }
+        for piece in pairs.chunks(MAX_CONTENT) {
+            bytes.extend(header(RecordType::Params, id, piece.len() as u16, 0));
+            bytes.extend_from_slice(piece);
+        }
+        bytes.extend(header(RecordType::Params, id, 0, 0));
+        bytes.extend_from_slice(&self.input[self.at..]);
+        bytes
+    }
+}
+
+/// A request that the router answers itself: its body is read and dropped.
+#[derive(Debug)]
+pub(super) struct Rest {
+    responder: Responder,
+    /// What came behind the request.
+    after: Vec<u8>,
+    ended: bool,
+    is_broken: bool,
+}
+
+impl Rest {
+    /// Begins with what was read of the request.
+    pub(super) fn new(limits: Limits, read: &[u8]) -> Rest {
+        let mut rest = Rest {
+            responder: Responder::new(limits),
+            after: Vec::new(),
+            ended: false,
+            is_broken: false,
+        };
+        rest.receive(read);
+        rest
+    }
+
+    /// The whole request has come.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The client does not keep to the protocol: where another request of its begins can't be told.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// What came behind it.
+    pub(super) fn into_after(self) -> Vec<u8> {
+        self.after
+    }
+
+    /// Takes in what was read.
+    pub(super) fn receive(&mut self, mut bytes: &[u8]) {
+        while !self.ended {
+            if self.responder.body_ended() {
+                bytes = &bytes[skip_padding(&mut self.responder, bytes)..];
+                self.ended = self.responder.is_at_boundary();
+                if self.ended {
+                    break;
+                }
+                return;
+            }
+            let (used, input) = self.responder.receive(bytes);
+            bytes = &bytes[used..];
+            match input {
+                Input::More => return,
+                Input::Abort => self.ended = true,
+                Input::Broken(_) => (self.ended, self.is_broken) = (true, true),
+                Input::BodyEnd | Input::Request | Input::Body(_) | Input::Reply(_) => {}
+            }
+        }
+        if !self.is_broken {
+            self.after.extend_from_slice(bytes);
+        }
+    }
+}
+
+/// Consumes what is left of a record's padding; how much that was.
+fn skip_padding(responder: &mut Responder, bytes: &[u8]) -> usize {
+    let mut used = 0;
+    while used < bytes.len() && !responder.is_at_boundary() {
+        responder.receive(&bytes[used..=used]);
+        used += 1;
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fastcgi::Request;
+
+    const LIMITS: Limits = Limits {
+        params_bytes: 1 << 20,
+        params_count: 1_000,
+    };
+
+    /// A request whose last records of parameters and body are padded.
+    fn request(id: u16) -> Vec<u8> {
+        let mut wire = Vec::new();
+        let request = Request {
+            id,
+            keep: true,
+            params: &[(b"ROOT", b"/srv/a"), (b"OTHER", b"value")],
+            body: b"the body",
+            ..Request::default()
+        };
+        request.encode(&mut wire);
+        for kind in [RecordType::Params, RecordType::Stdin] {
+            let end = header(kind, id, 0, 0);
+            let at = wire
+                .windows(8)
+                .position(|window| window == end)
+                .expect("the stream's end");
+            wire[at + 6] = 5;
+            wire.splice(at + 8..at + 8, [0; 5]);
+        }
+        wire
+    }
+
+    /// A question for FCGI_MPXS_CONNS.
+    fn question() -> Vec<u8> {
+        let mut pairs = Vec::new();
+        append_pair(&mut pairs, b"FCGI_MPXS_CONNS", b"");
+        let mut wire = header(RecordType::GetValues, 0, pairs.len() as u16, 0).to_vec();
+        wire.extend(pairs);
+        wire
+    }
+
+    #[test]
+    fn a_management_record_is_answered_and_left_out_at_every_split() {
+        let plain = request(9);
+        for (before, at) in [(true, 0), (false, 16)] {
+            let mut wire = plain.clone();
+            wire.splice(at..at, question());
+            for split in 0..=wire.len() {
+                let mut reading = Reading::new(LIMITS, Vec::new());
+                let (mut replies, mut found, mut taken) = (0, None, 0);
+                for piece in [&wire[..split], &wire[split..]] {
+                    reading.receive(piece);
+                    taken += 1;
+                    while found.is_none() {
+                        match reading.step(b"ROOT") {
+                            Step::More => break,
+                            Step::Reply(_) => replies += 1,
+                            Step::Request { head, bytes } => found = Some((head, bytes)),
+                            Step::Broken(violation) => panic!("{violation}"),
+                        }
+                    }
+                    if found.is_some() {
+                        break;
+                    }
+                }
+                let (head, bytes) = found.expect("a request");
+                assert_eq!((replies, head.id, head.keep), (1, 9, true), "{before}");
+                assert_eq!(head.root.as_deref(), Some(&b"/srv/a"[..]));
+                // What is passed on is understood as the request that came.
+                let mut worker = Responder::new(LIMITS);
+                let (used, input) = worker.receive(&bytes);
+                assert!(matches!(input, Input::Request), "{input:?}");
+                assert_eq!(worker.params().get(b"OTHER"), Some(&b"value"[..]));
+                let mut behind = bytes[used..].to_vec();
+                behind.extend_from_slice(if taken > 1 { &[] } else { &wire[split..] });
+                let mut body = Vec::new();
+                let mut at = 0;
+                while at < behind.len() {
+                    let (used, input) = worker.receive(&behind[at..]);
+                    at += used;
+                    if let Input::Body(piece) = input {
+                        body.extend_from_slice(piece);
+                    }
+                }
+                assert_eq!(
+                    (&body[..], worker.body_ended()),
+                    (&b"the body"[..], true),
+                    "{split}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_input_is_refused() {
+        for wire in [
+            &b"GET / HTTP/1.0\r\n\r\n"[..],
+            &[0; 64],
+            &[0xff, 0xff, 0, 1, 0, 0, 0, 0],
+        ] {
+            let mut reading = Reading::new(LIMITS, wire.to_vec());
+            assert!(matches!(reading.step(b"ROOT"), Step::Broken(_)), "{wire:?}");
+        }
+        let mut reading = Reading::new(LIMITS, request(1)[..16].to_vec());
+        assert!(matches!(reading.step(b"ROOT"), Step::More));
+        let mut huge = Vec::new();
+        for _ in 0..3 {
+            let value = vec![b'x'; 60_000];
+            let mut pair = Vec::new();
+            append_pair(&mut pair, b"NAME", &value);
+            huge.extend(header(RecordType::Params, 1, pair.len() as u16, 0));
+            huge.extend(pair);
+        }
+        reading.receive(&huge);
+        let step = reading.step(b"ROOT");
+        assert!(
+            matches!(step, Step::Broken(Violation::ParamsTooLong { .. })),
+            "{step:?}"
+        );
+    }
+
+    #[test]
+    fn what_follows_a_request_is_kept() {
+        let (first, second) = (request(1), request(2));
+        let both = [&first[..], &second[..]].concat();
+        for split in 0..=both.len() {
+            let mut rest = Rest::new(LIMITS, &both[..split]);
+            assert_eq!(rest.has_ended(), split >= first.len(), "{split}");
+            rest.receive(&both[split..]);
+            assert!(rest.has_ended());
+            assert_eq!(rest.into_after(), second);
+        }
+    }
+}

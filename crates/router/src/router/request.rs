@@ -1,0 +1,258 @@
+//! Which application a request is for: its parameters, looked at where they lie in a connection's input.
+
+use fastcgi::{HEADER_LENGTH, Header, RecordType, Role, VERSION};
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Names the application's root, where the pool's own parameter does not.
+const APP_ROOT: &[u8] = b"PASSENGER_APP_ROOT";
+/// Its parent is the root, where nothing else names it.
+const DOCUMENT_ROOT: &[u8] = b"DOCUMENT_ROOT";
+/// Bytes of a BEGIN_REQUEST record's content.
+const BEGIN_BYTES: usize = 8;
+/// FCGI_KEEP_CONN.
+const KEEP: u8 = 1;
+
+/// What a look at a connection's input came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Look<'w> {
+    /// The request's parameters are not complete.
+    Partial,
+    /// They are.
+    Request(Head<'w>),
+    /// What is there does not begin with one plain request: a management record, or nothing that could be served. It is to
+    /// be read and understood record by record.
+    Other,
+}
+
+/// What the router has to know of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head<'w> {
+    /// Its number.
+    pub id: u16,
+    /// The connection is to be kept after it.
+    pub keep: bool,
+    /// The application's root as the request names it. `None`: it names none.
+    pub root: Option<Cow<'w, [u8]>>,
+}
+
+/// Looks at the beginning of a request. Of a parameter that comes twice the last one counts, as it does for the worker, so
+/// this needs all parameters.
+pub(super) fn look<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Look<'w> {
+    let Some(begin) = Begin::parse(wire) else {
+        return if could_begin(wire) {
+            Look::Partial
+        } else {
+            Look::Other
+        };
+    };
+    let (content, end) = gather(wire, begin.id);
+    match end {
+        End::Open => Look::Partial,
+        End::Strange => Look::Other,
+        End::Complete => {
+            let mut names = Names::default();
+            let is_whole = match content {
+                Cow::Borrowed(content) => names.read(content, root_parameter, Cow::Borrowed),
+                Cow::Owned(content) => {
+                    names.read(&content, root_parameter, |value| Cow::Owned(value.to_vec()))
+                }
+            };
+            if !is_whole {
+                return Look::Other;
+            }
+            Look::Request(Head {
+                id: begin.id,
+                keep: begin.keep,
+                root: names.root(),
+            })
+        }
+    }
+}
+
+/// Looks at the beginning of a request that is larger than anybody wants to look at: if the pool's own parameter is
+/// there, it is taken to be the last of its name.
+pub(super) fn look_early<'w>(wire: &'w [u8], root_parameter: &[u8]) -> Option<Head<'w>> {
+    let begin = Begin::parse(wire)?;
+    let (content, end) = gather(wire, begin.id);
+    if end == End::Strange {
+        return None;
+    }
+    let mut names: Names<'static> = Names::default();
+    names.read(&content, root_parameter, |value| Cow::Owned(value.to_vec()));
+    Some(Head {
+        id: begin.id,
+        keep: begin.keep,
+        root: Some(names.own?),
+    })
+}
+
+/// The application's root, of a request whose parameters are known by name.
+pub(super) fn root_of<'p>(
+    param: impl Fn(&[u8]) -> Option<&'p [u8]>,
+    root_parameter: &[u8],
+) -> Option<Cow<'p, [u8]>> {
+    let names = Names {
+        own: param(root_parameter).map(Cow::Borrowed),
+        app_root: param(APP_ROOT).map(Cow::Borrowed),
+        document_root: param(DOCUMENT_ROOT).map(Cow::Borrowed),
+    };
+    names.root()
+}
+
+struct Begin {
+    id: u16,
+    keep: bool,
+}
+
+impl Begin {
+    fn parse(wire: &[u8]) -> Option<Begin> {
+        let header = Header::decode(*wire.first_chunk()?);
+        let [role_high, role_low, flags, ..] = *wire.get(HEADER_LENGTH..HEADER_LENGTH + BEGIN_BYTES)? else {
+            return None;
+        };
+        let role = u16::from_be_bytes([role_high, role_low]);
+        let is_plain = is_begin(header) && Role::try_from(role).is_ok();
+        is_plain.then_some(Begin {
+            id: header.request_id,
+            keep: flags & KEEP != 0,
+        })
+    }
+}
+
+fn is_begin(header: Header) -> bool {
+    header.version == VERSION
+        && header.request_id > 0
+        && header.kind == RecordType::BeginRequest as u8
+        && usize::from(header.content_length) == BEGIN_BYTES
+}
+
+/// Whether so few bytes may be the beginning of a request.
+fn could_begin(wire: &[u8]) -> bool {
+    match wire.first_chunk() {
+        Some(header) => is_begin(Header::decode(*header)) && wire.len() < HEADER_LENGTH + BEGIN_BYTES,
+        None => true,
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// More parameters will come.
+    Open,
+    Complete,
+    /// Something else came among them.
+    Strange,
+}
+
+/// The contents of the PARAMS records that follow BEGIN_REQUEST.
+fn gather(wire: &[u8], id: u16) -> (Cow<'_, [u8]>, End) {
+    let mut content = Cow::Borrowed(&[][..]);
+    let mut at = HEADER_LENGTH + BEGIN_BYTES + padding(wire);
+    loop {
+        let Some(header) = wire.get(at..).and_then(|rest| rest.first_chunk()) else {
+            return (content, End::Open);
+        };
+        let header = Header::decode(*header);
+        let is_ours = header.kind == RecordType::Params as u8 && header.request_id == id;
+        if header.version != VERSION || !is_ours {
+            return (content, End::Strange);
+        }
+        if header.content_length == 0 {
+            return (content, End::Complete);
+        }
+        let from = at + HEADER_LENGTH;
+        let to = from + usize::from(header.content_length);
+        let piece = &wire[from.min(wire.len())..to.min(wire.len())];
+        match &mut content {
+            Cow::Borrowed([]) => content = Cow::Borrowed(piece),
+            more => more.to_mut().extend_from_slice(piece),
+        }
+        if to > wire.len() {
+            return (content, End::Open);
+        }
+        at = to + usize::from(header.padding_length);
+    }
+}
+
+/// Padding of the first record.
+fn padding(wire: &[u8]) -> usize {
+    wire.first_chunk()
+        .map_or(0, |header| usize::from(Header::decode(*header).padding_length))
+}
+
+/// The parameters that may name the root.
+#[derive(Debug, Default)]
+struct Names<'w> {
+    own: Option<Cow<'w, [u8]>>,
+    app_root: Option<Cow<'w, [u8]>>,
+    document_root: Option<Cow<'w, [u8]>>,
+}
+
+impl<'w> Names<'w> {
+    /// Reads name-value pairs (section 3.4); `false`: the last one is cut.
+    fn read<'c>(
+        &mut self,
+        mut content: &'c [u8],
+        own: &[u8],
+        keep: impl Fn(&'c [u8]) -> Cow<'w, [u8]>,
+    ) -> bool {
+        while !content.is_empty() {
+            let Some((name_length, rest)) = length(content) else {
+                return false;
+            };
+            let Some((value_length, rest)) = length(rest) else {
+                return false;
+            };
+            let Some((name, rest)) = rest.split_at_checked(name_length) else {
+                return false;
+            };
+            let Some((value, rest)) = rest.split_at_checked(value_length) else {
+                return false;
+            };
+            content = rest;
+            if name == own {
+                self.own = Some(keep(value));
+            } else if name == APP_ROOT {
+                self.app_root = Some(keep(value));
+            } else if name == DOCUMENT_ROOT {
+                self.document_root = Some(keep(value));
+            }
+        }
+        true
+    }
+
+    fn root(self) -> Option<Cow<'w, [u8]>> {
+        let is_said = |value: &Cow<'w, [u8]>| !value.is_empty();
+        let named = self.own.filter(is_said).or(self.app_root.filter(is_said));
+        named.or_else(|| parent(self.document_root.filter(is_said)?))
+    }
+}
+
+/// The directory in which a document root lies.
+fn parent(of: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
+    match of {
+        Cow::Borrowed(path) => {
+            let parent = Path::new(OsStr::from_bytes(path)).parent()?;
+            Some(Cow::Borrowed(parent.as_os_str().as_bytes()))
+        }
+        Cow::Owned(path) => {
+            let parent = Path::new(OsStr::from_bytes(&path)).parent()?;
+            Some(Cow::Owned(parent.as_os_str().as_bytes().to_vec()))
+        }
+    }
+}
+
+/// A length of one or four bytes, and what follows.
+fn length(wire: &[u8]) -> Option<(usize, &[u8])> {
+    match *wire {
+        [short, ref rest @ ..] if short < 0x80 => Some((usize::from(short), rest)),
+        [a, b, c, d, ref rest @ ..] => Some((u32::from_be_bytes([a & 0x7f, b, c, d]) as usize, rest)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

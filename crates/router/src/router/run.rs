@@ -1,0 +1,519 @@
+//! The loop of a router.
+
+use super::client::{Client, Clients, Watch};
+use super::groups::Groups;
+use super::memory::Memory;
+use super::roots::Roots;
+use super::state::{Cause, Limit, State};
+use super::tally::{Apps, Errors};
+use crate::applications::event::{Event, Ticket};
+use crate::applications::{Book, action::Action};
+use crate::config::{Applications, Pool};
+use crate::listen::{AcceptPause, may_connect};
+use crate::sys::identity;
+use crate::sys::{Error, clock, socket};
+use crate::tick::Tick;
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+/// Events taken at once.
+const EVENTS: usize = 256;
+/// Connections accepted before others have their turn, when many come.
+const ACCEPTS: usize = 64;
+/// Descriptors that are left for everything but connections and instances.
+const SPARE_DESCRIPTORS: u64 = 64;
+/// Times that a connection is gone on with before others have their turn.
+const ROUNDS: usize = 4;
+/// How long requests may take that were there when the master was gone.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the last bytes may take.
+pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+
+const LISTENER: u64 = 0;
+const MASTER: u64 = 1;
+pub(super) const SCOUT: u64 = 2;
+/// Set in the token of a connection; the rest is its number.
+const CLIENT: u64 = 1 << 63;
+/// Set in the token of an instance's channel; the rest is its number.
+pub(super) const INSTANCE: u64 = 1 << 62;
+
+/// The router.
+pub(super) struct Router {
+    pub(super) epoll: Epoll,
+    pub(super) master: OwnedFd,
+    listener: Option<OwnedFd>,
+    pub(super) scout: OwnedFd,
+    pub(super) pool: Pool,
+    pub(super) settings: Applications,
+    pub(super) one_user: bool,
+    pub(super) clients: Clients,
+    pub(super) roots: Roots,
+    pub(super) groups: Groups,
+    pub(super) book: Book,
+    pub(super) apps: Apps,
+    pub(super) errors: Errors,
+    pub(super) instances: HashMap<u64, super::instances::Process>,
+    /// Who has or waits for what.
+    pub(super) holders: HashMap<Ticket, super::instances::Holder>,
+    /// What the book is still to be told.
+    pub(super) news: VecDeque<Event>,
+    pub(super) actions: Vec<Action>,
+    pub(super) is_telling: bool,
+    pub(super) next_ticket: u64,
+    pub(super) next_error: u64,
+    pub(super) outbox: VecDeque<Vec<u8>>,
+    /// The master has no room for what is said.
+    pub(super) is_stuck: bool,
+    pub(super) buffer: Vec<u8>,
+    pub(super) timers: BTreeSet<(Tick, u64)>,
+    pub(super) memory: Memory,
+    /// Instances whose channel has ended, and when they are killed if the master has not said that they are gone.
+    pub(super) ended: BTreeSet<(Tick, u64)>,
+    /// Connections that are to be looked at again without having been called.
+    pub(super) ready: Vec<u64>,
+    /// Connections that may have to be watched while they wait.
+    pub(super) asked: Vec<u64>,
+    /// Connections were accepted in the last turn; the listening socket is watched; there was no room for another.
+    was_accepting: bool,
+    is_open: bool,
+    /// Accepting has failed: when it is tried again.
+    pause: AcceptPause,
+    most_clients: usize,
+    /// `Some`: the router finishes, because the master told it to or is gone; the deadline, if there is one.
+    pub(super) finishing: Option<Option<Tick>>,
+    pub(super) is_orphan: bool,
+    /// Orders that wait for an instance to be disabled.
+    pub(super) disabling: HashMap<u64, Vec<u64>>,
+    /// Running instances that the master has named, until it has named all.
+    pub(super) running: Vec<(super::orders::Instance, OwnedFd)>,
+    pub(super) now: Tick,
+    pub(super) accepted: u64,
+}
+
+impl Router {
+    pub(super) fn new(
+        master: OwnedFd,
+        listener: OwnedFd,
+        scout: OwnedFd,
+        pool: Pool,
+        one_user: bool,
+        buffer: Vec<u8>,
+    ) -> Result<Router, Error> {
+        let failed = |errno| Error::new("epoll_create1", "", errno);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
+        let settings = pool
+            .applications
+            .clone()
+            .ok_or_else(|| Error::new("begin", "the pool has no applications", Errno::EINVAL))?;
+        for (fd, token) in [(&master, MASTER), (&scout, SCOUT)] {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
+            epoll
+                .add(fd, event)
+                .map_err(|errno| Error::new("epoll_ctl", "", errno))?;
+        }
+        let now = clock::now();
+        let soft = identity::most_descriptors()?;
+        let taken = SPARE_DESCRIPTORS + 2 * u64::from(settings.max.get());
+        let most_clients = usize::try_from(soft.saturating_sub(taken).max(16)).unwrap_or(usize::MAX);
+        Ok(Router {
+            epoll,
+            master,
+            listener: Some(listener),
+            scout,
+            book: Book::new(settings.max, settings.max_spawning),
+            one_user,
+            clients: Clients::default(),
+            roots: Roots::default(),
+            groups: Groups::default(),
+            apps: Apps::new(settings.forget_after),
+            pool,
+            settings,
+            errors: Errors::default(),
+            instances: HashMap::new(),
+            holders: HashMap::new(),
+            news: VecDeque::new(),
+            actions: Vec::new(),
+            is_telling: false,
+            // Higher than any that an earlier router has given, of which workers may still speak.
+            next_ticket: clock::epoch_micros(),
+            next_error: 0,
+            outbox: VecDeque::new(),
+            is_stuck: false,
+            buffer,
+            timers: BTreeSet::new(),
+            memory: Memory::default(),
+            ended: BTreeSet::new(),
+            ready: Vec::new(),
+            asked: Vec::new(),
+            was_accepting: false,
+            is_open: false,
+            pause: AcceptPause::default(),
+            most_clients,
+            finishing: None,
+            is_orphan: false,
+            disabling: HashMap::new(),
+            running: Vec::new(),
+            now,
+            accepted: 0,
+        })
+    }
+
+    pub(super) fn serve(&mut self) -> Result<(), Error> {
+        let mut events = vec![EpollEvent::empty(); EVENTS];
+        loop {
+            self.settle_turn()?;
+            if self.is_over() {
+                return self.say_finished();
+            }
+            let timeout = self.timeout();
+            let count = match self.epoll.wait(&mut events, timeout) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => 0,
+                Err(errno) => return Err(Error::new("epoll_wait", "", errno)),
+            };
+            self.now = clock::now();
+            let events = &events[..count];
+            // What instances say comes first: it makes room for what others want.
+            for event in events
+                .iter()
+                .filter(|event| event.data() & (CLIENT | INSTANCE) == INSTANCE)
+            {
+                self.hear_instance(event.data() & !INSTANCE);
+            }
+            let mut accepts = false;
+            for event in events {
+                match event.data() {
+                    LISTENER => accepts = true,
+                    MASTER => self.hear_master(event.events()),
+                    SCOUT => self.hear_scout(),
+                    token if token & CLIENT != 0 => self.called(token & !CLIENT, event.events()),
+                    _ => {}
+                }
+            }
+            if accepts {
+                self.accept();
+            }
+            self.was_accepting = accepts;
+            self.expire();
+        }
+    }
+
+    /// Does what the last turn has left.
+    fn settle_turn(&mut self) -> Result<(), Error> {
+        self.attend_ready();
+        for id in std::mem::take(&mut self.asked) {
+            if self.clients.get(id).is_some_and(|client| client.state().waits()) {
+                self.apps.queued(
+                    self.clients
+                        .get(id)
+                        .and_then(|client| client.known.clone())
+                        .as_deref(),
+                );
+                self.watch_end(id);
+            }
+        }
+        self.flush_outbox()
+    }
+
+    /// Goes on with connections that may have more than was read. What still may then waits until others have had their turn.
+    fn attend_ready(&mut self) {
+        for _ in 0..ROUNDS {
+            for id in std::mem::take(&mut self.ready) {
+                self.attend(id);
+            }
+            if self.ready.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.finishing {
+            None => false,
+            Some(limit) => self.clients.len() == 0 || limit.is_some_and(|limit| limit <= self.now),
+        }
+    }
+
+    fn timeout(&self) -> EpollTimeout {
+        if !self.ready.is_empty() {
+            return EpollTimeout::ZERO;
+        }
+        let first = [
+            self.book.next_deadline(),
+            self.timers.first().map(|(due, _)| *due),
+            self.ended.first().map(|(due, _)| *due),
+            self.apps.next_deadline(),
+            self.finishing.flatten(),
+            self.pause.deadline(),
+        ];
+        match first.into_iter().flatten().min() {
+            None => EpollTimeout::NONE,
+            Some(due) => {
+                let millis = due.since(clock::now()).as_micros().div_ceil(1000);
+                EpollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(EpollTimeout::MAX)
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn expire(&mut self) {
+        let now = self.now;
+        while let Some((due, id)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
+            self.timers.remove(&(due, id));
+            let Some(client) = self.clients.get(id) else {
+                continue;
+            };
+            client.timer = None;
+            match client.expires {
+                Some(expires) if expires <= now => self.late(id),
+                Some(expires) => self.set_timer(id, expires),
+                None => {}
+            }
+        }
+        while let Some((due, number)) = self.ended.first().copied().filter(|(due, _)| *due <= now) {
+            self.ended.remove(&(due, number));
+            self.kill(number);
+        }
+        if self.book.next_deadline().is_some_and(|due| due <= now) {
+            self.tell(Event::Deadline);
+        }
+        self.forget_applications();
+        if self.pause.end(now) {
+            self.open();
+        }
+        self.tend_memory();
+    }
+
+    /// Looks at a connection again at the latest then.
+    fn set_timer(&mut self, id: u64, due: Tick) {
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        // One that fires too early is set again; so a connection's timer need not move with each request.
+        if client.timer.is_some_and(|timer| timer <= due) {
+            return;
+        }
+        if let Some(timer) = client.timer.replace(due) {
+            self.timers.remove(&(timer, id));
+        }
+        self.timers.insert((due, id));
+    }
+
+    /// Gives a connection the time that its state has.
+    pub(super) fn limit(&mut self, id: u64) {
+        let now = self.now;
+        let (client_timeout, keepalive) = (self.pool.client_timeout, self.pool.keepalive_timeout);
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        let time = match client.state().limit() {
+            Limit::Client => Some(client_timeout),
+            Limit::Keepalive => Some(keepalive),
+            Limit::Look => Some(LOOK_PATIENCE),
+            Limit::None => None,
+        };
+        client.expires = time.map(|time| now + time);
+        if let Some(expires) = client.expires {
+            self.set_timer(id, expires);
+        }
+    }
+
+    /// Changes a connection's state, with the time it has there.
+    pub(super) fn change(&mut self, id: u64, cause: Cause) {
+        if self.clients.get(id).is_some_and(|client| client.change(cause)) {
+            self.limit(id);
+        }
+    }
+
+    /// Watches a connection in one way.
+    pub(super) fn watch(&mut self, id: u64, watch: Watch) {
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        if client.watch == watch {
+            return;
+        }
+        let flags = EpollFlags::EPOLLET | EpollFlags::EPOLLRDHUP;
+        let flags = match watch {
+            Watch::None => EpollFlags::EPOLLET,
+            Watch::End => flags,
+            Watch::Input => flags | EpollFlags::EPOLLIN,
+            Watch::Both => flags | EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT,
+        };
+        let before = std::mem::replace(&mut client.watch, watch);
+        let mut event = EpollEvent::new(flags, CLIENT | id);
+        let done = match (before, watch) {
+            (Watch::None, _) => self.epoll.add(client.socket(), event),
+            (_, Watch::None) => self.epoll.delete(client.socket()),
+            _ => self.epoll.modify(client.socket(), &mut event),
+        };
+        if let Err(errno) = done {
+            log::error!("can't watch a connection: epoll_ctl: {errno}");
+            self.close(id);
+        }
+    }
+
+    /// Watches a connection for its end at least.
+    pub(super) fn watch_end(&mut self, id: u64) {
+        if self
+            .clients
+            .get(id)
+            .is_some_and(|client| client.watch == Watch::None)
+        {
+            self.watch(id, Watch::End);
+        }
+    }
+
+    /// Watches a connection for what comes at least.
+    pub(super) fn watch_input(&mut self, id: u64) {
+        let watch = self.clients.get(id).map(|client| client.watch);
+        if matches!(watch, Some(Watch::None | Watch::End)) {
+            self.watch(id, Watch::Input);
+        }
+    }
+
+    /// Begins to accept, or to accept again.
+    pub(super) fn open(&mut self) {
+        if self.is_open || self.finishing.is_some() || self.pause.deadline().is_some() {
+            return;
+        }
+        if let Some(listener) = &self.listener {
+            let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
+            match self.epoll.add(listener, EpollEvent::new(flags, LISTENER)) {
+                Ok(()) => self.is_open = true,
+                Err(errno) => self.rest(&format!("can't watch the listening socket: epoll_ctl: {errno}")),
+            }
+        }
+    }
+
+    /// Leaves the listening socket alone for a moment.
+    fn rest(&mut self, why: &str) {
+        self.shut();
+        if self.pause.begin(self.now) {
+            log::error!("{why}; trying again");
+        }
+    }
+
+    fn shut(&mut self) {
+        if let Some(listener) = self.listener.as_ref().filter(|_| self.is_open) {
+            let _ = self.epoll.delete(listener);
+            self.is_open = false;
+        }
+    }
+
+    /// Accepts what waits: one connection, or, if others came just before, as many as there are.
+    fn accept(&mut self) {
+        let most = if self.was_accepting { ACCEPTS } else { 1 };
+        for _ in 0..most {
+            if self.clients.len() >= self.most_clients && !self.close_idle() {
+                // Whoever closes a connection opens again.
+                return self.shut();
+            }
+            let Some(listener) = self.listener.as_ref().filter(|_| self.is_open) else {
+                return;
+            };
+            match socket::accept(listener.as_fd()) {
+                Ok(Some(socket)) => self.admit(socket),
+                Ok(None) => return,
+                Err(error) => return self.rest(&format!("can't accept a connection: {error}")),
+            }
+        }
+    }
+
+    /// Accepts what still waits, before the socket is closed: whoever sent a request is answered.
+    pub(super) fn accept_rest(&mut self) {
+        while self.is_open && self.clients.len() < self.most_clients {
+            let listener = self
+                .listener
+                .as_ref()
+                .map(|listener| socket::accept(listener.as_fd()));
+            match listener {
+                Some(Ok(Some(socket))) => self.admit(socket),
+                Some(Ok(None) | Err(_)) | None => return,
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd) {
+        if !may_connect(&self.pool.listen.allowed_clients, socket.as_fd()) {
+            return;
+        }
+        self.accepted += 1;
+        let Some(id) = self.clients.insert(Client::new(socket)) else {
+            return;
+        };
+        self.limit(id);
+        self.attend(id);
+    }
+
+    /// Closes a connection on which nobody waits for anything, to make room for another.
+    fn close_idle(&mut self) -> bool {
+        let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
+        for id in due {
+            if self.clients.get(id).is_some_and(|client| client.is_idle()) {
+                self.close(id);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Closes a connection; whatever waits for it is taken back.
+    pub(super) fn close(&mut self, id: u64) {
+        let Some(mut client) = self.clients.remove(id) else {
+            return;
+        };
+        self.forget_memory(&client);
+        let waits = client.state() == State::Waiting;
+        client.change(Cause::Over);
+        if client.watch != Watch::None {
+            // Explicitly, because an instance may have a copy.
+            let _ = self.epoll.delete(client.socket());
+        }
+        if let Some(timer) = client.timer {
+            self.timers.remove(&(timer, id));
+        }
+        if let Some(ticket) = client.ticket.filter(|_| waits) {
+            self.holders.remove(&ticket);
+            self.tell(Event::Cancel(ticket));
+        }
+        self.open();
+    }
+
+    /// Stops accepting and ends when nothing is left, or at the time.
+    pub(super) fn finish(&mut self, limit: Option<Duration>) {
+        self.shut();
+        self.listener = None;
+        self.finishing = Some(limit.map(|limit| self.now + limit));
+        self.refuse_parked();
+        for id in self.clients.ids() {
+            if self.clients.get(id).is_some_and(|client| client.is_idle()) {
+                self.close(id);
+            }
+        }
+    }
+
+    /// The master is gone.
+    pub(super) fn orphaned(&mut self) {
+        if !self.is_orphan {
+            self.is_orphan = true;
+            let _ = self.epoll.delete(&self.master);
+            self.outbox.clear();
+            self.finish(Some(ORPHAN_PATIENCE));
+        }
+    }
+
+    fn say_finished(&mut self) -> Result<(), Error> {
+        self.say(&super::orders::ToMaster::Finished);
+        self.flush_outbox()
+    }
+
+    /// A number for something that waits for an instance or has one.
+    pub(super) fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+}

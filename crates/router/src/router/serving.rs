@@ -1,0 +1,409 @@
+//! What is done with connections: their requests are looked at, wait, are passed on or answered.
+
+use super::answer::{Problem, to_violation, too_large};
+use super::channel::MOST_BYTES;
+use super::client::Watch;
+use super::instances::{Holder, Who};
+use super::reading::{Reading, Rest, Step};
+use super::request::{Head, Look, look, look_early};
+use super::roots::{Answer, Known, is_possible};
+use super::run::Router;
+use super::state::{Cause, State};
+use crate::applications::event::{Event, Get, Patience, Target};
+use crate::sys::socket::{Progress, peek, receive, send, shutdown_write};
+use fastcgi::Limits;
+use nix::sys::epoll::EpollFlags;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// Bytes of a request that are looked at first: more than parameters mostly are, so that little of a body is.
+const FIRST_LOOK: usize = 4 * 1024;
+/// Bytes of a request that are looked at where they lie.
+const LONGEST_LOOK: usize = 64 * 1024;
+/// Reads of one connection before the others have their turn.
+const READS: usize = 8;
+const READ_BYTES: usize = 32 * 1024;
+/// Instances that are tried for a request.
+const MOST_TRIES: u8 = 10;
+/// Bytes of protocol answers that a client may leave unread.
+const MOST_REPLIES: usize = 16 * 1024;
+
+impl Router {
+    fn limits(&self) -> Limits {
+        Limits {
+            params_bytes: self.pool.limits.params_bytes,
+            params_count: self.pool.limits.params_count,
+        }
+    }
+
+    /// Epoll names a connection.
+    pub(super) fn called(&mut self, id: u64, flags: EpollFlags) {
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        let gone = flags.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR | EpollFlags::EPOLLRDHUP);
+        let state = client.state();
+        if state.reads() {
+            self.attend(id);
+        } else if gone && state.waits() {
+            self.close(id);
+        } else if std::mem::replace(&mut client.stirred, true) && !gone {
+            // It is a body that comes, which is not the router's to read.
+            self.watch(id, Watch::End);
+        }
+    }
+
+    /// Looks at what has come on a connection.
+    pub(super) fn attend(&mut self, id: u64) {
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        match client.state() {
+            State::Answering => self.answer_on(id),
+            State::Silent | State::Idle | State::Partial if client.reading.is_some() => {
+                self.read_on(id);
+                self.count_memory(id);
+            }
+            State::Silent | State::Idle | State::Partial => self.examine(id),
+            State::Looking | State::Waiting | State::Lent | State::Gone => {}
+        }
+    }
+
+    /// Looks at a request where it lies.
+    fn examine(&mut self, id: u64) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut size = FIRST_LOOK;
+        while let Some(client) = self.clients.get(id) {
+            let count = match peek(client.socket(), &mut buffer[..size]) {
+                Ok(Progress::Done(count)) if count > 0 => count,
+                Ok(Progress::WouldBlock) => {
+                    self.watch_input(id);
+                    break;
+                }
+                Ok(Progress::Done(_)) | Err(_) => {
+                    self.close(id);
+                    break;
+                }
+            };
+            let parameter = self.settings.root_parameter.as_bytes();
+            let found = look(&buffer[..count], parameter);
+            if found == Look::Partial && count == size && size < LONGEST_LOOK {
+                size = LONGEST_LOOK;
+                continue;
+            }
+            match found {
+                Look::Request(head) => {
+                    client.seen = count;
+                    self.named(id, head);
+                }
+                Look::Partial if count == LONGEST_LOOK => match look_early(&buffer[..count], parameter) {
+                    Some(head) => {
+                        client.seen = count;
+                        self.named(id, head);
+                    }
+                    None => self.begin_reading(id, Vec::new()),
+                },
+                // What comes in pieces is read: a piece that has been looked at need not be told of again.
+                Look::Partial | Look::Other => self.begin_reading(id, Vec::new()),
+            }
+            break;
+        }
+        self.buffer = buffer;
+    }
+
+    /// Reads the connection's input from now on.
+    pub(super) fn begin_reading(&mut self, id: u64, read: Vec<u8>) {
+        let reading = Reading::new(self.limits(), read);
+        if let Some(client) = self.clients.get(id) {
+            client.reading = Some(Box::new(reading));
+        }
+        self.change(id, Cause::Said);
+        self.ready.push(id);
+    }
+
+    fn read_on(&mut self, id: u64) {
+        let parameter = self.settings.root_parameter.clone();
+        let mut buffer = [0; READ_BYTES];
+        for _ in 0..READS {
+            let Some(client) = self.clients.get(id) else {
+                return;
+            };
+            let Some(reading) = client.reading.as_deref_mut() else {
+                return;
+            };
+            match reading.step(parameter.as_bytes()) {
+                Step::Reply(reply) => {
+                    let sent = send(client.socket(), reply.bytes());
+                    if !matches!(sent, Ok(Progress::Done(count)) if count == reply.bytes().len()) {
+                        return self.close(id);
+                    }
+                    client.sent += reply.bytes().len();
+                    if client.sent > MOST_REPLIES {
+                        return self.close(id);
+                    }
+                }
+                Step::Request { head, bytes } => {
+                    client.reading = None;
+                    client.sent = 0;
+                    if bytes.len() > MOST_BYTES {
+                        let answer = too_large(head.id);
+                        return self.hang_up_with(id, answer);
+                    }
+                    client.bytes = bytes;
+                    return self.named(id, head);
+                }
+                Step::Broken(violation) => {
+                    log::warn!("a connection was closed: {violation}");
+                    let answer = to_violation(&violation);
+                    if answer.is_empty() {
+                        return self.close(id);
+                    }
+                    return self.hang_up_with(id, answer);
+                }
+                Step::More => {
+                    let received = receive(client.socket(), &mut buffer);
+                    let Some(reading) = client.reading.as_deref_mut() else {
+                        return;
+                    };
+                    match received {
+                        Ok(Progress::Done(count)) if count > 0 => reading.receive(&buffer[..count]),
+                        Ok(Progress::WouldBlock) => {
+                            if reading.is_empty() {
+                                client.reading = None;
+                                client.sent = 0;
+                            }
+                            return self.watch_input(id);
+                        }
+                        Ok(Progress::Done(_)) | Err(_) => return self.close(id),
+                    }
+                }
+            }
+        }
+        self.ready.push(id);
+    }
+
+    /// A request's parameters are there.
+    fn named(&mut self, id: u64, head: Head<'_>) {
+        let now = self.now;
+        self.change(id, Cause::Named);
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        (client.id, client.keep, client.tries) = (head.id, head.keep, 0);
+        client.since = now;
+        client.stirred = false;
+        let Some(root) = head.root.filter(|root| is_possible(root)) else {
+            return self.refuse(id, Problem::NoRoot);
+        };
+        match self.roots.ask(&root, id, self.settings.stat_throttle_rate, now) {
+            Answer::Known(known) => self.found(id, known),
+            Answer::Refused => self.refuse(id, Problem::NotFound),
+            Answer::Busy => self.refuse(id, Problem::Unavailable),
+            Answer::Wait(look) => {
+                client.root = root.into_owned();
+                self.watch_end(id);
+                if let Some(look) = look {
+                    self.ask_scout(&look);
+                }
+            }
+        }
+    }
+
+    /// The application is known.
+    pub(super) fn found(&mut self, id: u64, known: Arc<Known>) {
+        if let Some(client) = self.clients.get(id) {
+            client.known = Some(known);
+        }
+        self.change(id, Cause::Found);
+        self.ask(id);
+    }
+
+    /// Asks the book for an instance.
+    fn ask(&mut self, id: u64) {
+        let ticket = self.ticket();
+        let now = self.now;
+        let patience = self.settings.max_request_queue_time;
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        let Some(known) = client.known.clone().filter(|_| client.state() == State::Waiting) else {
+            return;
+        };
+        client.ticket = Some(ticket);
+        let get = Get {
+            ticket,
+            target: Target::Application(Arc::clone(&known.name), known.options),
+            patience: patience.map_or(Patience::Endless, |time| Patience::Until(client.since + time)),
+            consumer: None,
+            sight: client.sight.take(),
+        };
+        self.holders.insert(ticket, Holder::waiting(Who::Client(id)));
+        if self.apps.asked(&known.name, now) {
+            self.news.push_back(Event::Add {
+                name: Arc::clone(&known.name),
+                group: None,
+                options: known.options,
+            });
+        }
+        self.asked.push(id);
+        self.tell(Event::Get(get));
+    }
+
+    /// The instance that was to have the connection does not.
+    pub(super) fn retry(&mut self, id: u64) {
+        self.change(id, Cause::Returned);
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        client.tries += 1;
+        if client.tries >= MOST_TRIES {
+            let name = client.known.as_ref().map_or("", |known| &*known.name);
+            log::warn!(
+                "[pool {}] a request is refused: {MOST_TRIES} instances of {name} in turn did not take it",
+                self.pool.name
+            );
+            return self.refuse(id, Problem::Unavailable);
+        }
+        self.ask(id);
+    }
+
+    /// Nothing of the request that a connection was passed on with has been read.
+    pub(super) fn is_untouched(&mut self, id: u64) -> bool {
+        let mut buffer = vec![0; LONGEST_LOOK];
+        let parameter = self.settings.root_parameter.as_bytes();
+        self.clients.get(id).is_some_and(|client| {
+            let Ok(Progress::Done(count)) = peek(client.socket(), &mut buffer) else {
+                return false;
+            };
+            let same = |head: Head<'_>| head.id == client.id;
+            let begins = match look(&buffer[..count], parameter) {
+                Look::Request(head) => same(head),
+                Look::Partial => look_early(&buffer[..count], parameter).is_some_and(same),
+                Look::Other => false,
+            };
+            client.bytes.is_empty() && count >= client.seen && begins
+        })
+    }
+
+    /// Answers a request that no application answers.
+    pub(super) fn refuse(&mut self, id: u64, problem: Problem) {
+        let limits = self.limits();
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        client.out = problem.answer(client.id);
+        client.sent = 0;
+        client.ticket = None;
+        let read = std::mem::take(&mut client.bytes);
+        client.rest = Some(Box::new(Rest::new(limits, &read)));
+        self.change(id, Cause::Said);
+        self.change(id, Cause::Refused);
+        self.ready.push(id);
+    }
+
+    /// Says a last thing, and closes the connection when the client has seen it.
+    fn hang_up_with(&mut self, id: u64, answer: Vec<u8>) {
+        let limits = self.limits();
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        (client.out, client.sent, client.keep) = (answer, 0, false);
+        client.rest = Some(Box::new(Rest::new(limits, &[])));
+        self.change(id, Cause::Said);
+        self.change(id, Cause::Refused);
+        self.ready.push(id);
+    }
+
+    /// Goes on with an answer of the router's own.
+    fn answer_on(&mut self, id: u64) {
+        let finishing = self.finishing.is_some();
+        let mut buffer = [0; READ_BYTES];
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        while client.sent < client.out.len() {
+            match send(client.socket(), &client.out[client.sent..]) {
+                Ok(Progress::Done(count)) => client.sent += count,
+                Ok(Progress::WouldBlock) => return self.watch(id, Watch::Both),
+                Err(_) => return self.close(id),
+            }
+        }
+        if !client.out.is_empty() {
+            (client.out, client.sent) = (Vec::new(), 0);
+            if !client.keep || finishing {
+                shutdown_write(client.socket());
+            }
+        }
+        for _ in 0..READS {
+            let ended = client.rest.as_deref().is_none_or(Rest::has_ended);
+            if client.keep && client.rest.as_deref().is_some_and(Rest::is_broken) {
+                client.keep = false;
+                shutdown_write(client.socket());
+            }
+            if ended && client.keep && !finishing {
+                let after = client
+                    .rest
+                    .take()
+                    .map(|rest| rest.into_after())
+                    .unwrap_or_default();
+                return self.is_kept(id, after);
+            }
+            match receive(client.socket(), &mut buffer) {
+                Ok(Progress::Done(count)) if count > 0 => {
+                    if let Some(rest) = client.rest.as_deref_mut().filter(|_| !ended) {
+                        rest.receive(&buffer[..count]);
+                    }
+                }
+                Ok(Progress::WouldBlock) => return self.watch_input(id),
+                Ok(Progress::Done(_)) | Err(_) => return self.close(id),
+            }
+        }
+        self.ready.push(id);
+    }
+
+    /// A connection may have another request, whose first bytes may be known.
+    pub(super) fn is_kept(&mut self, id: u64, read: Vec<u8>) {
+        let finishing = self.finishing.is_some();
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        if !client.keep || finishing {
+            crate::sys::socket::shutdown(client.socket().as_fd());
+            return self.close(id);
+        }
+        client.bytes = Vec::new();
+        client.ticket = None;
+        let stirred = std::mem::take(&mut client.stirred);
+        let watch = client.watch;
+        self.count_memory(id);
+        self.change(id, Cause::Kept);
+        if !read.is_empty() {
+            self.watch(id, Watch::Input);
+            return self.begin_reading(id, read);
+        }
+        match watch {
+            Watch::Input if stirred => self.ready.push(id),
+            Watch::Input => {}
+            // Epoll says at once whether something is there.
+            Watch::None | Watch::End | Watch::Both => self.watch(id, Watch::Input),
+        }
+    }
+
+    /// A connection's time is over.
+    pub(super) fn late(&mut self, id: u64) {
+        let Some(client) = self.clients.get(id) else {
+            return;
+        };
+        if client.state() == State::Looking {
+            let root = std::mem::take(&mut client.root);
+            return match self.roots.before(&root) {
+                Some(known) => self.found(id, known),
+                None => self.refuse(id, Problem::TimedOut),
+            };
+        }
+        if client.state() == State::Silent {
+            log::debug!("closed a connection on which nothing was said");
+        }
+        self.close(id);
+    }
+}

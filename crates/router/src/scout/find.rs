@@ -1,0 +1,479 @@
+//! A look at an application's directory. Whoever can write there may change it at any moment, and may have put anything
+//! there: links to files that he may not read, FIFOs, devices.
+//!
+//! The root is opened once; everything is looked up in it, name by name, and no link is followed. What was seen belongs
+//! together, and where a link leads can't be told from an answer. A link in the place of a start-up file counts as that
+//! file, with its own owner; what it leads to is the application's business, when it runs as its user.
+
+use super::look::{Found, Kind, Settings};
+use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS, SIGNS};
+use crate::config::site;
+use crate::origin::{Mark, Origin};
+use crate::sys::Error;
+use crate::sys::beneath::{self, Content, Entry, Form};
+use crate::sys::mounts;
+use nix::errno::Errno;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+/// Most bytes of a file that an application describes itself in.
+pub const MOST_FILE_BYTES: usize = 512 * 1024;
+/// How often a path is tried whose links change while it is looked at.
+const TRIES: usize = 4;
+/// Where restart files are, if nobody says so.
+const RESTART_DIR: &str = "tmp";
+const RESTART: &str = "restart.txt";
+const ALWAYS_RESTART: &str = "always_restart.txt";
+/// Where deployments write their version.
+const REVISION: &str = "REVISION";
+/// The directory that holds deployments, each named by its version.
+const RELEASES: &str = "releases";
+/// Most characters of a version.
+const REVISION_CHARS: usize = 128;
+/// Everybody may read.
+const OPEN_TO_ALL: u32 = 0o004;
+/// Everybody may write.
+const WRITABLE_BY_ALL: u32 = 0o002;
+
+/// What a look has to know.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// Applications are below one of these.
+    pub directories: Vec<PathBuf>,
+    /// Where restart files are; relative to the application's root, or absolute. `None`: `tmp`.
+    pub restart_dir: Option<PathBuf>,
+    /// Applications run as their owners.
+    pub switching: bool,
+    /// They may be on file systems whose owners a user decides.
+    pub user_mounts: bool,
+}
+
+/// Looks at an application's directory.
+///
+/// # Errors
+/// Why it is no application of the pool; names the path and what would be right.
+pub fn look(root: &Path, terms: &Terms) -> Result<Found, String> {
+    let (root, directory) = enter(root, terms)?;
+    let place = Place {
+        root,
+        entry: beneath::entry_of(directory.as_fd()).map_err(|error| error.to_string())?,
+        directory,
+    };
+    place.check_sharing(terms)?;
+    place.check_mount(place.directory.as_fd(), terms)?;
+    let settings = place.settings()?;
+    let (kind, startup_file, settings) = place.kind(settings)?;
+    let startup = match &startup_file {
+        Some(name) => place.entry_below(name).ok_or_else(|| place.changed())?,
+        None => place.entry,
+    };
+    if let Some(name) = startup_file
+        .as_deref()
+        .filter(|_| startup.device != place.entry.device)
+    {
+        let parent = name
+            .parent()
+            .and_then(|parent| descend(place.directory.as_fd(), parent));
+        let parent = parent.ok_or_else(|| place.changed())?;
+        place.check_mount(parent.as_fd(), terms)?;
+    }
+    place.check_owner(&startup, startup_file.as_deref(), terms)?;
+    if let Some((_, from, entry)) = &settings {
+        place.check_author(from, entry, startup.uid)?;
+    }
+    let (restart, always_restart) = place.restart_files(terms);
+    let root = place.root.clone();
+    let origin = Origin {
+        path: root.clone(),
+        root: Mark::from(&place.entry),
+        startup: startup_file.clone().map(|name| (name, startup.uid)),
+    };
+    Ok(Found {
+        kind,
+        startup_file: startup_file.map(|name| root.join(name)),
+        owner: (startup.uid, startup.gid),
+        origin: terms.switching.then_some(origin),
+        settings: settings.map(|(settings, ..)| settings),
+        python: place.python(startup.uid, terms)?,
+        restart,
+        always_restart,
+        revision: place.revision(),
+        root,
+    })
+}
+
+/// Opens the root by its real path, which is below one of the directories. What goes wrong on the way is not told: the
+/// links may lead where only this process can look.
+fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), String> {
+    let shown = root.display();
+    if !root.is_absolute() {
+        return Err(format!(
+            "{shown}: an application's root is an absolute path; let the web server send one that begins with /"
+        ));
+    }
+    for _ in 0..TRIES {
+        let Some(real) = real_below(root, &terms.directories) else {
+            break;
+        };
+        if real.to_str().is_none() {
+            return Err(format!("{shown}: the directory's name is not UTF-8; rename it"));
+        }
+        // Fails if something on the way has become a link since.
+        if let Ok(directory) = beneath::open_exactly(&real) {
+            return Ok((real, directory));
+        }
+    }
+    let directories: Vec<String> = terms
+        .directories
+        .iter()
+        .map(|one| one.display().to_string())
+        .collect();
+    Err(format!(
+        "{shown} is no directory below {}, links followed; applications are directories there",
+        directories.join(" or ")
+    ))
+}
+
+/// A path without links, if it is below one of the directories.
+fn real_below(path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
+    let real = std::fs::canonicalize(path).ok()?;
+    let holds = |directory: &PathBuf| {
+        let directory = std::fs::canonicalize(directory).unwrap_or_default();
+        directory.is_absolute() && real != directory && real.starts_with(&directory)
+    };
+    directories.iter().any(holds).then_some(real)
+}
+
+/// An application's root.
+struct Place {
+    root: PathBuf,
+    directory: OwnedFd,
+    entry: Entry,
+}
+
+/// What an application says of itself: what, in which file, and what that file is.
+type Said = (Settings, &'static str, Entry);
+
+impl Place {
+    /// Who can put files into a directory can make them look like an application of somebody else.
+    fn check_sharing(&self, terms: &Terms) -> Result<(), String> {
+        if terms.switching && self.entry.mode & WRITABLE_BY_ALL != 0 {
+            return Err(format!(
+                "{}: everybody may write to this directory, so its owner can't be known; chmod o-w it",
+                self.root.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The owner of a file says something only where no user can say it in his place.
+    fn check_mount(&self, directory: BorrowedFd<'_>, terms: &Terms) -> Result<(), String> {
+        if !terms.switching || terms.user_mounts {
+            return Ok(());
+        }
+        let shown = self.root.display();
+        match mounts::is_users_own(directory) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(format!(
+                "{shown} is on a file system that a user may have mounted (FUSE, or nosuid at a user's wish), and whose owners he \
+                 decides; move it, or set applications.user_mounts = true"
+            )),
+            Err(error) => Err(format!("{shown}: its file system can't be looked at: {error}")),
+        }
+    }
+
+    /// The application runs as the owner of its start-up file. So nobody may get one there whose owner he isn't: by a
+    /// second name for another one's file, or by what another one has left in his directory.
+    fn check_owner(&self, startup: &Entry, name: Option<&Path>, terms: &Terms) -> Result<(), String> {
+        let Some(name) = name.filter(|_| terms.switching) else {
+            return Ok(());
+        };
+        let shown = self.root.join(name);
+        let shown = shown.display();
+        let (owner, own) = (startup.uid, self.entry.uid);
+        if startup.names != 1 {
+            return Err(format!(
+                "{shown} has {} names, and may be another user's file; copy it",
+                startup.names
+            ));
+        }
+        if owner != own && own != 0 {
+            return Err(format!(
+                "{shown} belongs to user {owner} and {} to user {own}; both have to belong to whom the application is to run \
+                 as",
+                self.root.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// What an application says of itself has to come from its owner.
+    fn check_author(&self, name: &str, file: &Entry, owner: u32) -> Result<(), String> {
+        if file.uid == owner || file.uid == 0 {
+            return Ok(());
+        }
+        let shown = self.root.join(name);
+        Err(format!(
+            "{} belongs to user {}, the application to user {owner}; give it to user {owner}, or to root",
+            shown.display(),
+            file.uid
+        ))
+    }
+
+    /// Reads what an application says of itself in one file; `None`: there is no such file.
+    fn read_own(&self, name: &str) -> Result<Option<Content>, String> {
+        let shown = self.root.join(name);
+        let shown = shown.display();
+        let read = || beneath::read_in(self.directory.as_fd(), OsStr::new(name), MOST_FILE_BYTES);
+        // One without a name has just been replaced.
+        let whole = (0..TRIES).find_map(|_| read().ok().filter(|content| content.entry.names > 0));
+        let content = match whole.map_or_else(read, Ok) {
+            Ok(content) => content,
+            Err(Error {
+                errno: Errno::ENOENT, ..
+            }) => return Ok(None),
+            Err(Error {
+                errno: Errno::EINVAL, ..
+            }) => {
+                return Err(format!(
+                    "{shown} is no regular file; a link is not followed: copy the file here"
+                ));
+            }
+            Err(error) => return Err(format!("{shown}: {}", error.errno.desc())),
+        };
+        let entry = &content.entry;
+        if entry.names != 1 {
+            return Err(format!(
+                "{shown} has {} names, and may be another user's file; copy it",
+                entry.names
+            ));
+        }
+        if entry.mode & WRITABLE_BY_ALL != 0 {
+            return Err(format!("{shown}: everybody may write to it; chmod o-w it"));
+        }
+        // Messages say what is in it, and this process can read what its owner's neighbours can't.
+        if entry.uid != self.entry.uid && entry.mode & OPEN_TO_ALL == 0 {
+            return Err(format!(
+                "{shown} belongs to user {}, and not everybody may read it; give it to user {}, or chmod o+r it",
+                entry.uid, self.entry.uid
+            ));
+        }
+        if content.more {
+            return Err(format!(
+                "{shown} is longer than {MOST_FILE_BYTES} bytes; shorten it"
+            ));
+        }
+        Ok(Some(content))
+    }
+
+    /// What the application says of itself, in the first file that does.
+    fn settings(&self) -> Result<Option<Said>, String> {
+        if let Some(content) = self.read_own(OWN_FILE)? {
+            let path = self.root.join(OWN_FILE);
+            let settings = site::parse(&content.bytes, &path).map_err(|errors| errors.to_string())?;
+            return Ok(Some((settings, OWN_FILE, content.entry)));
+        }
+        let Some(content) = self.read_own(PASSENGERFILE)? else {
+            return Ok(None);
+        };
+        let said = site::passengerfile(&content.bytes, &self.root.join(PASSENGERFILE))?;
+        Ok(said.map(|settings| (settings, PASSENGERFILE, content.entry)))
+    }
+
+    /// What the application is, by which file, and what it says of itself.
+    fn kind(&self, said: Option<Said>) -> Result<(Kind, Option<PathBuf>, Option<Said>), String> {
+        let wanted = said.as_ref().and_then(|(settings, ..)| settings.runtime);
+        let entry = said.as_ref().and_then(|(settings, ..)| settings.entry.as_deref());
+        let named = entry.and_then(|entry| self.named(entry));
+        if let Some(kind) = wanted {
+            let usual = || {
+                let mut signs = SIGNS.iter().filter(|sign| sign.kind == kind);
+                signs.find_map(|sign| self.is_there(Path::new(sign.file)))
+            };
+            let startup = named.or_else(usual);
+            return match (kind, said) {
+                (Kind::Node, Some((settings, from, entry))) if settings.start_command.is_none() => {
+                    let start_command = self.start_script()?.map(|(command, _)| command);
+                    let settings = Settings {
+                        start_command,
+                        ..settings
+                    };
+                    Ok((kind, startup, Some((settings, from, entry))))
+                }
+                (_, said) => Ok((kind, startup, said)),
+            };
+        }
+        for sign in SIGNS {
+            let name = Path::new(sign.file);
+            if self.is_there(name).is_none() {
+                continue;
+            }
+            let startup = named.clone().or_else(|| Some(name.to_owned()));
+            if sign.kind != Kind::Node {
+                return Ok((sign.kind, startup, said));
+            }
+            let script = self.start_script()?;
+            if script.is_none() && sign.needs_start_script {
+                continue;
+            }
+            let said = match (said, script) {
+                (Some((settings, from, entry)), script) => {
+                    let start_command = settings.start_command.or(script.map(|(command, _)| command));
+                    let settings = Settings {
+                        start_command,
+                        ..settings
+                    };
+                    Some((settings, from, entry))
+                }
+                (None, Some((command, entry))) => {
+                    let settings = Settings {
+                        start_command: Some(command),
+                        ..Settings::default()
+                    };
+                    Some((settings, "package.json", entry))
+                }
+                (None, None) => None,
+            };
+            return Ok((Kind::Node, startup, said));
+        }
+        Err(format!(
+            "{} is no application: it has none of {}; or say in {OWN_FILE} there what it is, for example runtime = \"php\"",
+            self.root.display(),
+            signs::all()
+        ))
+    }
+
+    /// The start script of `package.json`.
+    fn start_script(&self) -> Result<Option<(String, Entry)>, String> {
+        if self.is_there(Path::new("package.json")).is_none() {
+            return Ok(None);
+        }
+        let content = self.read_own("package.json")?;
+        Ok(content.and_then(|content| Some((site::start_script(&content.bytes)?, content.entry))))
+    }
+
+    /// The file that an `entry` names, if it names one: relative, below the root, and there.
+    fn named(&self, entry: &str) -> Option<PathBuf> {
+        let is_plain = |component| matches!(component, Component::Normal(_));
+        let path = Path::new(entry);
+        path.components().all(is_plain).then(|| self.is_there(path))?
+    }
+
+    /// The name, if there is a file of that name, or a link.
+    fn is_there(&self, name: &Path) -> Option<PathBuf> {
+        let form = self.entry_below(name)?.form;
+        matches!(form, Form::File | Form::Link).then(|| name.to_owned())
+    }
+
+    /// What is below the root under a name of several parts.
+    fn entry_below(&self, name: &Path) -> Option<Entry> {
+        let Some(parent) = name.parent().filter(|parent| *parent != Path::new("")) else {
+            return beneath::entry_in(self.directory.as_fd(), name.as_os_str());
+        };
+        let parent = descend(self.directory.as_fd(), parent)?;
+        beneath::entry_in(parent.as_fd(), name.file_name()?)
+    }
+
+    /// The interpreter of a virtual environment. It is a link, or the environment is one.
+    fn python(&self, owner: u32, terms: &Terms) -> Result<Option<PathBuf>, String> {
+        let is_there = |place: &&&str| {
+            let environment = place.split('/').next().unwrap_or_default();
+            let entry = beneath::entry_in(self.directory.as_fd(), OsStr::new(environment));
+            entry.is_some_and(|entry| entry.form == Form::Link) || self.is_there(Path::new(place)).is_some()
+        };
+        let Some(place) = PYTHONS.iter().find(is_there) else {
+            return Ok(None);
+        };
+        // It runs as the owner, and others may be able to make files here, such as members of the root's group.
+        let mut name = PathBuf::new();
+        for part in Path::new(place).components().filter(|_| terms.switching) {
+            name.push(part);
+            let Some(entry) = self.entry_below(&name) else {
+                break;
+            };
+            if entry.uid != owner && entry.uid != 0 {
+                return Err(format!(
+                    "{} belongs to user {}, the application to user {owner}; give it to user {owner}, or to root",
+                    self.root.join(&name).display(),
+                    entry.uid
+                ));
+            }
+            if entry.mode & WRITABLE_BY_ALL != 0 && entry.form == Form::Directory {
+                let shown = self.root.join(&name);
+                return Err(format!(
+                    "{}: everybody may write to it; chmod o-w it",
+                    shown.display()
+                ));
+            }
+        }
+        Ok(Some(self.root.join(place)))
+    }
+
+    /// `restart.txt` and `always_restart.txt`.
+    fn restart_files(&self, terms: &Terms) -> (Option<(i128, u64)>, bool) {
+        let name = terms.restart_dir.as_deref().unwrap_or(Path::new(RESTART_DIR));
+        let linked = || {
+            let real = real_below(&self.root.join(name), &terms.directories)?;
+            beneath::open_exactly(&real).ok()
+        };
+        let directory = if name.is_absolute() {
+            // The operator's own word.
+            std::fs::canonicalize(name)
+                .ok()
+                .and_then(|real| beneath::open_exactly(&real).ok())
+        } else {
+            descend(self.directory.as_fd(), name).or_else(linked)
+        };
+        let Some(directory) = directory else {
+            return (None, false);
+        };
+        let entry = |name| beneath::entry_in(directory.as_fd(), OsStr::new(name));
+        let restart = entry(RESTART).map(|entry| (entry.modified, entry.inode));
+        (restart, entry(ALWAYS_RESTART).is_some())
+    }
+
+    /// The version that is deployed. What can't be read is none.
+    fn revision(&self) -> Option<String> {
+        let content = self.read_own(REVISION).ok().flatten();
+        let written = content.and_then(|content| {
+            let text = String::from_utf8_lossy(&content.bytes).into_owned();
+            let line = text.lines().next()?.trim();
+            let line: String = line
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(REVISION_CHARS)
+                .collect();
+            (!line.is_empty()).then_some(line)
+        });
+        let is_release = || self.root.parent()?.file_name().filter(|name| *name == RELEASES);
+        written.or_else(|| {
+            is_release()?;
+            Some(self.root.file_name()?.to_string_lossy().into_owned())
+        })
+    }
+
+    fn changed(&self) -> String {
+        format!(
+            "{} was changed while it was looked at; try again",
+            self.root.display()
+        )
+    }
+}
+
+/// Opens a directory of several names; `None`: one of them is none, or a link.
+fn descend(directory: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
+    let mut at = directory.try_clone_to_owned().ok()?;
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(name) => at = beneath::directory_in(at.as_fd(), name)?,
+            Component::RootDir | Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(at)
+}
+
+#[cfg(test)]
+#[path = "find_tests.rs"]
+mod tests;

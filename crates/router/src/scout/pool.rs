@@ -1,0 +1,419 @@
+//! The pool of its own that an application gets in the master. Pure.
+
+use super::look::{Found, Kind, Settings};
+use super::signs::OWN_FILE;
+use crate::config::{
+    Application, Applications, Cgi, FastCgi, Interface, Paths, Php, Pool, Preloading, Program, ScriptRoot,
+    StartCommand, Wrapped, site,
+};
+use crate::spawn::user::{self, Database, UserEntry, Wishes};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+/// Longest name of an application's pool; it may be that of a control group (NAME_MAX is 255).
+const MOST_NAME_BYTES: usize = 200;
+/// Where a template says nothing of languages.
+const PYTHON: &str = "/usr/bin/python3";
+const RUBY: &str = "/usr/bin/ruby";
+const APP_ENV: &str = "production";
+/// Names an application's root where the pool's own parameter does not.
+const APP_ROOT: &str = "PASSENGER_APP_ROOT";
+/// With one of these a line is more than one command for the shell.
+const SPECIAL: &[char] = &['|', '&', ';', '<', '>', '(', ')', '`', '=', '\n'];
+const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
+const PRELOADER_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Why an application is not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The pool is of another kind.
+    #[error("pool {0} has no applications; set routing = \"application\"")]
+    NoApplications(String),
+    /// Whom it would run as may not be.
+    #[error("{root} belongs to {owner}, whom applications do not run as: {reason}; {remedy}")]
+    Owner {
+        /// The application.
+        root: String,
+        /// Whose it is.
+        owner: String,
+        /// Why not.
+        reason: String,
+        /// What would be right.
+        remedy: String,
+    },
+    /// The user who stands in for owners who may have no applications does not do.
+    #[error("default_user = \"{0}\" is root or does not exist; name another user")]
+    DefaultUser(String),
+    /// The pool does not say how to run such an application.
+    #[error("{root} is an application in {what}, which pool {pool} does not run; {remedy}")]
+    Runtime {
+        /// The application.
+        root: String,
+        /// What it is.
+        what: &'static str,
+        /// The pool.
+        pool: String,
+        /// What would be right.
+        remedy: String,
+    },
+    /// A setting of the application's own can't be followed.
+    #[error("{root}/{OWN_FILE}: {problem}; {remedy}")]
+    Setting {
+        /// The application.
+        root: String,
+        /// What is wrong.
+        problem: String,
+        /// What would be right.
+        remedy: &'static str,
+    },
+    /// Nothing can be named after it.
+    #[error("{0}: the path is too long to name its processes after; shorten it")]
+    Name(String),
+    /// The pool's settings and applications of others don't go together.
+    #[error("pool {0} has a chroot, in which an application's interpreter would start as root; leave it out")]
+    Chroot(String),
+}
+
+/// The pool of an application: the template's settings, with whom it runs as, what it runs and what it says of itself.
+/// `privileged`: the daemon can change user.
+///
+/// # Errors
+/// Why it is not run; names the path and what would be right.
+pub fn pool_of(
+    template: &Pool,
+    found: &Found,
+    database: &dyn Database,
+    privileged: bool,
+) -> Result<Pool, Refused> {
+    let Some(applications) = &template.applications else {
+        return Err(Refused::NoApplications(template.name.clone()));
+    };
+    if template.chroot.is_some() {
+        return Err(Refused::Chroot(template.name.clone()));
+    }
+    // A number: the name of a user may be another one's by the time it is looked up again.
+    let owner = if privileged {
+        let user = if applications.user_switching {
+            owner(applications, found, database)?
+        } else {
+            default_user(applications, database)?
+        };
+        Some((user.uid.to_string(), user.gid.to_string()))
+    } else {
+        None
+    };
+    let (user, group) = owner.unzip();
+    let none = Settings::default();
+    let own = found.settings.as_ref().unwrap_or(&none);
+    let mut pool = Pool {
+        name: name(template, applications, &found.root)?,
+        application: application(template, applications, found, own)?,
+        applications: None,
+        user,
+        group,
+        chdir: Some(found.root.clone()),
+        own_env: own
+            .env
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+        origin: found.origin.clone(),
+        tells_memory: applications.options.memory_limit.is_some(),
+        status_listen: None,
+        ..template.clone()
+    };
+    // Without its own files it could not run at all.
+    if let Some(Paths { write, .. }) = &mut pool.confine.paths {
+        write.push(found.root.clone());
+    }
+    Ok(pool)
+}
+
+/// Whom all run as, where users are not switched. Never root.
+fn default_user(applications: &Applications, database: &dyn Database) -> Result<UserEntry, Refused> {
+    let name = applications.default_user.as_deref().unwrap_or_default();
+    let user = database.user(name).filter(|user| user.uid != 0 && user.gid != 0);
+    user.ok_or_else(|| Refused::DefaultUser(name.to_owned()))
+}
+
+/// Whom it runs as: its owner, or the default user in place of one who may have no applications. Never root.
+fn owner(applications: &Applications, found: &Found, database: &dyn Database) -> Result<UserEntry, Refused> {
+    let (uid, _) = found.owner;
+    let entry = database.user_of(uid);
+    let reason = match &entry {
+        _ if uid == 0 => Some("nothing is run as root".to_owned()),
+        None => Some("there is no such user".to_owned()),
+        Some(entry) if entry.uid < applications.min_uid => {
+            Some(format!("min_uid is {}", applications.min_uid))
+        }
+        Some(_) => None,
+    };
+    let refused = |reason: String, remedy: &str| Refused::Owner {
+        root: found.root.display().to_string(),
+        owner: entry.as_ref().map_or_else(
+            || format!("user {uid}"),
+            |entry| format!("{} (user {uid})", entry.name),
+        ),
+        reason,
+        remedy: remedy.to_owned(),
+    };
+    let stand_in = match (&reason, &applications.default_user) {
+        (Some(reason), None) => {
+            let remedy = "give it to the site's user (chown), or set applications.default_user";
+            return Err(refused(reason.clone(), remedy));
+        }
+        (Some(_), Some(user)) => Some(user.as_str()),
+        (None, _) => None,
+    };
+    let default_user = applications.default_user.as_deref().unwrap_or_default();
+    let wishes = Wishes {
+        user: stand_in,
+        group: None,
+        switching: true,
+        default_user,
+        default_group: None,
+        file_owner: found.owner,
+    };
+    // With an owner who may have applications the default is not needed.
+    let wrong = || Refused::DefaultUser(default_user.to_owned());
+    let user = user::decide(&wishes, database).map_err(|_| wrong())?.user;
+    if user.uid == 0 || user.gid == 0 {
+        return Err(match stand_in {
+            Some(_) => wrong(),
+            None => refused(
+                "its group is root's".to_owned(),
+                "give the user another primary group (usermod -g)",
+            ),
+        });
+    }
+    Ok(user)
+}
+
+/// Pool and path below the pool's directory, or the whole path where there are several: different for different
+/// applications, and fit to be a file's name.
+fn name(template: &Pool, applications: &Applications, root: &Path) -> Result<String, Refused> {
+    let path = match applications.directories.as_slice() {
+        [only] => root.strip_prefix(only).unwrap_or(root),
+        _ => root,
+    };
+    let mut name = template.name.clone();
+    for component in path.components() {
+        if let Component::Normal(part) = component {
+            name.push(':');
+            for character in part.to_string_lossy().chars() {
+                if character.is_control() || matches!(character, ':' | '%' | '/') {
+                    let mut bytes = [0; 4];
+                    for byte in character.encode_utf8(&mut bytes).bytes() {
+                        name.push_str(&format!("%{byte:02X}"));
+                    }
+                } else {
+                    name.push(character);
+                }
+            }
+        }
+    }
+    if name.len() > MOST_NAME_BYTES {
+        return Err(Refused::Name(root.display().to_string()));
+    }
+    Ok(name)
+}
+
+fn application(
+    template: &Pool,
+    applications: &Applications,
+    found: &Found,
+    own: &Settings,
+) -> Result<Application, Refused> {
+    match found.kind {
+        Kind::Php => match &template.application {
+            Application::Php(php) => Ok(Application::Php(Php {
+                // One process that loads code for several owners is no wall between them.
+                preloading: Preloading::Own,
+                script_root: Some(script_root(applications, found)),
+                ..php.clone()
+            })),
+            _ => Err(not_run(
+                template,
+                found,
+                "write [pool.NAME.application] with runtime = \"php\" and version = \"8.2\"",
+            )),
+        },
+        Kind::Wsgi => Ok(wrapped(Interface::Wsgi, template, applications, found, own)),
+        Kind::Asgi => Ok(wrapped(Interface::Asgi, template, applications, found, own)),
+        Kind::Rack => Ok(wrapped(Interface::Rack, template, applications, found, own)),
+        Kind::Cgi => cgi(template, found, own),
+        Kind::Fastcgi => fastcgi(template, applications, found, own),
+        Kind::Node | Kind::Http => program(template, applications, found, own),
+    }
+}
+
+fn not_run(template: &Pool, found: &Found, remedy: &str) -> Refused {
+    Refused::Runtime {
+        root: found.root.display().to_string(),
+        what: site::word(found.kind),
+        pool: template.name.clone(),
+        remedy: remedy.replace("NAME", &template.name),
+    }
+}
+
+fn wrapped(
+    interface: Interface,
+    template: &Pool,
+    applications: &Applications,
+    found: &Found,
+    own: &Settings,
+) -> Application {
+    let same_language = |one: Interface| (one == Interface::Rack) == (interface == Interface::Rack);
+    let interpreter = match &template.application {
+        Application::Wrapped(wrapped) if same_language(wrapped.interface) => Some(&wrapped.interpreter),
+        _ => None,
+    };
+    let environment = found.python.as_ref().filter(|_| interface != Interface::Rack);
+    let usual = match interface {
+        Interface::Wsgi | Interface::Asgi => PYTHON,
+        Interface::Rack => RUBY,
+    };
+    let startup = || {
+        let name = found.startup_file.as_ref()?.strip_prefix(&found.root).ok()?;
+        name.to_str().map(str::to_owned)
+    };
+    Application::Wrapped(Wrapped {
+        interface,
+        root: found.root.clone(),
+        entry: own.entry.clone().or_else(startup),
+        interpreter: environment
+            .or(interpreter)
+            .cloned()
+            .unwrap_or_else(|| PathBuf::from(usual)),
+        start_timeout: applications.options.start_timeout,
+        preloader_idle_timeout: idle_timeout(template),
+        refork_after: Vec::new(),
+    })
+}
+
+/// Programs below the application's root: the one that it names, or that the web server does.
+fn cgi(template: &Pool, found: &Found, own: &Settings) -> Result<Application, Refused> {
+    let is_plain = |component| matches!(component, Component::Normal(_));
+    let script = match &own.entry {
+        Some(entry) if !Path::new(entry).components().all(is_plain) => {
+            return Err(Refused::Setting {
+                root: found.root.display().to_string(),
+                problem: format!("entry: {entry:?} is not below the application's root"),
+                remedy: "name a program by its path from there",
+            });
+        }
+        Some(entry) => Some(found.root.join(entry)),
+        None => None,
+    };
+    let (search_arguments, parameters) = match &template.application {
+        Application::Cgi(cgi) => (cgi.search_arguments, cgi.parameters.clone()),
+        _ => (false, Vec::new()),
+    };
+    Ok(Application::Cgi(Cgi {
+        script,
+        root: Some(found.root.clone()),
+        search_arguments,
+        parameters,
+    }))
+}
+
+/// A program that speaks FastCGI.
+fn fastcgi(
+    template: &Pool,
+    applications: &Applications,
+    found: &Found,
+    own: &Settings,
+) -> Result<Application, Refused> {
+    let (abort_timeout, parameters) = match &template.application {
+        Application::FastCgi(fastcgi) => (fastcgi.abort_timeout, fastcgi.parameters.clone()),
+        _ => (ABORT_TIMEOUT, Vec::new()),
+    };
+    Ok(Application::FastCgi(FastCgi {
+        command: StartCommand::Shell(start_command(found, own)?),
+        root: Some(found.root.clone()),
+        start_timeout: applications.options.start_timeout,
+        abort_timeout,
+        parameters,
+        script_root: Some(script_root(applications, found)),
+    }))
+}
+
+/// Scripts are the application's own. A link that requests name it by may have been switched to its next version.
+fn script_root(applications: &Applications, found: &Found) -> ScriptRoot {
+    ScriptRoot {
+        path: found.root.clone(),
+        names: vec![applications.root_parameter.clone(), APP_ROOT.to_owned()],
+    }
+}
+
+/// A program that speaks HTTP.
+fn program(
+    template: &Pool,
+    applications: &Applications,
+    found: &Found,
+    own: &Settings,
+) -> Result<Application, Refused> {
+    let start_command = match found.kind {
+        Kind::Node => as_npm_does(&found.root, &start_command(found, own)?),
+        _ => start_command(found, own)?,
+    };
+    Ok(Application::Program(Program {
+        root: found.root.clone(),
+        start_command,
+        handshake: false,
+        instances: 1,
+        app_env: APP_ENV.to_owned(),
+        load_shell_envvars: false,
+        rlimits: Vec::new(),
+        umask: None,
+        start_timeout: applications.options.start_timeout,
+        preloader_idle_timeout: idle_timeout(template),
+    }))
+}
+
+/// How the application says that it is started; a file for Node.js needs not to be said.
+fn start_command(found: &Found, own: &Settings) -> Result<String, Refused> {
+    if let Some(command) = &own.start_command {
+        return Ok(command.clone());
+    }
+    let file = found.startup_file.as_ref().filter(|_| found.kind == Kind::Node);
+    let name = file.and_then(|file| file.strip_prefix(&found.root).ok());
+    match name {
+        Some(name) => Ok(format!("node {}", word(&name.to_string_lossy()))),
+        None => Err(Refused::Setting {
+            root: found.root.display().to_string(),
+            problem: "start_command is missing".to_owned(),
+            remedy: "write the command that starts the program",
+        }),
+    }
+}
+
+/// A script of package.json finds the tools of the packages that the application has installed.
+fn as_npm_does(root: &Path, script: &str) -> String {
+    let tools = root.join("node_modules/.bin");
+    let exec = if script.contains(SPECIAL) { "" } else { "exec " };
+    let line = format!(
+        "PATH={}:$PATH; export PATH; {exec}{script}",
+        word(&tools.to_string_lossy())
+    );
+    format!("/bin/sh -c {}", word(&line))
+}
+
+/// One word of the shell.
+fn word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// How long what has been started for an application stays without a worker.
+fn idle_timeout(template: &Pool) -> Duration {
+    match &template.application {
+        Application::Wrapped(wrapped) => wrapped.preloader_idle_timeout,
+        Application::Php(php) => php.preloader_idle_timeout,
+        Application::Program(program) => program.preloader_idle_timeout,
+        _ => PRELOADER_IDLE_TIMEOUT,
+    }
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

@@ -1,0 +1,357 @@
+//! What the edge holds for one journey, and the events of its process.
+
+use super::{Effects, Watched, family, fault, translate};
+use crate::capture::Capture;
+use crate::effects::preloader::Talk;
+use crate::error::{Ended, Fault};
+use crate::event::{JourneyId, News};
+use crate::plan::Plan;
+use crate::step::Route;
+use crate::sys::{pidfd, process};
+use crate::workdir::WorkDirectory;
+use mio::net::TcpStream;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+/// Most that is read of one process before others have their turn: so many times [`CHUNK`].
+const MOST_READS: u32 = 16;
+/// How often a process group that was killed is waited for; the machine looks every few milliseconds.
+const MOST_LOOKS: u32 = 20;
+/// What is read at once, in bytes.
+const CHUNK: usize = 8192;
+
+/// One journey at the edge.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) plan: Arc<Plan>,
+    pub(super) route: Route,
+    pub(super) directory: Option<WorkDirectory>,
+    pub(super) port: Option<u16>,
+    pub(super) input: Option<OwnedFd>,
+    pub(super) output: Option<OwnedFd>,
+    pub(super) finish: Option<OwnedFd>,
+    pub(super) process: Option<OwnedFd>,
+    pub(super) pid: Option<i32>,
+    /// It leads a session and process group of its own, or is about to.
+    pub(super) is_leader: bool,
+    /// A preloader has forked it.
+    pub(super) is_adopted: bool,
+    pub(super) ended: Option<Ended>,
+    pub(super) reaped: bool,
+    /// What its processes have in their environment, once the work directory is gone.
+    pub(super) settled_mark: Vec<u8>,
+    /// How it ended, if another has reaped it.
+    pub(super) gone: Option<process::Ended>,
+    /// What it is to be given when it is forked.
+    pub(super) descriptors: Vec<(OwnedFd, RawFd)>,
+    pub(super) capture: Capture,
+    pub(super) ping: Option<TcpStream>,
+    pub(super) talk: Option<Talk>,
+    pub(super) oom_kills: u64,
+    /// How often its group was looked at after it was killed.
+    pub(super) looks: u32,
+    /// Processes that outlived the one that made them, and were killed.
+    pub(super) orphans: Vec<OwnedFd>,
+    /// The look for more of them.
+    pub(super) search: family::Search,
+}
+
+impl Live {
+    pub(super) fn new(plan: Arc<Plan>, route: Route) -> Live {
+        Live {
+            plan,
+            route,
+            directory: None,
+            port: None,
+            input: None,
+            output: None,
+            finish: None,
+            process: None,
+            pid: None,
+            is_leader: false,
+            is_adopted: false,
+            ended: None,
+            reaped: false,
+            settled_mark: Vec::new(),
+            gone: None,
+            descriptors: Vec::new(),
+            capture: Capture::default(),
+            ping: None,
+            talk: None,
+            oom_kills: 0,
+            looks: 0,
+            orphans: Vec::new(),
+            search: family::Search::default(),
+        }
+    }
+
+    /// What its processes have in their environment and no other has.
+    pub(super) fn mark(&self) -> Option<Vec<u8>> {
+        use std::os::unix::ffi::OsStrExt;
+        let path = self.directory.as_ref()?.path().as_os_str().as_bytes();
+        Some([b"FORKYARD_SPAWN_WORK_DIR=", path].concat())
+    }
+}
+
+impl Effects {
+    pub(super) fn read_output(&mut self, id: JourneyId) {
+        let Some(live) = self.live.get_mut(&id) else {
+            return;
+        };
+        let Some(output) = live.output.take() else {
+            return;
+        };
+        let mut chunk = [0; CHUNK];
+        for _ in 0..MOST_READS {
+            match nix::unistd::read(&output, &mut chunk) {
+                // A preloader's fork may not have opened its streams yet: nobody has been there to leave.
+                Ok(0) if !polled(&output, nix::poll::PollFlags::POLLHUP) => {
+                    live.output = Some(output);
+                    return;
+                }
+                Ok(0) => {
+                    let _ = self.registry.deregister(&mut SourceFd(&output.as_raw_fd()));
+                    self.tell(id, News::OutputEnded);
+                    return;
+                }
+                Ok(count) => {
+                    live.capture.push(&chunk[..count]);
+                    (self.sink)(id, &chunk[..count]);
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    live.output = Some(output);
+                    return;
+                }
+                Err(_) => {
+                    let _ = self.registry.deregister(&mut SourceFd(&output.as_raw_fd()));
+                    self.tell(id, News::OutputEnded);
+                    return;
+                }
+            }
+        }
+        // There is more. Watching it anew makes an event at once, after those of others.
+        live.output = Some(output);
+        self.watch_again(id, Watched::Output);
+    }
+
+    fn watch_again(&mut self, id: JourneyId, watched: Watched) {
+        let token = self.token(id, watched);
+        let Some(output) = self.live.get(&id).and_then(|live| live.output.as_ref()) else {
+            return;
+        };
+        let fd = output.as_raw_fd();
+        let _ = self
+            .registry
+            .reregister(&mut SourceFd(&fd), token, Interest::READABLE);
+    }
+
+    pub(super) fn read_finish(&mut self, id: JourneyId) {
+        let Some(live) = self.live.get_mut(&id) else {
+            return;
+        };
+        let Some(finish) = &live.finish else { return };
+        let mut byte = [0; 1];
+        let news = match nix::unistd::read(finish, &mut byte) {
+            Ok(0) => News::Finish(None),
+            Ok(_) => News::Finish(Some(byte[0])),
+            Err(Errno::EAGAIN | Errno::EINTR) => return,
+            Err(errno) => News::FinishUnreadable(Fault {
+                text: format!("read response/finish: {}", errno.desc()),
+                errno: errno as i32,
+            }),
+        };
+        if let Some(finish) = live.finish.take() {
+            let _ = self.registry.deregister(&mut SourceFd(&finish.as_raw_fd()));
+        }
+        self.tell(id, news);
+    }
+
+    /// The process has ended. What it said before counts first.
+    pub(super) fn exited(&mut self, id: JourneyId) {
+        let Some(live) = self.live.get_mut(&id) else {
+            return;
+        };
+        if live.ended.is_none() {
+            let Some(process) = &live.process else { return };
+            live.ended = match pidfd::peek(process.as_fd()) {
+                Ok(Some(ended)) => Some(translate(ended)),
+                Ok(None) => return,
+                // Somebody else's child.
+                Err(_) if pidfd::has_ended(process.as_fd()) => Some(Ended::Unknown),
+                Err(_) => return,
+            };
+        }
+        let Some(ended) = live.ended else { return };
+        let process = live.process.as_ref().map(AsRawFd::as_raw_fd);
+        if let Some(fd) = process {
+            // Level or edge, it would be ready for ever.
+            let _ = self.registry.deregister(&mut SourceFd(&fd));
+        }
+        if live
+            .finish
+            .as_ref()
+            .is_some_and(|finish| polled(finish, nix::poll::PollFlags::POLLIN))
+        {
+            self.read_finish(id);
+        }
+        self.read_output(id);
+        self.tell(id, News::Exited(ended));
+    }
+
+    pub(super) fn signal(&mut self, id: JourneyId, signal: Signal) {
+        let live = self.live.get(&id);
+        if let Some(process) = live.and_then(|live| live.process.as_ref()) {
+            let _ = pidfd::send_signal(process.as_fd(), signal);
+        }
+    }
+
+    /// The process and its group. As long as the process was not reaped, its number means nobody else; one that is not
+    /// ours to reap has to run.
+    pub(super) fn kill(&mut self, id: JourneyId) {
+        if let Some(live) = self.live.get(&id) {
+            let gone = |process: &OwnedFd| pidfd::has_ended(process.as_fd());
+            let foreign = live.is_adopted && live.process.as_ref().is_none_or(gone);
+            if let (Some(pid), true, false) = (live.pid, live.is_leader, live.reaped || foreign) {
+                let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        self.signal(id, Signal::SIGKILL);
+    }
+
+    /// Kills what outlived the process, and counts what is left.
+    pub(super) fn sweep(&mut self, id: JourneyId) {
+        let Some(live) = self.live.get_mut(&id) else {
+            return;
+        };
+        let mut left = 0;
+        if let (Some(process), false) = (&live.process, live.reaped) {
+            match pidfd::reap(process.as_fd()) {
+                Ok(None) => left += 1,
+                Ok(Some(_)) => live.reaped = true,
+                Err(_) => left += usize::from(!pidfd::has_ended(process.as_fd())),
+            }
+        }
+        // Only processes that the kit itself has started have a mark of their own.
+        if let (Some(mark), Some(pid), false) = (live.mark(), live.pid, live.is_adopted) {
+            // Members of its group that die now leave their children to us: first the group, then our children, and
+            // whoever is found may have children as well, so that another look is needed. One that has died and that
+            // nobody reaps stays a member for good.
+            live.looks += u32::from(live.search.is_complete());
+            let group = nix::unistd::Pid::from_raw(pid);
+            let is_dying = live.looks <= MOST_LOOKS && nix::sys::signal::killpg(group, None).is_ok();
+            left += usize::from(is_dying);
+            let found = family::orphans(&mut live.search, &mark, pid, |_| false);
+            left += found.len();
+            for orphan in found {
+                let _ = pidfd::send_signal(orphan.as_fd(), Signal::SIGKILL);
+                live.orphans.push(orphan);
+            }
+        }
+        live.orphans.retain(|orphan| match pidfd::reap(orphan.as_fd()) {
+            Ok(Some(_)) => false,
+            Ok(None) => true,
+            Err(_) => !pidfd::has_ended(orphan.as_fd()),
+        });
+        left = left.max(live.orphans.len());
+        let is_whole = live.search.is_complete();
+        self.tell(id, News::Swept { left, is_whole });
+    }
+
+    pub(super) fn ping(&mut self, id: JourneyId) {
+        let token = self.token(id, Watched::Ping);
+        let Some(live) = self.live.get_mut(&id) else {
+            return;
+        };
+        if let Some(mut old) = live.ping.take() {
+            let _ = self.registry.deregister(&mut old);
+        }
+        let Some(port) = live.port else { return };
+        let address = SocketAddr::new(reachable(live.plan.bind_address), port);
+        match connect(address, &self.registry, token) {
+            Some(stream) => live.ping = Some(stream),
+            None => self.tell(id, News::Silent),
+        }
+    }
+
+    pub(super) fn pinged(&mut self, id: JourneyId) {
+        let Some(live) = self.live.get_mut(&id) else {
+            return;
+        };
+        let Some(mut stream) = live.ping.take() else {
+            return;
+        };
+        let refused = matches!(stream.take_error(), Ok(Some(_)) | Err(_));
+        if !refused && stream.peer_addr().is_err() {
+            // Not yet.
+            live.ping = Some(stream);
+            return;
+        }
+        let _ = self.registry.deregister(&mut stream);
+        let (Some(port), Some(pid)) = (live.port, live.pid) else {
+            return;
+        };
+        let alive = live.ended.is_none();
+        let mark = live.mark().unwrap_or_default();
+        let uid = live.plan.account.uid;
+        let news = if refused || !alive {
+            News::Silent
+        } else if family::listens(pid, &mark, port, uid) {
+            News::Pinged
+        } else {
+            News::Taken
+        };
+        self.tell(id, news);
+    }
+
+    /// Watches a process that a preloader has forked.
+    pub(super) fn adopt(&mut self, id: JourneyId, pid: i32, preloader: JourneyId) {
+        let parent = self.live.get(&preloader).and_then(|live| live.pid);
+        let Some(live) = self.live.get(&id) else { return };
+        let news = match family::adopt(pid, parent, &live.plan.account) {
+            Ok(Some(adopted)) => match self.watch(&adopted.process, id, Watched::Exit) {
+                Ok(()) => {
+                    if let Some(live) = self.live.get_mut(&id) {
+                        live.pid = Some(pid);
+                        live.is_adopted = true;
+                        live.is_leader = adopted.is_leader;
+                        live.process = Some(adopted.process);
+                    }
+                    News::Adopted
+                }
+                Err(error) => News::NotAdopted(fault(&error).text),
+            },
+            Ok(None) => News::Exited(Ended::Unknown),
+            Err(why) => News::NotAdopted(why),
+        };
+        self.tell(id, news);
+    }
+}
+
+/// What poll(2) says of a descriptor now.
+fn polled(fd: &OwnedFd, what: nix::poll::PollFlags) -> bool {
+    let mut slot = [nix::poll::PollFd::new(fd.as_fd(), what)];
+    let polled = nix::poll::poll(&mut slot, nix::poll::PollTimeout::ZERO);
+    let flags = slot[0].revents();
+    polled.is_ok() && flags.is_some_and(|flags| flags.contains(what))
+}
+
+/// The address at which something that listens everywhere is reached.
+fn reachable(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(address) if address.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(address) if address.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        address => address,
+    }
+}
+
+fn connect(address: SocketAddr, registry: &Registry, token: mio::Token) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    registry.register(&mut stream, token, Interest::WRITABLE).ok()?;
+    Some(stream)
+}

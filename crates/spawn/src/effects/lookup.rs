@@ -1,0 +1,34 @@
+//! What this machine knows of users.
+
+use crate::plan::Account;
+use crate::sys::{self, identity};
+use identity::Identity;
+
+/// A plan's user, looked up.
+///
+/// # Errors
+/// A user or group that does not exist.
+pub fn account(user: &str, group: Option<&str>) -> sys::Result<Account> {
+    let identity = Identity::look_up(user, group)?;
+    Ok(account_of(identity, user))
+}
+
+/// The user that this process runs as.
+pub fn own_account() -> Account {
+    let identity = Identity::current();
+    let name = identity.name.clone().unwrap_or_else(|| identity.uid.to_string());
+    account_of(identity, &name)
+}
+
+fn account_of(identity: Identity, user: &str) -> Account {
+    let (shell, group) = identity::shell_and_group(identity.uid, identity.gid);
+    Account {
+        user: identity.name.unwrap_or_else(|| user.to_owned()),
+        group: group.unwrap_or_else(|| identity.gid.to_string()),
+        uid: identity.uid,
+        gid: identity.gid,
+        groups: identity.groups,
+        home: identity.home,
+        shell,
+    }
+}

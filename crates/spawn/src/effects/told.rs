@@ -1,0 +1,27 @@
+//! What a new process has said of its steps so far.
+
+use super::Effects;
+use crate::event::JourneyId;
+use crate::handshake::response::Response;
+use crate::journey::{Journey, Record};
+use crate::sys::clock;
+
+impl Effects {
+    /// What it has written down by now; nothing where that can't be read.
+    pub fn steps_so_far(&self, id: JourneyId) -> Vec<Record> {
+        let Some(live) = self.live.get(&id) else {
+            return Vec::new();
+        };
+        let Some(directory) = &live.directory else {
+            return Vec::new();
+        };
+        let steps = Journey::new(live.route, live.plan.kind.has_wrapper()).reported_steps();
+        let wall = i128::from(clock::epoch_seconds()) * 1_000_000_000;
+        let response = Response {
+            steps: directory.steps_so_far(&steps),
+            wall_ahead_ns: wall - i128::from(clock::now().as_nanos()),
+            ..Response::default()
+        };
+        response.records().0
+    }
+}

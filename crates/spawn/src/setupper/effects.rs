@@ -1,0 +1,285 @@
+//! The two passes.
+
+use super::environment::{self, Change};
+use super::notes::Notes;
+use super::{access, command, dump};
+use crate::error::Category;
+use crate::handshake::arguments::Arguments;
+use crate::journey::State;
+use crate::plan::Limit;
+use crate::step::Step;
+use crate::sys;
+use crate::sys::identity::{self, Identity};
+use crate::sys::origin::is_here;
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// Before the login shell, or after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// With the kit's rights.
+    Before,
+    /// With the application's.
+    After,
+}
+
+/// The program that this process executes (proc(5)).
+const OWN: &str = "/proc/self/exe";
+
+/// What could not be done.
+struct Failed {
+    step: Step,
+    category: Category,
+    summary: String,
+    solution: Option<String>,
+    details: Option<String>,
+}
+
+impl Failed {
+    fn new(step: Step, summary: String) -> Failed {
+        Failed {
+            step,
+            category: Category::Internal,
+            summary,
+            solution: None,
+            details: None,
+        }
+    }
+
+    fn from_call(step: Step, what: &str, error: &sys::Error) -> Failed {
+        Failed {
+            category: Category::of_errno(error.errno as i32),
+            details: Some(error.to_string()),
+            ..Failed::new(step, format!("{what}: {error}."))
+        }
+    }
+}
+
+/// Makes this process the application. Only returns if that fails.
+pub fn run(work_directory: &Path, pass: Pass) -> ExitCode {
+    let notes = match Notes::open(work_directory) {
+        Ok(notes) => notes,
+        Err(error) => {
+            eprintln!("forkyard: the work directory is gone: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let failed = match pass {
+        Pass::Before => before(work_directory, &notes),
+        Pass::After => after(work_directory, &notes),
+    };
+    let Err(failed) = failed;
+    eprintln!("forkyard: {}", failed.summary);
+    let mut texts = vec![("summary", failed.summary.as_str())];
+    if let Some(solution) = &failed.solution {
+        texts.push(("solution_description.txt", solution));
+    }
+    if let Some(details) = &failed.details {
+        texts.push(("advanced_problem_details", details));
+    }
+    // If the work directory can't be written to, the line above is all there is.
+    let _ = notes.step(failed.step, State::Errored);
+    let _ = notes.complain(failed.category, &texts);
+    ExitCode::FAILURE
+}
+
+fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
+    const STEP: Step = Step::SubprocessSetupperBeforeShell;
+    let call = |what: &'static str| move |error: sys::Error| Failed::from_call(STEP, what, &error);
+    let note = call("The work directory can't be written to");
+    // A group of its own, so that all of it can be ended at once.
+    let _ = nix::unistd::setsid();
+    sys::process::change_environment(&[], &names_of(environment::marks(work_directory)));
+    notes
+        .step(Step::SubprocessBeforeFirstExec, State::Performed)
+        .map_err(note)?;
+    notes.step(STEP, State::InProgress).map_err(note)?;
+    let arguments = arguments(notes, STEP)?;
+    dump::all(notes).map_err(note)?;
+    set_limits(&arguments.limits, STEP)?;
+    if arguments.switch_user {
+        let account = &arguments.account;
+        notes.give_away(account.uid, account.gid).map_err(call(
+            "The work directory can't be given to the application's user",
+        ))?;
+        let identity = Identity {
+            uid: account.uid,
+            gid: account.gid,
+            groups: account.groups.clone(),
+            name: Some(account.user.clone()),
+            home: account.home.clone(),
+        };
+        identity::become_user(&identity).map_err(call("The user can't be changed"))?;
+        identity::allow_dumps().map_err(call("The process can't be made dumpable"))?;
+        apply(environment::of_user(&arguments));
+    }
+    if arguments.no_new_privs {
+        identity::give_up_new_privileges().map_err(call("New privileges can't be given up"))?;
+    }
+    dump::all(notes).map_err(note)?;
+    set_umask(&arguments);
+    enter(&arguments, STEP)?;
+    apply(environment::defaults(&arguments));
+    notes.step(STEP, State::Performed).map_err(note)?;
+    let own = std::env::current_exe().map_err(|error| {
+        Failed::new(
+            STEP,
+            format!("The path of forkyard's own program is unknown: {error}."),
+        )
+    })?;
+    let mut next = match environment::usable_shell(&arguments) {
+        Some(shell) => {
+            notes.mark_shell().map_err(note)?;
+            notes
+                .step(Step::SubprocessOsShell, State::InProgress)
+                .map_err(note)?;
+            let mut command = Command::new(shell);
+            command.args(["-l", "-c", "exec \"$@\"", "forkyard-env-setupper"]);
+            command.arg(&own);
+            command
+        }
+        // Needs no right to enter the directories that forkyard is in.
+        None if Path::new(OWN).exists() => Command::new(OWN),
+        None => Command::new(&own),
+    };
+    next.arg("spawn-env-setupper").arg(work_directory).arg("--after");
+    let error = next.exec();
+    Err(Failed::new(
+        STEP,
+        format!(
+            "{} can't be executed: {error}.",
+            next.get_program().to_string_lossy()
+        ),
+    ))
+}
+
+fn after(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
+    const STEP: Step = Step::SubprocessSetupperAfterShell;
+    let note = |error: sys::Error| Failed::from_call(STEP, "The work directory can't be written to", &error);
+    if notes.has_shell_mark() {
+        notes
+            .step(Step::SubprocessOsShell, State::Performed)
+            .map_err(note)?;
+    }
+    notes.step(STEP, State::InProgress).map_err(note)?;
+    let arguments = arguments(notes, STEP)?;
+    // Whatever the shell's start-up files did to them.
+    set_limits(&arguments.limits, STEP)?;
+    set_umask(&arguments);
+    enter(&arguments, STEP)?;
+    apply(environment::marks(work_directory));
+    apply(environment::defaults(&arguments));
+    apply(environment::of_operator(&arguments));
+    dump::all(notes).map_err(note)?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let check = command::check(&arguments.start_command, &arguments.app_root, &path);
+    let check = serde_json::to_vec(&check).unwrap_or_default();
+    notes.dump("command.json", &check).map_err(note)?;
+    notes.step(STEP, State::Performed).map_err(note)?;
+    let next = if arguments.starts_using_wrapper {
+        Step::SubprocessExecWrapper
+    } else {
+        Step::SubprocessAppLoadOrExec
+    };
+    notes.step(next, State::InProgress).map_err(note)?;
+    if arguments.dies_with_parent {
+        // Here, because a change of user undoes it.
+        identity::die_with_parent().map_err(|error| {
+            let what = "The kernel can't be asked to end it together with forkyard";
+            Failed::from_call(next, what, &error)
+        })?;
+    }
+    let mut shell = Command::new("/bin/sh");
+    shell.arg("-c").arg(format!("exec {}", arguments.start_command));
+    let error = shell.exec();
+    Err(Failed {
+        category: Category::OperatingSystem,
+        details: error.raw_os_error().map(|number| format!("errno {number}")),
+        ..Failed::new(
+            next,
+            format!(
+                "/bin/sh can't be executed to run {}: {error}.",
+                arguments.start_command
+            ),
+        )
+    })
+}
+
+fn arguments(notes: &Notes, step: Step) -> Result<Arguments, Failed> {
+    let bytes = notes
+        .arguments()
+        .map_err(|error| Failed::from_call(step, "args.json can't be read", &error))?
+        .ok_or_else(|| Failed::new(step, "There is no args.json in the work directory.".to_owned()))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Failed::new(step, format!("args.json is not what forkyard wrote: {error}.")))
+}
+
+fn enter(arguments: &Arguments, step: Step) -> Result<(), Failed> {
+    if let Some(barrier) = access::barrier(&arguments.app_root, &arguments.account.user) {
+        return Err(Failed {
+            category: Category::FileSystem,
+            solution: Some(barrier.solution),
+            ..Failed::new(step, barrier.summary)
+        });
+    }
+    identity::change_directory(&arguments.app_root).map_err(|error| {
+        let what = "The directory of the application can't be entered";
+        Failed {
+            category: Category::FileSystem,
+            ..Failed::from_call(step, what, &error)
+        }
+    })?;
+    if arguments.origin.as_ref().is_some_and(|origin| !is_here(origin)) {
+        let summary = format!(
+            "{} has been replaced, or has another owner, since it was looked at.",
+            arguments.app_root.display()
+        );
+        return Err(Failed {
+            category: Category::FileSystem,
+            solution: Some("Nothing is to be done: the next request looks again.".to_owned()),
+            ..Failed::new(step, summary)
+        });
+    }
+    Ok(())
+}
+
+fn set_limits(limits: &[Limit], step: Step) -> Result<(), Failed> {
+    for limit in limits {
+        identity::limit(&limit.name, limit.soft, limit.hard).map_err(|error| {
+            let what = format!("The limit {} can't be set", limit.name);
+            Failed {
+                category: Category::OperatingSystem,
+                ..Failed::from_call(step, &what, &error)
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn set_umask(arguments: &Arguments) {
+    if let Some(mask) = arguments.umask {
+        identity::set_umask(mask);
+    }
+}
+
+fn apply(changes: Vec<Change>) {
+    let unset: Vec<String> = changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::Unset(name) => Some(name.clone()),
+            Change::Set(..) => None,
+        })
+        .collect();
+    sys::process::change_environment(&unset, &names_of(changes));
+}
+
+fn names_of(changes: Vec<Change>) -> Vec<(OsString, OsString)> {
+    let set = changes.into_iter().filter_map(|change| match change {
+        Change::Set(name, value) => Some((name.into(), value.into())),
+        Change::Unset(_) => None,
+    });
+    set.collect()
+}

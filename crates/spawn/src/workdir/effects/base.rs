@@ -1,0 +1,160 @@
+//! The directory of a daemon in which its work directories are made. A daemon that is killed leaves it behind, with whatever
+//! applications have put there; the next daemon tells by a lock that its owner is gone, and removes it.
+
+use crate::sys::dir::{self, names};
+use crate::sys::{self, lock};
+use nix::errno::Errno;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Where root's daemons have theirs.
+const RUN: &str = "/run/forkyard";
+/// What the names begin with.
+const PREFIX: &str = "forkyard.work.";
+/// The file that the owner has locked.
+const LOCK: &str = "lock";
+/// Most names that are looked at: a directory for temporary files is everybody's.
+const MOST_NAMES: usize = 65_536;
+/// Tries to make one. Another daemon that sweeps at the same moment may take one that is not locked yet.
+const TRIES: usize = 8;
+
+/// The directory of this daemon.
+#[derive(Debug)]
+pub(crate) struct Base {
+    path: PathBuf,
+    top: OwnedFd,
+    /// Ends with the process, however that ends, and is inherited by none.
+    _lock: OwnedFd,
+}
+
+/// Where daemons of this user have their directories: where `TMPDIR` says, or root's in `/run/forkyard`, or in `/tmp`.
+pub fn parent() -> PathBuf {
+    if std::env::var_os("TMPDIR").is_none() && sys::identity::is_root() {
+        match dir::make_own(Path::new(RUN)) {
+            Ok(()) => return PathBuf::from(RUN),
+            Err(error) => log::warn!("work directories are made in /tmp: {error}"),
+        }
+    }
+    std::env::temp_dir()
+}
+
+impl Base {
+    /// Makes one, which applications of all users can pass through and nobody else can list.
+    pub(crate) fn make(parent: &Path) -> sys::Result<Base> {
+        for _ in 0..TRIES {
+            let (path, top) = dir::make_temporary(parent, PREFIX)?;
+            let file = match lock::create(top.as_fd(), LOCK) {
+                Ok(file) => file,
+                Err(error) if error.errno == Errno::ENOENT => continue,
+                Err(error) => return Err(error),
+            };
+            if lock::take(file.as_fd())? {
+                dir::let_pass(top.as_fd())?;
+                return Ok(Base {
+                    path,
+                    top,
+                    _lock: file,
+                });
+            }
+        }
+        Err(sys::Error::new(
+            "mkdtemp",
+            parent.display().to_string(),
+            Errno::EAGAIN,
+        ))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it, at the end of the daemon; says what is too large to be removed in no time.
+    pub(crate) fn remove(self) -> Option<PathBuf> {
+        remove(&self.path, self.top.as_fd())
+    }
+}
+
+/// Removes what daemons of this user that are gone have left. What is too large to be removed in no time is said: that is
+/// for another process.
+pub(crate) fn sweep(parent: &Path) -> Vec<PathBuf> {
+    let Ok(directory) = dir::open(parent) else {
+        return Vec::new();
+    };
+    let found = names(directory.as_fd(), MOST_NAMES).unwrap_or_default();
+    let mut rest = Vec::new();
+    for name in found.iter().filter_map(|name| name.to_str()) {
+        if !name.starts_with(PREFIX) {
+            continue;
+        }
+        let Ok(top) = dir::open_in(directory.as_fd(), name) else {
+            continue;
+        };
+        if !dir::is_own(top.as_fd()) {
+            continue;
+        }
+        let path = parent.join(OsStr::new(name));
+        match lock::open(top.as_fd(), LOCK) {
+            // Held until its directory is removed, so that no other daemon does the same.
+            Ok(file) => match lock::take(file.as_fd()) {
+                Ok(true) if rest.is_empty() => rest.extend(remove(&path, top.as_fd())),
+                Ok(true) => rest.push(path),
+                Ok(false) => {}
+                Err(error) => log::warn!("{}: {error}", path.display()),
+            },
+            // It is being made at this moment, or its maker did not come further: it is empty then.
+            Err(_) => drop(std::fs::remove_dir(&path)),
+        }
+    }
+    rest
+}
+
+fn remove(path: &Path, top: BorrowedFd<'_>) -> Option<PathBuf> {
+    match dir::clear(top) {
+        Ok(true) if std::fs::remove_dir(path).is_ok() => None,
+        Ok(_) | Err(_) => path.exists().then(|| path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_nobody_has_locked_is_removed_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        for name in ["forkyard.work.dead", "other.dead"] {
+            fs::create_dir_all(at(name).join("forkyard.spawn.x/response")).unwrap();
+            fs::write(at(name).join(LOCK), "").unwrap();
+        }
+        // As long as it is not locked by its maker it is empty.
+        fs::create_dir(at("forkyard.work.young")).unwrap();
+        fs::create_dir_all(at("forkyard.work.odd/x")).unwrap();
+        assert_eq!(sweep(parent.path()), Vec::<PathBuf>::new());
+        let mut left: Vec<_> = fs::read_dir(parent.path())
+            .unwrap()
+            .map(|it| it.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["forkyard.work.odd", "other.dead"]);
+    }
+
+    #[test]
+    fn what_is_too_large_is_left_to_another_process() {
+        let parent = tempfile::tempdir().unwrap();
+        let dead = parent.path().join("forkyard.work.dead");
+        fs::create_dir_all(dead.join("forkyard.spawn.x")).unwrap();
+        fs::write(dead.join(LOCK), "").unwrap();
+        for number in 0..10_000 {
+            fs::write(dead.join(format!("forkyard.spawn.x/{number}")), "").unwrap();
+        }
+        assert_eq!(sweep(parent.path()), std::slice::from_ref(&dead));
+        let left = fs::read_dir(dead.join("forkyard.spawn.x")).unwrap().count();
+        assert!(
+            left > 5000,
+            "{left}: no more than a few thousand are removed between two events"
+        );
+    }
+}

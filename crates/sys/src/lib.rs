@@ -1,0 +1,36 @@
+//! The only door to the kernel: small wrappers that own what they open and name what failed.
+//!
+//! Knows no part of forkyard but plain values. Unsafe code is allowed here, each block with its reason.
+
+pub mod acl;
+pub mod beneath;
+pub mod clock;
+pub mod diag;
+pub mod dir;
+pub mod entry;
+pub mod error;
+pub mod fd;
+pub mod file;
+pub mod foreign;
+pub mod identity;
+pub mod invocation;
+pub mod last_word;
+pub mod lock;
+pub mod memfile;
+pub mod mounts;
+pub mod notify;
+pub mod origin;
+pub mod passed;
+pub mod pidfd;
+pub mod process;
+pub mod program;
+pub mod question;
+pub mod rights;
+pub mod session;
+pub mod shm;
+pub mod signal;
+pub mod socket;
+pub mod terminal;
+pub mod title;
+
+pub use error::{Error, Result};

@@ -1,0 +1,236 @@
+//! Copies of this process: children, and siblings.
+
+use super::exit_now;
+use crate::error::{Error, Named, Result};
+use crate::{fd, signal};
+use nix::errno::Errno;
+use nix::sys::wait::waitpid;
+use nix::unistd::ForkResult;
+use std::os::fd::RawFd;
+
+/// Which side of a fork this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The process that called; the child's pid.
+    Parent(i32),
+    /// The new process, with every signal still blocked and the parent's handlers installed.
+    Child,
+}
+
+/// Forks with every signal blocked in both; the parent's mask is back when this returns there.
+///
+/// # Safety
+/// The process has one thread. The child must reset its signals, never use or drop what it shares with the parent
+/// (epoll descriptors, signal pipes), and must not return into code that does.
+pub unsafe fn fork() -> Result<Side> {
+    let mask = signal::block_all();
+    // SAFETY: the caller's promise.
+    let result = unsafe { nix::unistd::fork() };
+    match result {
+        Ok(ForkResult::Child) => Ok(Side::Child),
+        Ok(ForkResult::Parent { child }) => {
+            signal::restore(&mask);
+            Ok(Side::Parent(child.as_raw()))
+        }
+        Err(errno) => {
+            signal::restore(&mask);
+            Err(Error::new("fork", "", errno))
+        }
+    }
+}
+
+/// Forks a process that does one thing and ends with the exit code of that; says its pid. Of the descriptors from 3 up it
+/// has those in `keep`, and every signal does what it does by default.
+///
+/// This process has one thread.
+pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
+    let mut keep = keep.to_vec();
+    keep.sort_unstable();
+    // SAFETY: there is one thread; the child leaves by _exit, so what owned the descriptors is not used or dropped.
+    match unsafe { fork() }? {
+        Side::Parent(pid) => Ok(pid),
+        Side::Child => {
+            signal::reset_in_child();
+            // SAFETY: as above.
+            unsafe { fd::close_all_but(&keep) };
+            exit_now(child())
+        }
+    }
+}
+
+/// Forks a sibling: a child of this process' own parent, which reaps it (clone(2), CLONE_PARENT). Falls back to a
+/// double fork, which ends at the nearest child subreaper, where the kernel refuses.
+///
+/// # Safety
+/// As [`fork`]. No fork handlers run (pthread_atfork(3)).
+pub unsafe fn fork_sibling() -> Result<Side> {
+    let mask = signal::block_all();
+    // SAFETY: the caller's promise; the arguments ask for a plain copy of the process, as fork(2) does.
+    let pid = unsafe { clone_parent() };
+    match pid {
+        Ok(0) => Ok(Side::Child),
+        Ok(pid) => {
+            signal::restore(&mask);
+            Ok(Side::Parent(pid))
+        }
+        Err(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL) => {
+            // SAFETY: the caller's promise.
+            let side = unsafe { older_sibling() };
+            if !matches!(side, Ok(Side::Child)) {
+                signal::restore(&mask);
+            }
+            side
+        }
+        Err(errno) => {
+            signal::restore(&mask);
+            Err(Error::new("clone3", "CLONE_PARENT", errno))
+        }
+    }
+}
+
+/// # Safety
+/// As [`fork`].
+unsafe fn clone_parent() -> nix::Result<i32> {
+    // exit_signal must be 0: the child inherits the caller's own, SIGCHLD.
+    let mut arguments: libc::clone_args = libc::clone_args {
+        flags: libc::CLONE_PARENT as u64,
+        pidfd: 0,
+        child_tid: 0,
+        parent_tid: 0,
+        exit_signal: 0,
+        stack: 0,
+        stack_size: 0,
+        tls: 0,
+        set_tid: 0,
+        set_tid_size: 0,
+        cgroup: 0,
+    };
+    // SAFETY: no stack is given, so the child goes on with a copy of this one, as after fork(2).
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw mut arguments,
+            size_of::<libc::clone_args>(),
+        )
+    };
+    Errno::result(result).map(|pid| pid as i32)
+}
+
+/// The same by clone(2), which is there where clone3(2) is too new or filtered, else by a double fork.
+///
+/// # Safety
+/// As [`fork`].
+unsafe fn older_sibling() -> Result<Side> {
+    let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);
+    // SAFETY: without a stack the child goes on with a copy of this one; no other pointer is given.
+    match Errno::result(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) }) {
+        Ok(0) => Ok(Side::Child),
+        Ok(pid) => Ok(Side::Parent(pid as i32)),
+        // SAFETY: the caller's promise.
+        Err(_) => unsafe { fork_twice() },
+    }
+}
+
+/// # Safety
+/// As [`fork`].
+unsafe fn fork_twice() -> Result<Side> {
+    let (reader, writer) = fd::pipe(false)?;
+    // SAFETY: the caller's promise.
+    match unsafe { nix::unistd::fork() }.named("fork", "")? {
+        ForkResult::Child => {
+            drop(reader);
+            // SAFETY: the caller's promise.
+            match unsafe { nix::unistd::fork() } {
+                Ok(ForkResult::Child) => {
+                    drop(writer);
+                    Ok(Side::Child)
+                }
+                outcome => {
+                    let pid = match outcome {
+                        Ok(ForkResult::Parent { child }) => child.as_raw(),
+                        _ => 0,
+                    };
+                    let _ = nix::unistd::write(&writer, &pid.to_ne_bytes());
+                    exit_now(0)
+                }
+            }
+        }
+        ForkResult::Parent { child } => {
+            drop(writer);
+            let mut bytes = [0; 4];
+            let count = nix::unistd::read(&reader, &mut bytes);
+            // Waited for before the answer, so that the grandchild has its new parent by then.
+            let _ = waitpid(child, None);
+            match (count, i32::from_ne_bytes(bytes)) {
+                (Ok(4), pid) if pid > 0 => Ok(Side::Parent(pid)),
+                _ => Err(Error::new("fork", "second of a double fork", Errno::EAGAIN)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::{Ended, become_subreaper, reap_pid};
+    use nix::sys::wait::WaitStatus;
+
+    /// What a forked child does before it exits with a code. It makes system calls and nothing else: the harness has
+    /// threads, whose locks may be held in the copy.
+    fn in_child(act: impl FnOnce() -> i32) -> Ended {
+        // SAFETY: as the comment above says; the child leaves by _exit.
+        match unsafe { fork() }.unwrap() {
+            Side::Child => {
+                signal::reset_in_child();
+                exit_now(act())
+            }
+            Side::Parent(pid) => reap_pid(pid).unwrap(),
+        }
+    }
+
+    /// Makes a sibling of a child by `fork`, and says with which code it ended, to whom it was due.
+    fn sibling_ends_at(fork: unsafe fn() -> Result<Side>) -> Ended {
+        in_child(|| {
+            if become_subreaper().is_err() {
+                return 1;
+            }
+            // SAFETY: the middle process has one thread.
+            match unsafe { super::fork() } {
+                // The preloader's part: makes a sibling and leaves.
+                // SAFETY: a copy of the middle process has one thread, too.
+                Ok(Side::Child) => match unsafe { fork() } {
+                    Ok(Side::Child) => exit_now(7),
+                    Ok(Side::Parent(_)) => exit_now(0),
+                    Err(_) => exit_now(2),
+                },
+                Ok(Side::Parent(preloader)) => {
+                    let mut codes = 0;
+                    for _ in 0..2 {
+                        match waitpid(None, None) {
+                            Ok(WaitStatus::Exited(pid, 0)) if pid.as_raw() == preloader => codes += 1,
+                            Ok(WaitStatus::Exited(pid, 7)) if pid.as_raw() != preloader => codes += 10,
+                            _ => return 3,
+                        }
+                    }
+                    codes
+                }
+                Err(_) => 4,
+            }
+        })
+    }
+
+    #[test]
+    fn a_sibling_is_its_grandparents_to_reap() {
+        assert_eq!(sibling_ends_at(fork_sibling), Ended::Code(11));
+    }
+
+    #[test]
+    fn so_is_one_by_clone() {
+        assert_eq!(sibling_ends_at(older_sibling), Ended::Code(11));
+    }
+
+    #[test]
+    fn so_is_one_by_double_fork() {
+        assert_eq!(sibling_ends_at(fork_twice), Ended::Code(11));
+    }
+}

@@ -1,0 +1,93 @@
+//! Processes: fork, exec, reap, kill.
+
+mod background;
+mod environment;
+mod fork;
+mod program;
+mod reap;
+
+use super::error::{Error, Named, Result};
+pub use background::{Launcher, daemonize};
+pub use environment::{change_environment, forget_variables, replace_environment};
+pub use fork::{Side, fork, fork_child, fork_sibling};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::WaitPidFlag;
+use nix::unistd::Pid;
+pub use program::{Program, replace, start, start_blocked};
+pub use reap::{Ended, Usage, reap, reap_any, reap_pid, reap_soon, reap_used, reap_within, was_stopped};
+
+/// Leaves the process at once: no destructors, no buffers flushed, no exit handlers.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+/// Makes this process inherit orphaned descendants (prctl(2), PR_SET_CHILD_SUBREAPER).
+pub fn become_subreaper() -> Result<()> {
+    nix::sys::prctl::set_child_subreaper(true).named("prctl", "PR_SET_CHILD_SUBREAPER")
+}
+
+/// Lets this process be killed when its parent ends (prctl(2), PR_SET_PDEATHSIG).
+pub fn kill_if_orphaned() {
+    // Fails only for a signal that does not exist.
+    let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
+}
+
+/// Sends a signal to a process; one that is gone already is no error.
+pub fn send_signal(pid: i32, signal: Signal) -> Result<()> {
+    match kill(Pid::from_raw(pid), signal) {
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(errno) => Err(Error::new("kill", pid.to_string(), errno)),
+    }
+}
+
+/// The most memory that this process has had, in bytes (getrusage(2)).
+pub fn peak_memory_bytes() -> u64 {
+    let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+    // The kernel counts in units of 1024 bytes.
+    usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
+}
+
+/// Memory that a process uses now, what it shares divided by those who share it (PSS); bytes. `pid`: of which process; `None`:
+/// of this one. `None` where the kernel does not tell.
+pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
+    let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    let text = std::fs::read_to_string(format!("/proc/{whose}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Whether a process with this pid exists (kill(2) with signal 0).
+pub fn exists(pid: i32) -> bool {
+    !matches!(kill(Pid::from_raw(pid), None), Err(Errno::ESRCH))
+}
+
+/// Whether `pid` is a child of this process that has not been reaped (waitid(2) without reaping).
+pub fn is_child(pid: i32) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    pid > 0 && nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags).is_ok()
+}
+
+/// The parent of a process; `None`: there is no such process.
+pub fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // proc(5): field 4.
+    stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// When a process started, in clock ticks since boot; `None`: there is no such process. With its number it names a process
+/// for as long as the machine runs.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // proc(5): field 22; the part after the command, which is in parentheses, begins with field 3.
+    stat.rsplit(')').next()?.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The real user of a process (proc(5), `status`); `None`: it is gone.
+pub fn real_user(pid: i32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,174 @@
+//! Programs: started in a child, or in place of this one.
+
+use super::exit_now;
+use super::fork::{Side, fork};
+use crate::error::{Error, Named, Result};
+use crate::{fd, signal};
+use nix::errno::Errno;
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// A program to be started: everything is made ready before the fork.
+#[derive(Debug)]
+pub struct Program {
+    /// Absolute path of the executable.
+    pub path: CString,
+    /// Its arguments, name first.
+    pub arguments: Vec<CString>,
+    /// Its environment, `NAME=value`.
+    pub environment: Vec<CString>,
+    /// What it gets as which descriptor: (ours, its number). Standard streams not named are /dev/null.
+    pub descriptors: Vec<(OwnedFd, RawFd)>,
+    /// Soft and hard limit on descriptors to go back to.
+    pub descriptor_limit: Option<(u64, u64)>,
+}
+
+/// Starts a program and says its pid. Returns once exec(2) has succeeded or failed.
+///
+/// # Errors
+/// The step that failed in the child: `dup2`, `execve`.
+pub fn start(program: &Program) -> Result<i32> {
+    start_with(program, signal::reset_in_child)
+}
+
+/// As [`start`], with every signal blocked in the program until it unblocks them: none that is sent as soon as it is there
+/// gets lost, or ends it because it has no handler yet.
+pub fn start_blocked(program: &Program) -> Result<i32> {
+    start_with(program, || {
+        signal::reset_in_child();
+        signal::block_all();
+    })
+}
+
+/// `prepare` runs in the child and has to be async-signal-safe.
+fn start_with(program: &Program, prepare: impl FnOnce()) -> Result<i32> {
+    let name = program.path.to_string_lossy().into_owned();
+    let (reader, pipe_end) = fd::pipe(false)?;
+    let null = fd::null()?;
+    // Ours must lie above every target number, or one dup2 would close another's source.
+    let lowest = program
+        .descriptors
+        .iter()
+        .map(|(_, to)| *to)
+        .max()
+        .unwrap_or(2)
+        .max(2)
+        + 1;
+    let high = |fd: &OwnedFd| -> Result<OwnedFd> {
+        let fd = nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(lowest)).named("dup", &name)?;
+        // SAFETY: the kernel has just made this descriptor for us.
+        Ok(unsafe { fd::adopt(fd) })
+    };
+    let (writer, null) = (high(&pipe_end)?, high(&null)?);
+    // No end of file is read while we hold a copy ourselves.
+    drop(pipe_end);
+    let mut plan: Vec<(OwnedFd, RawFd)> = Vec::new();
+    for (fd, to) in &program.descriptors {
+        plan.push((high(fd)?, *to));
+    }
+    let argv = pointers(&program.arguments);
+    let envp = pointers(&program.environment);
+    // SAFETY: the caller's process has one thread; the child only makes system calls until exec or _exit.
+    match unsafe { fork() }? {
+        Side::Child => {
+            prepare();
+            let failed = run_child(program, &plan, &null, &argv, &envp);
+            let _ = nix::unistd::write(&writer, &failed);
+            exit_now(127)
+        }
+        Side::Parent(pid) => {
+            drop(writer);
+            let mut report = [0; 8];
+            match nix::unistd::read(&reader, &mut report) {
+                Ok(8) => {
+                    let _ = waitpid(Pid::from_raw(pid), None);
+                    let number = i32::from_ne_bytes([report[4], report[5], report[6], report[7]]);
+                    let call = if report[0] == 0 { "dup2" } else { "execve" };
+                    Err(Error::new(call, name, Errno::from_raw(number)))
+                }
+                _ => Ok(pid),
+            }
+        }
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings
+        .iter()
+        .map(|s| s.as_ptr())
+        .chain(std::iter::once(std::ptr::null()))
+        .collect()
+}
+
+/// In the child: places descriptors and execs; only returns what failed: step (dup2 or execve) and error number.
+fn run_child(
+    program: &Program,
+    plan: &[(OwnedFd, RawFd)],
+    null: &OwnedFd,
+    argv: &[*const libc::c_char],
+    envp: &[*const libc::c_char],
+) -> [u8; 8] {
+    let report = |step: u8| {
+        let number = (Errno::last_raw()).to_ne_bytes();
+        [step, 0, 0, 0, number[0], number[1], number[2], number[3]]
+    };
+    // SAFETY: system calls on descriptors that were prepared before the fork, and pointers into strings that live in
+    // the parent's copied memory; nothing allocates.
+    unsafe {
+        // What the master was started with is nobody else's. What is placed below survives.
+        fd::close_all_on_exec();
+        for target in 0..3 {
+            if libc::dup2(null.as_raw_fd(), target) < 0 {
+                return report(0);
+            }
+        }
+        for (fd, target) in plan {
+            if libc::dup2(fd.as_raw_fd(), *target) < 0 {
+                return report(0);
+            }
+        }
+        if let Some((soft, hard)) = program.descriptor_limit {
+            let limit = libc::rlimit {
+                rlim_cur: soft,
+                rlim_max: hard,
+            };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+        libc::execve(program.path.as_ptr(), argv.as_ptr(), envp.as_ptr());
+    }
+    report(1)
+}
+
+/// Replaces the program of this process (execve(2)). Every signal is blocked from here on, and stays so in the new
+/// program until it unblocks them: none gets lost, or meets a program without handlers. Returns only on failure, with
+/// signals as they were.
+pub fn replace(path: &std::path::Path, arguments: &[CString], environment: &[CString]) -> Error {
+    let subject = path.display().to_string();
+    let Ok(path) = CString::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())) else {
+        return Error::new("execve", subject, Errno::EINVAL);
+    };
+    let mask = signal::block_all();
+    let Err(errno) = nix::unistd::execve(&path, arguments, environment);
+    signal::restore(&mask);
+    Error::new("execve", subject, errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_exec_is_told() {
+        let program = Program {
+            path: c"/nonexistent/program".into(),
+            arguments: vec![c"program".into()],
+            environment: Vec::new(),
+            descriptors: Vec::new(),
+            descriptor_limit: None,
+        };
+        let error = start(&program).unwrap_err();
+        assert_eq!((error.call, error.errno), ("execve", Errno::ENOENT));
+    }
+}

@@ -1,0 +1,165 @@
+//! How children ended, and what they have used.
+
+use crate::error::{Error, Result};
+use crate::{clock, pidfd, socket};
+use nix::errno::Errno;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// Reaps a child that is about to end. One that does not end within `limit` is left as it is.
+pub fn reap_soon(pid: i32, limit: Duration) {
+    let end = clock::now() + limit;
+    while let Ok(WaitStatus::StillAlive) = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG)) {
+        if clock::now() >= end {
+            return;
+        }
+        let _ = nix::poll::poll(&mut [], 1_u8);
+    }
+}
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With an exit code.
+    Code(i32),
+    /// By a signal; `true`: with a core dump.
+    Signal(i32, bool),
+}
+
+/// Reaps one child that has ended, if there is one, and says what it has used.
+pub fn reap_any() -> Option<(i32, Ended, Usage)> {
+    loop {
+        match wait4(-1, libc::WNOHANG) {
+            // Stops and continues are not asked for.
+            Ok((pid, status, usage)) if pid > 0 => {
+                if let Some(ended) = ended(status) {
+                    return Some((pid, ended, usage));
+                }
+            }
+            Err(Errno::EINTR) => {}
+            Ok(_) | Err(_) => return None,
+        }
+    }
+}
+
+/// Whether a child has been stopped by a signal since this was last asked (waitid(2)). One that has ended is not reaped.
+pub fn was_stopped(pid: i32) -> bool {
+    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+    matches!(
+        nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags),
+        Ok(WaitStatus::Stopped(..))
+    )
+}
+
+/// Reaps one child that has ended, if there is one.
+pub fn reap() -> Option<(i32, Ended)> {
+    reap_any().map(|(pid, ended, _)| (pid, ended))
+}
+
+/// Waits for one child to end.
+pub fn reap_pid(pid: i32) -> Result<Ended> {
+    loop {
+        match waitpid(Pid::from_raw(pid), None) {
+            Ok(WaitStatus::Exited(_, code)) => return Ok(Ended::Code(code)),
+            Ok(WaitStatus::Signaled(_, signal, core)) => return Ok(Ended::Signal(signal as i32, core)),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("waitpid", pid.to_string(), errno)),
+        }
+    }
+}
+
+/// What a process has used, with those of its children that it has waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Processor time of program and kernel.
+    pub cpu_micros: u64,
+    /// The most memory that it has had.
+    pub peak_memory_bytes: u64,
+}
+
+/// As [`reap_pid`], with what the child has used (wait4(2)).
+pub fn reap_used(pid: i32) -> Result<(Ended, Usage)> {
+    loop {
+        match wait4(pid, 0) {
+            Ok((_, status, usage)) => {
+                if let Some(ended) = ended(status) {
+                    return Ok((ended, usage));
+                }
+            }
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(Error::new("wait4", pid.to_string(), errno)),
+        }
+    }
+}
+
+/// The child, its status, and what it has used; a child 0: none has ended.
+fn wait4(pid: i32, options: i32) -> nix::Result<(i32, i32, Usage)> {
+    let mut status = 0;
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes to two values that live for the call.
+    let result = unsafe { libc::wait4(pid, &raw mut status, options, usage.as_mut_ptr()) };
+    let pid = Errno::result(result)?;
+    // SAFETY: all zeros was a valid value already.
+    let usage = unsafe { usage.assume_init() };
+    let number = |number: libc::c_long| u64::try_from(number).unwrap_or(0);
+    let micros = |time: libc::timeval| number(time.tv_sec) * 1_000_000 + number(time.tv_usec);
+    let used = Usage {
+        cpu_micros: micros(usage.ru_utime) + micros(usage.ru_stime),
+        // The kernel counts in units of 1024 bytes.
+        peak_memory_bytes: number(usage.ru_maxrss) * 1024,
+    };
+    Ok((pid, status, used))
+}
+
+/// How a child ended; `None`: it has not.
+fn ended(status: i32) -> Option<Ended> {
+    if libc::WIFEXITED(status) {
+        Some(Ended::Code(libc::WEXITSTATUS(status)))
+    } else if libc::WIFSIGNALED(status) {
+        Some(Ended::Signal(libc::WTERMSIG(status), libc::WCOREDUMP(status)))
+    } else {
+        None
+    }
+}
+
+/// As [`reap_used`] if the child ends within `limit`.
+pub fn reap_within(pid: i32, limit: Duration) -> Option<(Ended, Usage)> {
+    let process = pidfd::open(pid).ok()?;
+    let readable = socket::Readiness::Readable;
+    let has_ended = socket::wait(process.as_fd(), readable, limit).ok()?;
+    has_ended.then(|| reap_used(pid).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::{Side, exit_now, fork};
+
+    #[test]
+    fn what_a_child_has_used_is_told() {
+        // SAFETY: the child makes no system call but the last.
+        let busy = || match unsafe { fork() }.unwrap() {
+            Side::Child => {
+                let mut sum = 0_u64;
+                for number in 0..20_000_000_u64 {
+                    sum = std::hint::black_box(sum ^ number);
+                }
+                exit_now(if sum == 1 { 1 } else { 9 })
+            }
+            Side::Parent(pid) => pid,
+        };
+        let (ended, usage) = reap_used(busy()).unwrap();
+        assert_eq!(ended, Ended::Code(9));
+        assert!(
+            usage.cpu_micros > 1_000 && usage.peak_memory_bytes > 100_000,
+            "{usage:?}"
+        );
+        let pid = busy();
+        assert_eq!(reap_within(pid, Duration::ZERO), None);
+        let late = reap_within(pid, Duration::from_secs(60));
+        assert_eq!(late.map(|(ended, _)| ended), Some(Ended::Code(9)));
+        assert!(reap_used(pid).is_err());
+    }
+}

@@ -1,0 +1,219 @@
+//! A worker by the C ABI that asks for its requests, for languages that would rather not be called.
+
+use super::preloader::{AnswerFn, CPreloader, Foreign, Usage};
+use super::{Handle, Text};
+use crate::worker::{Request, Runtime, Worker};
+use fastcgi::Params;
+use std::ffi::{c_int, c_void};
+
+/// What [`forkyard_worker_serve`] returns before the worker has to end.
+const PROMOTES: c_int = 1;
+const WORKS: c_int = 2;
+
+/// `forkyard_worker`.
+#[derive(Debug)]
+pub struct CWorker {
+    /// Of [`CWorker::worker`], which nothing else touches while there is one. Boxed: C holds a pointer to it.
+    request: Option<Box<Request<'static>>>,
+    /// Owned; a raw pointer because `request` borrows from it.
+    worker: *mut Worker,
+    usage: Usage,
+}
+
+impl CWorker {
+    /// The worker, which nothing borrows from meanwhile.
+    pub(super) fn worker(&mut self) -> &mut Worker {
+        self.request = None;
+        // SAFETY: owned by `self`, and what borrowed from it is gone.
+        unsafe { &mut *self.worker }
+    }
+}
+
+impl Drop for CWorker {
+    fn drop(&mut self) {
+        self.request = None;
+        // SAFETY: made by Box::into_raw, freed here only, and what borrowed from it is gone.
+        drop(unsafe { Box::from_raw(self.worker) });
+    }
+}
+
+/// Begins to serve. Null: it could not; the log says why, and the process has to end.
+///
+/// # Safety
+/// As the header says: in a worker, once. `preloader` is gone afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_begin(preloader: *mut CPreloader) -> *mut CWorker {
+    // SAFETY: the header's contract: it came from forkyard_preloader_begin and is not used again.
+    let preloader = unsafe { Box::from_raw(preloader) };
+    let Some((kit, seat)) = preloader.seated() else {
+        return std::ptr::null_mut();
+    };
+    match Worker::begin(kit, seat) {
+        Ok(worker) => Box::into_raw(Box::new(CWorker {
+            request: None,
+            worker: Box::into_raw(Box::new(worker)),
+            usage: Usage::default(),
+        })),
+        Err(error) => {
+            log::error!("worker failed to initialize: {error}");
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Ends the request before, if there is one, and waits for the next. Null: the worker has to end.
+///
+/// # Safety
+/// As the header says. The request before is gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Handle {
+    // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
+    let this = unsafe { &mut *worker };
+    loop {
+        if let Some(request) = this.request.take() {
+            request.release();
+        }
+        // SAFETY: owned by `this`, and nothing borrows from it now.
+        let worker: &'static mut Worker = unsafe { &mut *this.worker };
+        if !worker.advance() {
+            return std::ptr::null_mut();
+        }
+        let mut request = worker.request();
+        if request.is_for_application() {
+            this.usage.tell(&mut request);
+            return super::handle(this.request.insert(Box::new(request)));
+        }
+        request.release();
+    }
+}
+
+/// Serves by calls. 1: the worker is to make a preloader, and then to ask again; 2: it is to do out-of-band work, and then to ask
+/// again; 0: it has to end.
+///
+/// # Safety
+/// As the header says; `answer` may be called with `data`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_serve(
+    worker: *mut CWorker,
+    answer: AnswerFn,
+    data: *mut c_void,
+) -> c_int {
+    // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
+    let this = unsafe { &mut *worker };
+    let usage = std::mem::take(&mut this.usage);
+    let mut runtime = Foreign { answer, data, usage };
+    let worker = this.worker();
+    while worker.advance() {
+        let mut request = worker.request();
+        runtime.answer(&mut request);
+        request.release();
+    }
+    let next = if worker.is_to_promote() {
+        PROMOTES
+    } else if worker.is_to_work() {
+        WORKS
+    } else {
+        0
+    };
+    this.usage = runtime.usage;
+    next
+}
+
+/// The exit code; frees the worker.
+///
+/// # Safety
+/// As the header says: once, and the worker is gone afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_worker_end(worker: *mut CWorker) -> c_int {
+    // SAFETY: the header's contract: it came from forkyard_worker_begin.
+    let this = unsafe { Box::from_raw(worker) };
+    // SAFETY: owned by `this`; a request that still borrows from it is not used between here and the drop.
+    unsafe { (*this.worker).exit_code() }
+}
+
+/// All parameters in one piece: how many bytes that takes, of which as many as fit are written.
+///
+/// # Safety
+/// As the header says: `buffer` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_request_params_packed(
+    request: *const Handle,
+    buffer: *mut c_void,
+    length: usize,
+) -> usize {
+    // SAFETY: the header's contract; the bytes are only written to.
+    let (params, buffer) = unsafe {
+        let buffer: &mut [u8] = match length {
+            0 => &mut [],
+            _ => std::slice::from_raw_parts_mut(buffer.cast(), length),
+        };
+        (super::shared(request).params(), buffer)
+    };
+    pack(params, buffer)
+}
+
+/// The pool's application as JSON, for languages that can't take a structure as a result.
+///
+/// # Safety
+/// As the header says: `text` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn forkyard_preloader_application_text(preloader: *mut CPreloader, text: *mut Text) {
+    // SAFETY: the header's contract.
+    unsafe { *text = super::preloader::forkyard_preloader_application(preloader) };
+}
+
+/// All names, an empty one, and all values in the same order, each followed by a NUL. So a caller sees at once whether the
+/// names are those of the request before, which they mostly are. Pairs that hold a NUL themselves, and names that are empty, are
+/// left out: no header and no path is like that. Whole texts only are written.
+fn pack(params: &Params, buffer: &mut [u8]) -> usize {
+    let pairs = || {
+        (0..params.len())
+            .filter_map(|index| params.at_with_nul(index))
+            .filter(|(name, value)| name.len() > 1 && !has_nul(name) && !has_nul(value))
+    };
+    let mut used = 0;
+    let mut put = |part: &[u8]| {
+        let end = used + part.len();
+        if let Some(place) = buffer.get_mut(used..end) {
+            place.copy_from_slice(part);
+        }
+        used = end;
+    };
+    pairs().for_each(|(name, _)| put(name));
+    put(b"\0");
+    pairs().for_each(|(_, value)| put(value));
+    used
+}
+
+/// Whether a text has a NUL before the one that ends it.
+fn has_nul(with_nul: &[u8]) -> bool {
+    with_nul[..with_nul.len().saturating_sub(1)].contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_packed_in_order_and_those_with_a_nul_left_out() {
+        let mut params = Params::new();
+        params.set(b"A", b"one");
+        params.set(b"B\0C", b"two");
+        params.set(b"D", b"th\0ree");
+        params.set(b"E", b"");
+        let mut buffer = [b'x'; 32];
+        params.set(b"", b"nameless");
+        assert_eq!(pack(&params, &mut buffer), 10);
+        assert_eq!(&buffer[..11], b"A\0E\0\0one\0\0x");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let mut params = Params::new();
+        params.set(b"NAME", b"value");
+        let mut buffer = [b'x'; 4];
+        assert_eq!(pack(&params, &mut buffer), 12);
+        assert_eq!(&buffer, b"xxxx");
+        assert_eq!(pack(&params, &mut []), 12);
+    }
+}

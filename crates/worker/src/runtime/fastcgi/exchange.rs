@@ -1,0 +1,318 @@
+//! Passes one request to the program and its answer back, both at the same time.
+
+use super::head_end::HeadEnd;
+use super::program::Program;
+use super::recorded::{REQUEST_ID, Recorded};
+use crate::runtime::complaints::Complaints;
+use crate::sys::clock;
+use crate::sys::fd::unread_by_peer;
+use crate::sys::socket::{PEER_CLOSED, Progress, receive};
+use crate::tick::Tick;
+use crate::worker::{ClientGone, Request};
+use fastcgi::{Answer, Part, ProtocolStatus, RecordType};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// Bytes moved at once.
+pub(super) const PIECE_BYTES: usize = 64 * 1024;
+
+/// How an exchange came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The answer is whole. `keeps`: the connection can carry another request.
+    Done { keeps: bool },
+    /// The client left, or fell silent.
+    ClientGone { silent: bool },
+    /// The program does not take the request, by its own word.
+    Refused(ProtocolStatus),
+    /// The connection ended before the answer did. `is_unread`: the program had not read all that it was sent.
+    Lost { is_unread: bool },
+    /// The program ended, and the connection was not accepted: another one can.
+    Unaccepted,
+    /// The program has not read anything in time.
+    Deaf,
+    /// What came is no answer.
+    Malformed(&'static str),
+    /// Waiting failed.
+    Failed(Errno),
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) recorded: Recorded,
+    answer: Answer,
+    /// Something came from the program on this connection.
+    has_heard: bool,
+    /// Something of the answer was passed on.
+    pub(super) has_begun: bool,
+    head: HeadEnd,
+    is_head_over: bool,
+}
+
+/// Why reading stops.
+enum Stop {
+    End {
+        app_status: u32,
+        status: ProtocolStatus,
+        rest: usize,
+    },
+    Malformed(&'static str),
+    ClientGone,
+}
+
+impl From<ClientGone> for Stop {
+    fn from(ClientGone: ClientGone) -> Stop {
+        Stop::ClientGone
+    }
+}
+
+/// What is ready.
+struct Ready {
+    client: bool,
+    connection: bool,
+    output: bool,
+    process: bool,
+}
+
+impl Exchange {
+    /// An exchange that has not begun. `more`: parameters that the program gets beside CGI's own.
+    pub(super) fn new(request: &Request<'_>, more: &[String]) -> Exchange {
+        Exchange {
+            recorded: Recorded::new(request, more),
+            answer: Answer::new(),
+            has_heard: false,
+            has_begun: false,
+            head: HeadEnd::default(),
+            is_head_over: false,
+        }
+    }
+
+    /// Whether it can begin again on another connection: nothing came back, and the whole request is still there.
+    pub(super) fn rewind(&mut self) -> bool {
+        self.answer = Answer::new();
+        self.has_heard = false;
+        self.recorded.rewind() && !self.has_begun
+    }
+
+    /// Nothing at all came from the program.
+    pub(super) fn is_unheard(&self) -> bool {
+        !self.has_heard
+    }
+
+    /// Runs until the answer is there, or nothing more can come. May be run again on the same connection after
+    /// [`Outcome::Unaccepted`]; the program then has to have read something before `due`.
+    pub(super) fn run(
+        &mut self,
+        request: &mut Request<'_>,
+        connection: BorrowedFd<'_>,
+        program: &mut Program,
+        complaints: &mut Complaints,
+        buffer: &mut [u8],
+        mut due: Option<Tick>,
+    ) -> Outcome {
+        let waiting = due.and_then(|_| unread_by_peer(connection));
+        loop {
+            // What was read of the body but did not fit is not announced by anything: nothing of it may be left before waiting.
+            loop {
+                match self.recorded.fill(request, buffer) {
+                    Ok(has_got) => {
+                        self.recorded.send(connection);
+                        if !has_got || self.recorded.has_more() {
+                            break;
+                        }
+                    }
+                    Err(ClientGone) => return Outcome::ClientGone { silent: false },
+                }
+            }
+            let ready = match self.wait(request, connection, program, due) {
+                Ok(Some(ready)) => ready,
+                Ok(None) if due.take_if(|due| *due <= clock::now()).is_some() => {
+                    if unread_by_peer(connection) == waiting && self.is_unheard() {
+                        return Outcome::Deaf;
+                    }
+                    continue;
+                }
+                Ok(None) => return Outcome::ClientGone { silent: true },
+                Err(errno) => return Outcome::Failed(errno),
+            };
+            if ready.client && !self.recorded.wants_body() {
+                return Outcome::ClientGone { silent: false };
+            }
+            if ready.output {
+                let mut said = Vec::new();
+                program.read_output(&mut |bytes| said.extend_from_slice(bytes));
+                self.complain(request, complaints, &said);
+            }
+            if ready.connection || ready.process {
+                match receive(connection, buffer) {
+                    Ok(Progress::Done(0)) => return Outcome::Lost { is_unread: false },
+                    // So the kernel tells (unix(7)).
+                    Err(error) => {
+                        return Outcome::Lost {
+                            is_unread: error.errno == Errno::ECONNRESET,
+                        };
+                    }
+                    Ok(Progress::WouldBlock) if ready.process => return Outcome::Unaccepted,
+                    Ok(Progress::WouldBlock) => {}
+                    Ok(Progress::Done(count)) => {
+                        self.has_heard = true;
+                        let taken = self.take(request, complaints, &buffer[..count]);
+                        if let Err(stop) = taken {
+                            return self.stopped(request, stop);
+                        }
+                        // A full piece most likely has another one behind it.
+                        if count < buffer.len() && request.flush().is_err() {
+                            return Outcome::ClientGone { silent: false };
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn stopped(&self, request: &mut Request<'_>, stop: Stop) -> Outcome {
+        match stop {
+            Stop::ClientGone => Outcome::ClientGone { silent: false },
+            Stop::Malformed(why) => Outcome::Malformed(why),
+            Stop::End {
+                app_status,
+                status: ProtocolStatus::RequestComplete,
+                rest,
+            } => {
+                request.set_app_status(app_status);
+                Outcome::Done {
+                    keeps: rest == 0 && self.recorded.is_done(),
+                }
+            }
+            Stop::End { .. } if self.has_begun => {
+                Outcome::Malformed("it refused a request that it had begun to answer")
+            }
+            Stop::End { status, .. } => Outcome::Refused(status),
+        }
+    }
+
+    /// Takes what the program says.
+    fn take(
+        &mut self,
+        request: &mut Request<'_>,
+        complaints: &mut Complaints,
+        mut bytes: &[u8],
+    ) -> Result<(), Stop> {
+        loop {
+            let (used, part) = self.answer.receive(bytes);
+            bytes = &bytes[used..];
+            let is_own = self.answer.request_id() == REQUEST_ID;
+            match part {
+                Part::More => return Ok(()),
+                Part::Stdout(piece) if is_own => {
+                    self.has_begun = true;
+                    request.write(piece)?;
+                    if !self.is_head_over && self.head.take(piece) {
+                        self.is_head_over = true;
+                        complaints.let_go(request);
+                    }
+                }
+                Part::Stderr(piece) if is_own => self.complain(request, complaints, piece),
+                Part::Closed(_) if is_own => {}
+                Part::End { app_status, status } if is_own => {
+                    return Err(Stop::End {
+                        app_status,
+                        status,
+                        rest: bytes.len(),
+                    });
+                }
+                // Answers to the question that the start has asked.
+                Part::Other(RecordType::GetValuesResult | RecordType::UnknownType, _) => {}
+                Part::Other(..) => return Err(Stop::Malformed("it sent a record that no application sends")),
+                Part::Broken => return Err(Stop::Malformed("what it sent is not FastCGI")),
+                Part::Stdout(_) | Part::Stderr(_) | Part::Closed(_) | Part::End { .. } => {
+                    return Err(Stop::Malformed("it answered a request that it was not asked"));
+                }
+            }
+        }
+    }
+
+    fn complain(&self, request: &mut Request<'_>, complaints: &mut Complaints, bytes: &[u8]) {
+        complaints.hold(bytes);
+        if self.is_head_over {
+            complaints.let_go(request);
+        }
+        if request.catches_output() {
+            complaints.log(bytes, super::keeper::NAME);
+        }
+    }
+
+    /// Waits for something; `None`: the client said nothing for `client_timeout` while its body was waited for.
+    fn wait(
+        &self,
+        request: &Request<'_>,
+        connection: BorrowedFd<'_>,
+        program: &Program,
+        due: Option<Tick>,
+    ) -> Result<Option<Ready>, Errno> {
+        let wants_body = self.recorded.wants_body();
+        let to = if self.recorded.has_more() {
+            PollFlags::POLLIN | PollFlags::POLLOUT
+        } else {
+            PollFlags::POLLIN
+        };
+        let from_client = if wants_body {
+            PollFlags::POLLIN
+        } else {
+            PEER_CLOSED
+        };
+        let mut about = vec![
+            PollFd::new(connection, to),
+            PollFd::new(program.process(), PollFlags::POLLIN),
+        ];
+        let client = request.connection().map(|client| {
+            about.push(PollFd::new(client, from_client));
+            about.len() - 1
+        });
+        let output = program.output().map(|output| {
+            about.push(PollFd::new(output, PollFlags::POLLIN));
+            about.len() - 1
+        });
+        let due = due.map(|due| due.since(clock::now()));
+        let limit = wants_body
+            .then(|| request.client_timeout())
+            .into_iter()
+            .chain(due)
+            .min();
+        let limit = limit.map_or(PollTimeout::NONE, timeout);
+        let count = loop {
+            match poll(&mut about, limit) {
+                Ok(count) => break count,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        };
+        // What nix has no name for is ready, too.
+        let is = |index: usize| about[index].any().unwrap_or(true);
+        Ok((count > 0).then(|| Ready {
+            client: client.is_some_and(is),
+            connection: about[0]
+                .revents()
+                .is_none_or(|events| !(events - PollFlags::POLLOUT).is_empty()),
+            output: output.is_some_and(is),
+            process: is(1),
+        }))
+    }
+}
+
+/// Waits until one of these is readable, or `limit` is over; whether one is.
+pub(super) fn wait_for(sources: &[BorrowedFd<'_>], limit: Duration) -> bool {
+    let mut about: Vec<PollFd<'_>> = sources
+        .iter()
+        .map(|source| PollFd::new(*source, PollFlags::POLLIN))
+        .collect();
+    poll(&mut about, timeout(limit)).is_ok_and(|count| count > 0)
+}
+
+fn timeout(limit: Duration) -> PollTimeout {
+    let millis = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+}

@@ -1,0 +1,164 @@
+//! Asks a program whether it takes requests: a connection, and a question for its limits (FCGI_GET_VALUES).
+//!
+//! A connection alone says nothing: the kernel makes it whether or not the program accepts it. So something is sent, and the
+//! kernel tells when the program has read it. libfcgi answers and keeps the connection, php-cgi answers and closes it, some
+//! programs say nothing: all three are well.
+
+use super::door::Door;
+use crate::sys::fd::unread_by_peer;
+use crate::sys::socket::{Progress, receive, send};
+use crate::sys::{Error, clock};
+use crate::tick::Tick;
+use fastcgi::{Answer, Part, RecordType, get_values};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// The first pause between two looks, doubled each time up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// How long a program that has read the question may take to answer it.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(50);
+/// A program that ends closes its connections a moment before it can be seen to have ended.
+const END_PATIENCE: Duration = Duration::from_millis(5);
+
+/// A question that was asked.
+#[derive(Debug)]
+pub(super) struct Probe {
+    connection: OwnedFd,
+    answer: Answer,
+    pause: Duration,
+    next: Tick,
+    seen: Seen,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// The program has not read the question.
+    Nothing,
+    /// It has, at this time.
+    Read(Tick),
+    /// It has closed the connection, at this time.
+    Closed(Tick),
+}
+
+/// What a look came to.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// Nothing yet.
+    Pending,
+    /// The program takes requests; on this connection, if there is one.
+    Up(Option<OwnedFd>),
+    /// What it answered is not FastCGI.
+    Stranger(String),
+}
+
+impl Probe {
+    /// Asks. As [`Door::connect`].
+    pub(super) fn ask(door: &Door, now: Tick) -> Result<Probe, Error> {
+        let connection = door.connect()?;
+        // An empty socket takes it as a whole.
+        send(connection.as_fd(), &get_values())?;
+        Ok(Probe {
+            connection,
+            answer: Answer::new(),
+            pause: FIRST_PAUSE,
+            next: now + FIRST_PAUSE,
+            seen: Seen::Nothing,
+        })
+    }
+
+    /// Readable when the program has answered.
+    pub(super) fn connection(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    /// When to look again.
+    pub(super) fn next(&self) -> Tick {
+        self.next
+    }
+
+    /// Looks. After [`Look::Up`] or [`Look::Stranger`] the probe is over.
+    pub(super) fn look(mut self, now: Tick) -> (Option<Probe>, Look) {
+        let mut buffer = [0; 1024];
+        if !matches!(self.seen, Seen::Closed(_)) {
+            match receive(self.connection.as_fd(), &mut buffer) {
+                Ok(Progress::Done(0)) | Err(_) => self.seen = Seen::Closed(now),
+                Ok(Progress::Done(count)) => match self.take(&buffer[..count]) {
+                    Ok(false) => {}
+                    Ok(true) => return (None, Look::Up(Some(self.connection))),
+                    Err(what) => return (None, Look::Stranger(what)),
+                },
+                Ok(Progress::WouldBlock) => {
+                    let has_read = unread_by_peer(self.connection.as_fd()) == Some(0);
+                    if has_read && self.seen == Seen::Nothing {
+                        self.seen = Seen::Read(now);
+                    }
+                }
+            }
+        }
+        let due = match self.seen {
+            Seen::Nothing => None,
+            Seen::Read(since) => Some(since + ANSWER_PATIENCE),
+            Seen::Closed(since) => Some(since + END_PATIENCE),
+        };
+        if due.is_some_and(|due| due <= now) {
+            return (None, Look::Up(None));
+        }
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.next = due.unwrap_or(now + self.pause);
+        (Some(self), Look::Pending)
+    }
+
+    /// Whether the whole answer is there.
+    fn take(&mut self, mut bytes: &[u8]) -> Result<bool, String> {
+        let mut is_answered = false;
+        loop {
+            let (used, part) = self.answer.receive(bytes);
+            bytes = &bytes[used..];
+            match part {
+                Part::More => return Ok(is_answered),
+                Part::Other(RecordType::GetValuesResult | RecordType::UnknownType, _)
+                    if self.answer.request_id() == 0 =>
+                {
+                    is_answered = true;
+                }
+                Part::Broken => return Err("what it answered is not FastCGI".to_owned()),
+                other => return Err(format!("it answered something else: {}", kind(&other))),
+            }
+        }
+    }
+
+    /// Looks until the program takes requests or `limit` is over. `None`: it does not, or it is none of its kind.
+    pub(super) fn wait(self, process: BorrowedFd<'_>, limit: Duration) -> Option<Option<OwnedFd>> {
+        let end = clock::now() + limit;
+        let mut probe = self;
+        loop {
+            let now = clock::now();
+            match probe.look(now) {
+                (_, Look::Up(connection)) => return Some(connection),
+                (None, _) => return None,
+                (Some(same), _) => probe = same,
+            }
+            if now >= end {
+                return None;
+            }
+            let left = probe.next.min(end).since(now);
+            if !super::exchange::wait_for(&[probe.connection.as_fd(), process], left) {
+                continue;
+            }
+            if crate::sys::pidfd::has_ended(process) {
+                return None;
+            }
+        }
+    }
+}
+
+fn kind(part: &Part<'_>) -> &'static str {
+    match part {
+        Part::Stdout(_) | Part::Closed(RecordType::Stdout) => "FCGI_STDOUT",
+        Part::Stderr(_) | Part::Closed(_) => "FCGI_STDERR",
+        Part::End { .. } => "FCGI_END_REQUEST",
+        Part::Other(..) | Part::More | Part::Broken => "a record that no application sends",
+    }
+}

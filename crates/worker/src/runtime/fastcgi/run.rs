@@ -1,0 +1,403 @@
+//! Answers requests by the program.
+
+use super::door::Door;
+use super::exchange::{Exchange, Outcome, PIECE_BYTES};
+use super::keeper::{Keeper, Means, Refusal};
+use super::program::Recipe;
+use crate::config::{self, Pool, StartCommand};
+use crate::runtime::complaints::Complaints;
+use crate::runtime::refuse;
+use crate::runtime::within::Within;
+use crate::spawn::effects::own_account;
+use crate::spawn::plan::{Account, Kind, Plan};
+use crate::sys::process::Ended;
+use crate::sys::{Error, session};
+use crate::worker::{ClientGone, Companion, Request, Runtime};
+use fastcgi::ProtocolStatus;
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SHELL: &str = "/bin/sh";
+/// Where programs are looked for if nobody says where.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// A program that ends closes its connections before it can be seen to have ended.
+const END_PATIENCE: Duration = Duration::from_millis(50);
+/// Connections that a request is tried on.
+const TRIES: u32 = 3;
+
+const BAD_GATEWAY: &str = "502 Bad Gateway";
+const UNAVAILABLE: &str = "503 Service Unavailable";
+
+/// Answers requests by a FastCGI program of the worker's own.
+#[derive(Debug)]
+pub struct FastCgi {
+    pool: String,
+    catches_output: bool,
+    shows_report: bool,
+    settings: config::FastCgi,
+    /// Where scripts may be; `None`: anywhere.
+    within: Option<Within>,
+    has_elder: bool,
+    reports: Option<OwnedFd>,
+    door: Option<Door>,
+    keeper: Option<Keeper>,
+    buffer: Vec<u8>,
+}
+
+impl FastCgi {
+    /// The runtime of a pool with these settings. `reports`: where the master hears of starts that failed.
+    pub fn new(pool: &Pool, settings: config::FastCgi, reports: Option<OwnedFd>) -> FastCgi {
+        FastCgi {
+            pool: pool.name.clone(),
+            catches_output: pool.catch_workers_output,
+            shows_report: pool.friendly_error_pages,
+            within: settings
+                .script_root
+                .as_ref()
+                .map(|root| Within::new(&root.path, &root.names)),
+            settings,
+            has_elder: false,
+            reports,
+            door: None,
+            keeper: None,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The keeper, made when the worker is what its pool says.
+    fn keeper(&mut self) -> Option<&mut Keeper> {
+        if let (None, Some(door)) = (&self.keeper, self.door.take()) {
+            match Keeper::new(self.means(), door) {
+                Ok(keeper) => self.keeper = Some(keeper),
+                Err(error) => log::error!("{error}"),
+            }
+        }
+        self.keeper.as_mut()
+    }
+
+    fn means(&mut self) -> Means {
+        let reports = self.reports.take();
+        let (command, arguments) = match &self.settings.command {
+            StartCommand::Shell(line) => {
+                let arguments = vec![SHELL.to_owned(), "-c".to_owned(), format!("exec {line}")];
+                (line.clone(), arguments)
+            }
+            StartCommand::Program { path, arguments } => {
+                let path = path.display().to_string();
+                let all = std::iter::once(path.clone()).chain(arguments.iter().cloned());
+                (path, all.collect())
+            }
+        };
+        let root = self.settings.root.clone();
+        let root = root
+            .or_else(|| std::env::current_dir().ok())
+            .unwrap_or(PathBuf::from("/"));
+        let environment = environment();
+        let path = environment.iter().find(|(name, _)| name == "PATH");
+        let plan = plan(&self.pool, &self.settings, root.clone(), own_account());
+        let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
+        let executable = match &self.settings.command {
+            StartCommand::Shell(_) => SHELL.as_bytes().to_vec(),
+            StartCommand::Program { path, .. } => path.as_os_str().as_bytes().to_vec(),
+        };
+        Means {
+            shows_report: self.shows_report,
+            reports,
+            path: path.map_or(String::new(), |(_, value)| value.to_string_lossy().into_owned()),
+            recipe: Recipe {
+                path: text(executable),
+                arguments: arguments
+                    .into_iter()
+                    .map(|word| text(word.into_bytes()))
+                    .collect(),
+                environment: environment
+                    .into_iter()
+                    .map(|(name, value)| text([name.as_bytes(), b"=", value.as_bytes()].concat()))
+                    .collect(),
+                directory: text(root.into_os_string().into_vec()),
+            },
+            plan: Arc::new(plan),
+            command,
+            catches_output: self.catches_output,
+            has_elder: self.has_elder,
+        }
+    }
+
+    /// Whether the request names a script that is not the application's.
+    fn is_elsewhere(&self, request: &Request<'_>) -> bool {
+        let param = |name: &str| request.params().get(name.as_bytes());
+        self.within.as_ref().is_some_and(|within| {
+            let mut named = ["SCRIPT_FILENAME", "PATH_TRANSLATED"]
+                .into_iter()
+                .filter_map(param);
+            named.any(|path| within.excludes(path, param))
+        })
+    }
+
+    fn serve(&mut self, request: &mut Request<'_>) -> Result<(), ClientGone> {
+        if self.is_elsewhere(request) {
+            let why = "the script is outside application.script_root";
+            log::warn!(
+                "{}: {why}",
+                String::from_utf8_lossy(request.param(b"SCRIPT_FILENAME"))
+            );
+            return refuse(request, "403 Forbidden", "", why, "Access denied.");
+        }
+        let limit = self.settings.abort_timeout;
+        let exchange = Exchange::new(request, &self.settings.parameters);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(PIECE_BYTES, 0);
+        let outcome = match self.keeper() {
+            Some(keeper) => Passing::new(request, exchange, keeper, &mut buffer, limit).pass(),
+            None => {
+                let why = "there is no program";
+                refuse(request, UNAVAILABLE, "", why, why)
+            }
+        };
+        self.buffer = buffer;
+        outcome
+    }
+}
+
+/// What a report says of how a pool's program is started.
+pub fn plan(pool: &str, settings: &config::FastCgi, root: PathBuf, account: Account) -> Plan {
+    let command = match &settings.command {
+        StartCommand::Shell(line) => line.clone(),
+        StartCommand::Program { path, .. } => path.display().to_string(),
+    };
+    let mut plan = Plan::new(pool, root, &command, account);
+    (plan.kind, plan.start_timeout) = (Kind::FastCgi, settings.start_timeout);
+    plan
+}
+
+impl Runtime for FastCgi {
+    fn answer(&mut self, request: &mut Request<'_>) {
+        if request.is_for_application() {
+            // Whoever is gone needs no answer.
+            let _ = self.serve(request);
+        }
+    }
+
+    fn prepare(&mut self, has_elder: bool) -> Result<(), Error> {
+        self.has_elder = has_elder;
+        session::begin()?;
+        self.door = Some(Door::open(&std::env::temp_dir())?);
+        Ok(())
+    }
+
+    fn companion(&mut self) -> Option<&mut dyn Companion> {
+        self.keeper().map(|keeper| keeper as &mut dyn Companion)
+    }
+}
+
+/// A request on its way to the program.
+struct Passing<'p, 'w> {
+    request: &'p mut Request<'w>,
+    keeper: &'p mut Keeper,
+    buffer: &'p mut Vec<u8>,
+    abort_timeout: Duration,
+    exchange: Exchange,
+    complaints: Complaints,
+}
+
+impl<'p, 'w> Passing<'p, 'w> {
+    fn new(
+        request: &'p mut Request<'w>,
+        exchange: Exchange,
+        keeper: &'p mut Keeper,
+        buffer: &'p mut Vec<u8>,
+        abort_timeout: Duration,
+    ) -> Passing<'p, 'w> {
+        Passing {
+            exchange,
+            request,
+            keeper,
+            buffer,
+            abort_timeout,
+            complaints: Complaints::default(),
+        }
+    }
+
+    fn pass(mut self) -> Result<(), ClientGone> {
+        let outcome = self.try_all();
+        self.complaints.log_rest(super::keeper::NAME);
+        self.complaints.let_go(self.request);
+        outcome
+    }
+
+    /// Tries one connection after the other as long as nothing is lost by it.
+    fn try_all(&mut self) -> Result<(), ClientGone> {
+        // Whether the program has seen a request that comes to nothing on a kept connection is not known, so only what can be
+        // asked twice goes there. On a new one it is: what was not accepted was not seen.
+        let mut kept = self.keeper.take_kept().filter(|_| is_repeatable(self.request));
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            if let Err(refusal) = self.keeper.ready() {
+                return unavailable(self.request, refusal);
+            }
+            let is_kept = kept.is_some();
+            let connection = match kept.take() {
+                Some(connection) => connection,
+                None => match self.keeper.connect() {
+                    Ok(connection) => connection,
+                    Err(error) => return self.unreachable(&error),
+                },
+            };
+            let outcome = match self.run(&connection) {
+                Ok(outcome) => outcome,
+                Err(refusal) => return unavailable(self.request, refusal),
+            };
+            let may_repeat = tries < TRIES
+                && match outcome {
+                    // It can't have ended on what it had not read: it was killed when it had just accepted.
+                    Outcome::Lost { is_unread: true } if self.exchange.is_unheard() => {
+                        self.keeper.look_for_end(END_PATIENCE);
+                        is_repeatable(self.request)
+                    }
+                    // One that crashed after it had read the request has most likely done so on it.
+                    Outcome::Lost { is_unread: false } if is_kept && self.exchange.is_unheard() => matches!(
+                        self.keeper.look_for_end(END_PATIENCE),
+                        None | Some(Ended::Code(0))
+                    ),
+                    Outcome::Refused(status) => status != ProtocolStatus::UnknownRole,
+                    _ => false,
+                };
+            if may_repeat && self.exchange.rewind() {
+                continue;
+            }
+            return self.conclude(outcome, connection);
+        }
+    }
+
+    /// Runs the exchange on a connection, going on with another program if one ends that has not accepted it.
+    fn run(&mut self, connection: &OwnedFd) -> Result<Outcome, Refusal> {
+        let mut due = None;
+        loop {
+            let Some(program) = self.keeper.program() else {
+                due = Some(self.keeper.ready_for_waiting()?);
+                continue;
+            };
+            let outcome = self.exchange.run(
+                self.request,
+                connection.as_fd(),
+                program,
+                &mut self.complaints,
+                self.buffer,
+                due,
+            );
+            match outcome {
+                // The next program will find it.
+                Outcome::Unaccepted => {
+                    self.keeper.look_for_end(Duration::ZERO);
+                }
+                Outcome::Deaf => return Err(self.keeper.is_deaf()),
+                outcome => {
+                    let (cpu, memory) = program.usage();
+                    self.request.count_program(cpu, memory);
+                    if matches!(outcome, Outcome::Lost { is_unread: false }) {
+                        self.keeper.had_work();
+                    }
+                    return Ok(outcome);
+                }
+            }
+        }
+    }
+
+    fn conclude(&mut self, outcome: Outcome, connection: OwnedFd) -> Result<(), ClientGone> {
+        match outcome {
+            Outcome::Done { keeps } => {
+                self.keeper.has_served();
+                if keeps {
+                    self.keeper.keep(connection);
+                }
+                Ok(())
+            }
+            Outcome::ClientGone { silent } => {
+                let why = if silent { "fell silent" } else { "left" };
+                log::info!("a request is called off: the client {why}");
+                let _ = self.request.finish();
+                let between = self.exchange.recorded.is_between_records();
+                self.keeper.call_off(connection, between, self.abort_timeout);
+                Err(ClientGone)
+            }
+            Outcome::Refused(ProtocolStatus::UnknownRole) => {
+                let role = self.request.role().name();
+                log::error!("the program does not know the role {role}");
+                self.give_up("it does not know the request's role")
+            }
+            Outcome::Refused(_) => {
+                log::warn!("the program refuses requests: it is overloaded");
+                let why = "the application is overloaded";
+                refuse(self.request, UNAVAILABLE, "Retry-After: 1\r\n", why, why)
+            }
+            Outcome::Lost { .. } => {
+                self.keeper.look_for_end(END_PATIENCE);
+                self.give_up("it closed the connection before the end of its answer")
+            }
+            Outcome::Malformed(why) => {
+                self.keeper.kill(why);
+                self.give_up(why)
+            }
+            Outcome::Failed(errno) => {
+                self.keeper.kill("it could not be waited for");
+                self.give_up(&format!("poll: {errno}"))
+            }
+            Outcome::Unaccepted | Outcome::Deaf => self.give_up("it ended"),
+        }
+    }
+
+    /// There will be no answer, or no more of it.
+    fn give_up(&mut self, why: &str) -> Result<(), ClientGone> {
+        if self.exchange.has_begun {
+            log::error!("an answer of the program is cut short: {why}");
+            self.complaints.let_go(self.request);
+            self.request.break_off();
+            return Err(ClientGone);
+        }
+        log::error!("the program gave no answer: {why}");
+        let why = "the application gave no answer";
+        refuse(self.request, BAD_GATEWAY, "", why, why)
+    }
+
+    fn unreachable(&mut self, error: &Error) -> Result<(), ClientGone> {
+        log::error!("the program can't be reached: {error}");
+        let why = "the application can't be reached";
+        refuse(self.request, UNAVAILABLE, "Retry-After: 1\r\n", why, why)
+    }
+}
+
+/// The worker's environment, and where programs are looked for.
+fn environment() -> Vec<(OsString, OsString)> {
+    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    if !variables.iter().any(|(name, _)| name == "PATH") {
+        variables.push(("PATH".into(), PATH.into()));
+    }
+    variables
+}
+
+/// Whether asking twice does what asking once does (RFC 9110 section 9.2.2), and there is no body to be sent twice.
+fn is_repeatable(request: &Request<'_>) -> bool {
+    let method = request.param(b"REQUEST_METHOD");
+    let is_idempotent = matches!(
+        method,
+        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
+    );
+    is_idempotent && matches!(request.param(b"CONTENT_LENGTH"), b"" | b"0")
+}
+
+fn unavailable(request: &mut Request<'_>, refusal: Refusal) -> Result<(), ClientGone> {
+    let fields = format!("Retry-After: {}\r\n", refusal.pause.as_secs() + 1);
+    let why = format!("the application could not be started (error {})", refusal.id);
+    let Some(page) = refusal.page else {
+        return refuse(request, UNAVAILABLE, &fields, &why, &why);
+    };
+    request.write_error(why.as_bytes())?;
+    let kind = "Content-Type: text/html; charset=utf-8";
+    request.write(format!("Status: {UNAVAILABLE}\r\n{fields}{kind}\r\n\r\n").as_bytes())?;
+    request.write(page.as_bytes())
+}

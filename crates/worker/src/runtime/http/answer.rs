@@ -1,0 +1,389 @@
+//! An HTTP answer, read as it comes: its head in CGI's words, its body without the chunks around it.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A head may have this many bytes, and this many fields.
+const MOST_BYTES: usize = 64 * 1024;
+const MOST_FIELDS: usize = 256;
+/// The status of an answer that goes over to another protocol.
+const SWITCHING_PROTOCOLS: u16 = 101;
+
+/// What concerns one connection only (RFC 9110 section 7.6.1), and what this end marks off itself.
+const HOP_BY_HOP: &[&str] = &[
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// How applications ask for out-of-band work, which programs are not given; no client's business.
+const OURS: &[&str] = &[
+    "forkyard-request-oob-work",
+    "x-passenger-request-oob-work",
+    "!~request-oob-work",
+];
+
+/// Why an answer can't be passed on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Malformed {
+    /// It is not HTTP.
+    Syntax(httparse::Error),
+    /// Its head goes on and on.
+    TooLong,
+    /// Content-Length is no number, or there are two that differ.
+    Length,
+    /// Its body is coded in another way than in chunks.
+    Coding,
+    /// A chunk's size is none.
+    Chunk,
+    /// It goes over to another protocol, which FastCGI can't pass.
+    Switched,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Malformed::Syntax(error) => write!(f, "it is not HTTP/1.1: {error}"),
+            Malformed::TooLong => write!(f, "its head is longer than {MOST_BYTES} bytes"),
+            Malformed::Length => f.write_str("its Content-Length is not a number"),
+            Malformed::Switched => {
+                f.write_str("it goes over to another protocol, such as WebSocket; FastCGI can't pass that")
+            }
+            Malformed::Coding => f.write_str("it has a Transfer-Encoding other than \"chunked\""),
+            Malformed::Chunk => f.write_str("a chunk of its body has no size"),
+        }
+    }
+}
+
+/// What the next bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part {
+    /// More bytes are needed.
+    More,
+    /// The head, as a FastCGI answer begins.
+    Head(Vec<u8>),
+    /// A piece of the body: this range of what was given.
+    Body(Range<usize>),
+    /// The answer is complete.
+    End,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Head,
+    /// This many bytes of the body are to come.
+    Length(u64),
+    /// The body goes on until the connection is closed.
+    UntilClose,
+    ChunkSize,
+    /// This many bytes of a chunk are to come.
+    Chunk(u64),
+    /// The line end behind a chunk.
+    ChunkEnd,
+    /// Lines behind the last chunk, up to an empty one.
+    Trailer,
+    End,
+}
+
+/// Reads one answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    stage: Stage,
+    /// The request was HEAD: the answer has no body, whatever it says.
+    is_head: bool,
+    keeps: bool,
+    has_begun: bool,
+}
+
+impl Answer {
+    pub(super) fn new(is_head: bool) -> Answer {
+        Answer {
+            stage: Stage::Head,
+            is_head,
+            keeps: false,
+            has_begun: false,
+        }
+    }
+
+    /// Whether the connection can serve another request, once the answer is complete.
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps && self.stage == Stage::End
+    }
+
+    /// Whether the head has been read.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Whether the end of the connection is the end of the answer.
+    pub(super) fn may_end(&self) -> bool {
+        matches!(self.stage, Stage::UntilClose | Stage::End)
+    }
+
+    /// Looks at what was read; says how many bytes were used and what they are.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
+        match self.stage {
+            Stage::Head => self.head(bytes),
+            Stage::Length(left) => Ok(self.piece(bytes, left, Stage::Length, Stage::End)),
+            Stage::Chunk(left) => Ok(self.piece(bytes, left, Stage::Chunk, Stage::ChunkEnd)),
+            Stage::UntilClose if bytes.is_empty() => Ok((0, Part::More)),
+            Stage::UntilClose => Ok((bytes.len(), Part::Body(0..bytes.len()))),
+            Stage::ChunkEnd => match bytes {
+                [b'\r', b'\n', ..] => {
+                    self.stage = Stage::ChunkSize;
+                    let (used, part) = self.take(&bytes[2..])?;
+                    Ok((used + 2, shifted(part, 2)))
+                }
+                [] | [b'\r'] => Ok((0, Part::More)),
+                _ => Err(Malformed::Chunk),
+            },
+            Stage::ChunkSize => match httparse::parse_chunk_size(bytes).map_err(|_| Malformed::Chunk)? {
+                httparse::Status::Partial if bytes.len() > MOST_BYTES => Err(Malformed::Chunk),
+                httparse::Status::Partial => Ok((0, Part::More)),
+                httparse::Status::Complete((start, size)) => {
+                    self.stage = if size == 0 {
+                        Stage::Trailer
+                    } else {
+                        Stage::Chunk(size)
+                    };
+                    let (used, part) = self.take(&bytes[start..])?;
+                    Ok((used + start, shifted(part, start)))
+                }
+            },
+            Stage::Trailer => {
+                // Lines up to an empty one; nobody asked for them.
+                let mut used = 0;
+                while let Some(end) = bytes[used..].windows(2).position(|pair| pair == b"\r\n") {
+                    used += end + 2;
+                    if end == 0 {
+                        self.stage = Stage::End;
+                        return Ok((used, Part::End));
+                    }
+                }
+                if bytes.len() - used > MOST_BYTES {
+                    return Err(Malformed::TooLong);
+                }
+                Ok((used, Part::More))
+            }
+            Stage::End => Ok((0, Part::End)),
+        }
+    }
+
+    fn piece(&mut self, bytes: &[u8], left: u64, rest: fn(u64) -> Stage, next: Stage) -> (usize, Part) {
+        if left == 0 {
+            self.stage = next;
+            return (0, if next == Stage::End { Part::End } else { Part::More });
+        }
+        if bytes.is_empty() {
+            return (0, Part::More);
+        }
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        let left = left - count as u64;
+        self.stage = if left == 0 { next } else { rest(left) };
+        (count, Part::Body(0..count))
+    }
+
+    fn head(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
+        let mut start = 0;
+        // An interim answer (100 Continue, 103 Early Hints) comes before the one that counts.
+        loop {
+            let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
+            let mut response = httparse::Response::new(&mut fields);
+            let bytes = &bytes[start..];
+            let used = match response.parse(bytes).map_err(Malformed::Syntax)? {
+                httparse::Status::Complete(used) => used,
+                httparse::Status::Partial if bytes.len() > MOST_BYTES => return Err(Malformed::TooLong),
+                httparse::Status::Partial => return Ok((start, Part::More)),
+            };
+            start += used;
+            let code = response.code.unwrap_or(0);
+            if !(100..200).contains(&code) {
+                return Ok((start, Part::Head(self.begin(code, &response)?)));
+            }
+            if code == SWITCHING_PROTOCOLS {
+                return Err(Malformed::Switched);
+            }
+        }
+    }
+
+    /// Takes what the head says of the answer, and puts it in CGI's words.
+    fn begin(&mut self, code: u16, response: &httparse::Response<'_, '_>) -> Result<Vec<u8>, Malformed> {
+        let (mut length, mut chunked, mut close) = (None, false, response.version == Some(0));
+        for field in response.headers.iter() {
+            let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+            let says = |word: &str| {
+                let text = String::from_utf8_lossy(field.value).to_ascii_lowercase();
+                text.split(',').any(|part| part.trim() == word)
+            };
+            if is("content-length") {
+                let number = number(field.value).ok_or(Malformed::Length)?;
+                if length.replace(number).is_some_and(|other| other != number) {
+                    return Err(Malformed::Length);
+                }
+            } else if is("transfer-encoding") {
+                // Once is enough (RFC 9112 section 6.1), and no other coding could be passed on.
+                if chunked || !field.value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                    return Err(Malformed::Coding);
+                }
+                chunked = true;
+            } else if is("connection") {
+                close = (close && !says("keep-alive")) || says("close");
+            }
+        }
+        let mut head = format!("Status: {code} {}\r\n", response.reason.unwrap_or_default()).into_bytes();
+        // A length beside chunks is not the body's (RFC 9112 section 6.3), and nobody needs it twice.
+        let mut has_length = chunked;
+        for field in response.headers.iter() {
+            let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+            let is_said = is("content-length") && std::mem::replace(&mut has_length, true);
+            if !is_said && !HOP_BY_HOP.iter().chain(OURS).any(|name| is(name)) {
+                head.extend_from_slice(field.name.as_bytes());
+                head.extend_from_slice(b": ");
+                head.extend_from_slice(field.value);
+                head.extend_from_slice(b"\r\n");
+            }
+        }
+        head.extend_from_slice(b"\r\n");
+        let has_no_body = self.is_head || matches!(code, 204 | 304);
+        // RFC 9112 section 6.3: in this order.
+        self.stage = match length {
+            _ if has_no_body => Stage::End,
+            _ if chunked => Stage::ChunkSize,
+            Some(length) => Stage::Length(length),
+            None => Stage::UntilClose,
+        };
+        self.keeps = !close && self.stage != Stage::UntilClose;
+        self.has_begun = true;
+        Ok(head)
+    }
+}
+
+/// A length: digits and nothing else.
+fn number(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii();
+    let digits = std::str::from_utf8(text)
+        .ok()
+        .filter(|_| text.iter().all(u8::is_ascii_digit));
+    digits?.parse().ok()
+}
+
+fn shifted(part: Part, by: usize) -> Part {
+    match part {
+        Part::Body(range) => Part::Body(range.start + by..range.end + by),
+        part => part,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Head and body of an answer that comes in pieces of this many bytes, and whether the connection can be kept.
+    fn read(text: &str, is_head: bool, step: usize) -> Result<(String, String, bool), Malformed> {
+        let mut answer = Answer::new(is_head);
+        let (mut head, mut body, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ended = false;
+        for piece in text.as_bytes().chunks(step) {
+            kept.extend_from_slice(piece);
+            loop {
+                let (used, part) = answer.take(&kept)?;
+                match &part {
+                    Part::Head(bytes) => head.extend_from_slice(bytes),
+                    Part::Body(range) => body.extend_from_slice(&kept[range.clone()]),
+                    Part::More | Part::End => {}
+                }
+                kept.drain(..used);
+                ended |= part == Part::End;
+                if used == 0 || part == Part::End {
+                    break;
+                }
+            }
+        }
+        assert!(ended || answer.may_end(), "unfinished: {answer:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ok((text(head), text(body), answer.keeps()))
+    }
+
+    #[test]
+    fn every_framing_is_read_from_any_pieces() {
+        let plain = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello";
+        let chunked = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: b\r\n\r\n\
+            3;x=y\r\nhel\r\n2\r\nlo\r\n0\r\nTrailer: x\r\n\r\n";
+        let open = "HTTP/1.0 200 OK\r\nX-A: b\r\n\r\nhello";
+        for step in [1, 2, 3, 7, 1000] {
+            let length = "Status: 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\n";
+            let none = "Status: 200 OK\r\nX-A: b\r\n\r\n";
+            assert_eq!(
+                read(plain, false, step),
+                Ok((length.into(), "hello".into(), true)),
+                "{step}"
+            );
+            assert_eq!(
+                read(chunked, false, step),
+                Ok((none.into(), "hello".into(), true)),
+                "{step}"
+            );
+            assert_eq!(
+                read(open, false, step),
+                Ok((none.into(), "hello".into(), false)),
+                "{step}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_meant_for_forkyard_is_not_passed_on() {
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Passenger-Request-OOB-Work: true\r\nX-A: b\r\n\
+                      forkyard-request-oob-work: 1\r\n!~Request-OOB-Work: 1\r\n\r\n";
+        let head = "Status: 200 OK\r\nContent-Length: 0\r\nX-A: b\r\n\r\n";
+        assert_eq!(read(answer, false, 1000), Ok((head.into(), String::new(), true)));
+    }
+
+    #[test]
+    fn some_answers_have_no_body() {
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(
+            read(head, true, 9).map(|(_, body, keeps)| (body, keeps)),
+            Ok((String::new(), true))
+        );
+        let none = "HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n";
+        assert_eq!(
+            read(none, false, 9).map(|(_, body, keeps)| (body, keeps)),
+            Ok((String::new(), false))
+        );
+        let empty = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(
+            read(empty, false, 9).map(|(_, body, keeps)| (body, keeps)),
+            Ok((String::new(), true))
+        );
+    }
+
+    #[test]
+    fn a_length_beside_chunks_is_not_passed_on_nor_one_twice() {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\nContent-Length: 9\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        let none = "Status: 200 OK\r\n\r\n";
+        assert_eq!(read(chunked, false, 9), Ok((none.into(), "hello".into(), true)));
+        let twice = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello";
+        let once = "Status: 200 OK\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(read(twice, false, 9), Ok((once.into(), "hello".into(), true)));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in [
+            "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            "SSH-2.0-OpenSSH\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc",
+        ] {
+            assert!(read(text, false, 1000).is_err(), "{text:?}");
+        }
+    }
+}

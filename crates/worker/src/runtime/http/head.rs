@@ -1,0 +1,335 @@
+//! The head of an HTTP request, from a FastCGI request's parameters (RFC 9112 section 3, RFC 3875 section 4.1).
+
+use fastcgi::Params;
+
+/// How the request's body is marked off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// There is none.
+    Nothing,
+    /// It has as many bytes as the client said.
+    Length,
+    /// In chunks: the client did not say.
+    Chunked,
+}
+
+/// Headers that forkyard writes itself, from what the web server says of the request. What a client sends under one of these
+/// names never arrives: a program that trusts them trusts the web server.
+const WRITTEN: &[&[u8]] = &[
+    b"CONTENT_LENGTH",
+    b"CONTENT_TYPE",
+    b"HOST",
+    b"TRANSFER_ENCODING",
+    b"X_FORWARDED_FOR",
+    b"X_FORWARDED_HOST",
+    b"X_FORWARDED_PROTO",
+    b"X_REAL_IP",
+];
+
+/// Headers that concern the client's connection to the web server (RFC 9110 section 7.6.1), and `Proxy`, which programs take
+/// for a setting (CVE-2016-5385).
+const DROPPED: &[&[u8]] = &[
+    b"CONNECTION",
+    b"EXPECT",
+    b"KEEP_ALIVE",
+    b"PROXY",
+    b"PROXY_CONNECTION",
+    b"TE",
+    b"TRAILER",
+    b"UPGRADE",
+];
+
+/// Headers of this family name the connection to the web server, which a client can't know. The exception is the path below
+/// which the web server has the application, and is no more than a part of an address.
+const FORWARDED: &[u8] = b"X_FORWARDED_";
+const PREFIX: &[u8] = b"X_FORWARDED_PREFIX";
+
+/// Whether a client's header reaches the program; `name` without `HTTP_`. Web servers differ in how they spell parameters,
+/// and programs take `-` and `_`, and any case, for the same.
+fn is_passed(name: &[u8]) -> bool {
+    let plain: Vec<u8> = name
+        .iter()
+        .map(|byte| match byte {
+            b'-' => b'_',
+            other => other.to_ascii_uppercase(),
+        })
+        .collect();
+    let is_said_by_us = WRITTEN.contains(&&*plain) || plain.starts_with(FORWARDED) && plain != PREFIX;
+    let is_token = !plain.is_empty() && plain.iter().all(|byte| is_token(*byte));
+    !is_said_by_us && !DROPPED.contains(&&*plain) && is_token
+}
+
+/// The request's head, and how its body has to follow it.
+pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
+    let value = |name: &str| params.get(name.as_bytes()).filter(|value| !value.is_empty());
+    let framing = framing(params);
+    let mut head = Vec::with_capacity(1024);
+    head.extend(
+        value("REQUEST_METHOD")
+            .unwrap_or(b"GET")
+            .iter()
+            .filter(|byte| is_token(**byte)),
+    );
+    head.push(b' ');
+    target(params, &mut head);
+    head.extend_from_slice(b" HTTP/1.1\r\n");
+    let mut field = |name: &[u8], value: &[u8]| {
+        head.extend_from_slice(name);
+        head.extend_from_slice(b": ");
+        // Nothing that would begin another line.
+        head.extend(value.iter().map(|byte| {
+            if matches!(byte, b'\r' | b'\n' | 0) {
+                b' '
+            } else {
+                *byte
+            }
+        }));
+        head.extend_from_slice(b"\r\n");
+    };
+    field(
+        b"Host",
+        value("HTTP_HOST")
+            .or(value("SERVER_NAME"))
+            .unwrap_or(b"localhost"),
+    );
+    if let Some(kind) = value("CONTENT_TYPE") {
+        field(b"Content-Type", kind);
+    }
+    match framing {
+        Framing::Nothing => {}
+        Framing::Length => field(
+            b"Content-Length",
+            value("CONTENT_LENGTH").unwrap_or(b"0").trim_ascii(),
+        ),
+        Framing::Chunked => field(b"Transfer-Encoding", b"chunked"),
+    }
+    for (name, value) in params.iter() {
+        let Some(name) = name.strip_prefix(b"HTTP_") else {
+            continue;
+        };
+        if is_passed(name) {
+            field(&capitalised(name), value);
+        }
+    }
+    if let Some(peer) = value("REMOTE_ADDR") {
+        // As a proxy does: the client's address behind those that the request brings along.
+        let known = value("HTTP_X_FORWARDED_FOR").map(|known| [known, b", "].concat());
+        field(b"X-Forwarded-For", &[&known.unwrap_or_default(), peer].concat());
+        field(b"X-Real-IP", peer);
+    }
+    field(b"X-Forwarded-Proto", scheme(params));
+    if let Some(host) = value("HTTP_HOST") {
+        field(b"X-Forwarded-Host", host);
+    }
+    head.extend_from_slice(b"\r\n");
+    (head, framing)
+}
+
+/// The request as the client wrote it, or put together from path and query.
+fn target(params: &Params, to: &mut Vec<u8>) {
+    let value = |name: &str| params.get(name.as_bytes()).unwrap_or_default();
+    let uri = value("REQUEST_URI");
+    let built;
+    let uri = if uri.is_empty() {
+        let mut path = [value("SCRIPT_NAME"), value("PATH_INFO")].concat();
+        let query = value("QUERY_STRING");
+        if !query.is_empty() {
+            path.push(b'?');
+            path.extend_from_slice(query);
+        }
+        built = path;
+        &built
+    } else {
+        uri
+    };
+    if !uri.starts_with(b"/") && uri != b"*" {
+        to.push(b'/');
+    }
+    // What can't stand in a request line is encoded.
+    for byte in uri {
+        if byte.is_ascii_graphic() || *byte >= 0x80 {
+            to.push(*byte);
+        } else {
+            to.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        }
+    }
+}
+
+fn framing(params: &Params) -> Framing {
+    let length = params.get(b"CONTENT_LENGTH").unwrap_or_default().trim_ascii();
+    if !length.is_empty() && length.iter().all(u8::is_ascii_digit) {
+        let is_zero = length.iter().all(|digit| *digit == b'0');
+        let has_no_body = is_zero && matches!(params.get(b"REQUEST_METHOD"), Some(b"GET" | b"HEAD"));
+        return if has_no_body {
+            Framing::Nothing
+        } else {
+            Framing::Length
+        };
+    }
+    // A web server that passes a body on as it comes does not know its length.
+    match params.get(b"HTTP_TRANSFER_ENCODING") {
+        Some(coding) if !coding.is_empty() => Framing::Chunked,
+        _ => Framing::Nothing,
+    }
+}
+
+fn scheme(params: &Params) -> &[u8] {
+    let is_on = |value: &[u8]| !value.is_empty() && !value.eq_ignore_ascii_case(b"off");
+    match params.get(b"REQUEST_SCHEME") {
+        Some(scheme) if !scheme.is_empty() => scheme,
+        _ if params.get(b"HTTPS").is_some_and(is_on) => b"https",
+        _ => b"http",
+    }
+}
+
+/// `USER_AGENT` as `User-Agent`.
+fn capitalised(name: &[u8]) -> Vec<u8> {
+    let mut begins = true;
+    let letter = |byte: &u8| {
+        let letter = if begins {
+            byte.to_ascii_uppercase()
+        } else {
+            byte.to_ascii_lowercase()
+        };
+        begins = *byte == b'_';
+        if *byte == b'_' { b'-' } else { letter }
+    };
+    name.iter().map(letter).collect()
+}
+
+/// A byte of a token (RFC 9110 section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(pairs: &[(&str, &str)]) -> (String, Framing) {
+        let mut params = Params::new();
+        for (name, value) in pairs {
+            params.set(name.as_bytes(), value.as_bytes());
+        }
+        let (head, framing) = write(&params);
+        (String::from_utf8(head).unwrap(), framing)
+    }
+
+    #[test]
+    fn a_request_is_written_as_the_client_sent_it() {
+        let (text, framing) = head(&[
+            ("REQUEST_METHOD", "POST"),
+            ("REQUEST_URI", "/a%20b?c=d"),
+            ("SCRIPT_NAME", "/a b"),
+            ("CONTENT_LENGTH", "3"),
+            ("CONTENT_TYPE", "text/plain"),
+            ("HTTP_HOST", "example.org"),
+            ("HTTP_USER_AGENT", "curl/8"),
+            ("HTTP_CONNECTION", "close"),
+            ("HTTP_X_FORWARDED_FOR", "10.0.0.1"),
+            ("REMOTE_ADDR", "127.0.0.1"),
+            ("HTTPS", "on"),
+        ]);
+        let wanted = "POST /a%20b?c=d HTTP/1.1\r\nHost: example.org\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\
+            User-Agent: curl/8\r\nX-Forwarded-For: 10.0.0.1, 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\nX-Forwarded-Proto: https\r\n\
+            X-Forwarded-Host: example.org\r\n\r\n";
+        assert_eq!((text.as_str(), framing), (wanted, Framing::Length));
+    }
+
+    /// Spellings of a parameter that a program takes for the same header.
+    fn spellings(name: &str) -> [String; 4] {
+        let lower = name.to_ascii_lowercase();
+        let mixed = String::from_utf8(capitalised(name.as_bytes())).unwrap();
+        let half = format!("{}{}", &name[..1], &lower[1..]);
+        [name.to_owned(), lower, mixed, half].map(|name| format!("HTTP_{name}"))
+    }
+
+    /// A request of which the web server has said everything.
+    const SAID: [(&str, &str); 8] = [
+        ("REQUEST_METHOD", "POST"),
+        ("REQUEST_URI", "/"),
+        ("CONTENT_LENGTH", "3"),
+        ("CONTENT_TYPE", "text/plain"),
+        ("HTTP_HOST", "example.org"),
+        ("REMOTE_ADDR", "127.0.0.1"),
+        ("HTTPS", "on"),
+        ("SERVER_NAME", "example.org"),
+    ];
+
+    #[test]
+    fn whatever_forkyard_writes_is_on_its_list() {
+        let chunked = [("HTTP_TRANSFER_ENCODING", "chunked"), ("HTTP_HOST", "a")];
+        for pairs in [&SAID[..], &chunked] {
+            for line in head(pairs).0.lines().skip(1).filter(|line| !line.is_empty()) {
+                let name = line.split(':').next().unwrap();
+                let name = name.to_ascii_uppercase().replace('-', "_");
+                assert!(WRITTEN.contains(&name.as_bytes()), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_says_nothing_in_the_place_of_forkyard() {
+        let honest = head(&SAID).0;
+        // These are taken at their word: the host, who has passed the request on, and a body of unknown length.
+        let meant = |name: &str| {
+            matches!(
+                name,
+                "HTTP_HOST" | "HTTP_X_FORWARDED_FOR" | "HTTP_TRANSFER_ENCODING"
+            )
+        };
+        let family: [&[u8]; 2] = [b"X_FORWARDED_PORT", b"X_FORWARDED_SSL"];
+        for name in WRITTEN.iter().chain(DROPPED).chain(&family) {
+            for spelling in spellings(std::str::from_utf8(name).unwrap()) {
+                if !meant(&spelling) {
+                    let lied = head(&[&SAID[..], &[(&spelling, "9.9.9.9")]].concat()).0;
+                    assert_eq!(lied, honest, "{spelling}");
+                }
+            }
+        }
+        // Where the web server does not know the client, as behind a unix socket, there is no address.
+        let unknown = head(&[("REQUEST_URI", "/"), ("HTTP_X_REAL_IP", "9.9.9.9")]).0;
+        assert!(!unknown.contains("9.9.9.9"), "{unknown}");
+        let prefix = head(&[("HTTP_X_FORWARDED_PREFIX", "/shop"), ("HTTP_X_REAL_IPS", "1")]).0;
+        assert!(
+            prefix.contains("X-Forwarded-Prefix: /shop\r\n") && prefix.contains("X-Real-Ips: 1\r\n"),
+            "{prefix}"
+        );
+    }
+
+    #[test]
+    fn no_parameter_begins_a_line_of_its_own() {
+        let (text, _) = head(&[
+            ("REQUEST_METHOD", "GET /evil HTTP/1.1\r\nX: y"),
+            ("REQUEST_URI", "/a b\r\nX-Evil: 1"),
+            ("HTTP_X_A", "b\r\nX-Evil: 1"),
+            ("HTTP_X:EVIL", "1"),
+            ("HTTP_", "1"),
+        ]);
+        let lines: Vec<&str> = text.split("\r\n").collect();
+        assert_eq!(lines[0], "GETevilHTTP1.1Xy /a%20b%0D%0AX-Evil:%201 HTTP/1.1");
+        assert_eq!(lines[2], "X-A: b  X-Evil: 1");
+        assert!(
+            !lines
+                .iter()
+                .any(|line| line.starts_with("X-Evil") || line.starts_with("X:") || line.starts_with(':')),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_body_is_marked_off_as_it_came() {
+        assert_eq!(
+            head(&[("REQUEST_METHOD", "GET"), ("CONTENT_LENGTH", "")]).1,
+            Framing::Nothing
+        );
+        assert_eq!(
+            head(&[("REQUEST_METHOD", "POST"), ("CONTENT_LENGTH", "0")]).1,
+            Framing::Length
+        );
+        let (text, framing) = head(&[("REQUEST_METHOD", "PUT"), ("HTTP_TRANSFER_ENCODING", "chunked")]);
+        assert_eq!(framing, Framing::Chunked);
+        assert!(text.contains("Transfer-Encoding: chunked\r\n"));
+        assert!(head(&[("CONTENT_LENGTH", "-5")]).1 == Framing::Nothing);
+    }
+}

@@ -1,0 +1,305 @@
+//! The files that PHP starts from, and whether they are still what they were.
+//!
+//! A reload keeps a pool of which nothing changed. What is not in forkyard's own configuration is told by the files that
+//! PHP read at its start: forkyard-php, libphp, php.ini, the files beside it, extensions.
+
+use super::settings::{php_ini_directories, usual_directories};
+use crate::config::Php;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Files of one directory that are looked at.
+const MOST_FILES: usize = 1000;
+/// A path that a preloader names is not longer (PATH_MAX).
+const LONGEST_PATH: usize = 4096;
+
+/// Where php.ini is: a file, a directory; `None`: where libphp looks by itself.
+pub fn php_ini(php: &Php) -> Option<PathBuf> {
+    if php.no_php_ini {
+        return None;
+    }
+    php.php_ini.clone().or_else(|| {
+        php_ini_directories(php)
+            .into_iter()
+            .find(|path| path.join("php.ini").exists())
+    })
+}
+
+/// php.ini's own path, where [`php_ini`] may have named its directory.
+pub fn in_directory(path: &Path) -> PathBuf {
+    if path.is_dir() {
+        path.join("php.ini")
+    } else {
+        path.to_owned()
+    }
+}
+
+/// Where the files are that are read after php.ini: beside it if it was named as a directory, else where they usually
+/// are.
+pub fn conf_d(php: &Php) -> Option<PathBuf> {
+    let named = php.php_ini.iter().cloned();
+    named
+        .chain(php_ini_directories(php))
+        .map(|directory| directory.join("conf.d"))
+        .find(|path| path.is_dir())
+}
+
+/// The php.ini that a pool which names none has.
+pub fn usual_php_ini(version: &str) -> Option<PathBuf> {
+    let mut paths = usual_directories(version)
+        .map(|directory| directory.join("php.ini"))
+        .into_iter();
+    paths.find(|path| path.exists())
+}
+
+/// Where distributions put libphp.
+pub fn library(version: &str) -> Option<PathBuf> {
+    let mut paths = library_directories()
+        .into_iter()
+        .map(|directory| directory.join(format!("libphp{version}.so")));
+    paths.find(|path| path.exists())
+}
+
+/// The versions of which there is a libphp.
+pub fn libraries() -> Vec<String> {
+    let entries = library_directories()
+        .into_iter()
+        .filter_map(|directory| std::fs::read_dir(directory).ok());
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let versions = names.filter_map(|name| {
+        let version = name.strip_prefix("libphp")?.strip_suffix(".so")?;
+        version.contains('.').then(|| version.to_owned())
+    });
+    let mut versions: Vec<String> = versions.collect();
+    versions.sort();
+    versions.dedup();
+    versions
+}
+
+fn library_directories() -> [PathBuf; 4] {
+    let arch = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"].map(PathBuf::from)
+}
+
+/// PHP's command-line program of a version, where distributions put it.
+pub fn command_line(version: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/local/bin"]
+        .iter()
+        .map(|directory| Path::new(directory).join(format!("php{version}")))
+        .find(|path| path.exists())
+}
+
+/// A file of an extension, or their directory, as a preloader names it. The master looks at it as root, so it must lie where only
+/// root can mount something that never answers.
+pub fn is_credible(path: &Path) -> bool {
+    let is_plain = path
+        .components()
+        .all(|part| !matches!(part, std::path::Component::ParentDir));
+    let places = ["/usr", "/opt", "/lib"];
+    is_plain && path.as_os_str().len() < LONGEST_PATH && places.iter().any(|place| path.starts_with(place))
+}
+
+/// What files were, in a number: equal as long as none was changed, replaced, added or taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint(u64);
+
+/// What PHP's start depends on besides a pool's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// forkyard-php.
+    pub program: PathBuf,
+    /// libphp, named or by version.
+    pub library: Option<PathBuf>,
+    /// php.ini, or its directory.
+    pub php_ini: Option<PathBuf>,
+    /// The directories of files that are read after php.ini.
+    pub scanned: Vec<PathBuf>,
+}
+
+impl Origin {
+    /// The origin of a pool's PHP. `scan_dir`: PHP_INI_SCAN_DIR in its environment.
+    pub fn new(php: &Php, program: PathBuf, scan_dir: Option<&OsStr>) -> Origin {
+        let named = php.scan_dir.as_deref().map(OsStr::new);
+        let scanned = match named.or(scan_dir) {
+            _ if php.no_php_ini => Vec::new(),
+            None => conf_d(php).into_iter().collect(),
+            Some(list) => {
+                let parts = list.as_bytes().split(|byte| *byte == b':');
+                // An empty part stands for the usual directory.
+                let path = |part: &[u8]| match part {
+                    [] => conf_d(php),
+                    part => Some(PathBuf::from(OsStr::from_bytes(part))),
+                };
+                parts.filter_map(path).collect()
+            }
+        };
+        Origin {
+            program,
+            library: php.library.clone().or_else(|| library(&php.version)),
+            php_ini: php_ini(php),
+            scanned,
+        }
+    }
+}
+
+impl Origin {
+    /// Each file with what it is now.
+    pub fn stamps(&self) -> BTreeMap<PathBuf, Option<Stamp>> {
+        let php_ini = self.php_ini.as_ref().map(|path| in_directory(path));
+        let entries = self.scanned.iter().flat_map(|path| Origin::entries(path));
+        let single = std::iter::once(self.program.clone())
+            .chain(self.library.clone())
+            .chain(php_ini);
+        single
+            .chain(entries)
+            .map(|path| {
+                let stamp = Stamp::of(&path);
+                (path, stamp)
+            })
+            .collect()
+    }
+
+    /// The files in a directory, in order.
+    pub fn entries(directory: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory).into_iter().flatten();
+        let mut files: Vec<PathBuf> = entries
+            .take(MOST_FILES)
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect();
+        files.sort_unstable();
+        files
+    }
+}
+
+/// Looks at each file once, however many pools depend on it. For one reload; it does not notice what changes meanwhile.
+#[derive(Debug, Default)]
+pub struct Looker {
+    origins: HashMap<Origin, Fingerprint>,
+    places: HashMap<PathBuf, Fingerprint>,
+}
+
+impl Looker {
+    /// What the files of an origin are.
+    pub fn origin(&mut self, origin: &Origin) -> Fingerprint {
+        if let Some(known) = self.origins.get(origin) {
+            return *known;
+        }
+        let mut hasher = DefaultHasher::new();
+        origin.hash(&mut hasher);
+        look(&origin.program, &mut hasher);
+        for path in origin.library.iter() {
+            look(path, &mut hasher);
+        }
+        for path in origin.php_ini.iter() {
+            look(&in_directory(path), &mut hasher);
+        }
+        for directory in &origin.scanned {
+            self.place(directory).0.hash(&mut hasher);
+        }
+        let fingerprint = Fingerprint(hasher.finish());
+        self.origins.insert(origin.clone(), fingerprint);
+        fingerprint
+    }
+
+    /// What a file is, or the files in a directory.
+    pub fn place(&mut self, path: &Path) -> Fingerprint {
+        if let Some(known) = self.places.get(path) {
+            return *known;
+        }
+        let mut hasher = DefaultHasher::new();
+        look(path, &mut hasher);
+        for file in &Origin::entries(path) {
+            look(file, &mut hasher);
+        }
+        let fingerprint = Fingerprint(hasher.finish());
+        self.places.insert(path.to_owned(), fingerprint);
+        fingerprint
+    }
+}
+
+/// Which file it is, how long and how old; a link's target, not the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    /// What is at a path now; `None`: nothing, or nothing that can be looked at.
+    pub fn of(path: &Path) -> Option<Stamp> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(Stamp {
+            device: file.dev(),
+            inode: file.ino(),
+            bytes: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+        })
+    }
+}
+
+/// A file's name, and what it is.
+fn look(path: &Path, hasher: &mut DefaultHasher) {
+    path.hash(hasher);
+    Stamp::of(path).hash(hasher);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Looker, Origin, is_credible};
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    fn origin(dir: &Path) -> Origin {
+        Origin {
+            program: dir.join("program"),
+            library: Some(dir.join("library")),
+            php_ini: Some(dir.join("etc")),
+            scanned: vec![dir.join("etc/conf.d")],
+        }
+    }
+
+    #[test]
+    fn a_change_of_any_file_is_seen_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("etc/conf.d")).unwrap();
+        for name in ["program", "library", "etc/php.ini", "etc/conf.d/a.ini"] {
+            fs::write(dir.path().join(name), "1").unwrap();
+        }
+        let look = || Looker::default().origin(&origin(dir.path()));
+        let before = look();
+        assert_eq!(look(), before);
+        for name in ["program", "library", "etc/php.ini", "etc/conf.d/a.ini"] {
+            let before = look();
+            fs::write(dir.path().join(name), "longer").unwrap();
+            assert_ne!(look(), before, "{name} was changed");
+        }
+        let before = look();
+        fs::write(dir.path().join("etc/conf.d/b.ini"), "").unwrap();
+        assert_ne!(look(), before, "b.ini was added");
+        let before = look();
+        fs::remove_file(dir.path().join("etc/conf.d/a.ini")).unwrap();
+        assert_ne!(look(), before, "a.ini was taken away");
+        let before = look();
+        fs::rename(dir.path().join("etc/php.ini"), dir.path().join("php.ini")).unwrap();
+        fs::copy(dir.path().join("php.ini"), dir.path().join("etc/php.ini")).unwrap();
+        assert_ne!(look(), before, "php.ini is another file");
+    }
+
+    #[test]
+    fn a_preloader_can_not_name_just_any_place() {
+        assert!(is_credible(Path::new("/usr/lib/php/20220829")));
+        assert!(is_credible(Path::new("/opt/php/ext")));
+        assert!(!is_credible(Path::new("/usr/../home/eve/fuse")));
+        assert!(!is_credible(Path::new("/home/eve/fuse")));
+        assert!(!is_credible(Path::new("usr/lib")));
+        assert!(!is_credible(&PathBuf::from(format!("/usr/{}", "x".repeat(5000)))));
+    }
+}

@@ -1,0 +1,422 @@
+//! Which script a request is for: the fix-ups that make one account out of what the various web servers send.
+//!
+//! The names: SF is SCRIPT_FILENAME, PT PATH_TRANSLATED, PI PATH_INFO, SN SCRIPT_NAME. The *working path* is SF, or PT
+//! where there is no SF. Where it names no file, because part of the URL is for the script ("/app.php/users/7"), the
+//! longest part that is a file is the script and the rest is PATH_INFO. The outcome is the one of php-fpm, parameter by
+//! parameter, since scripts see it in `$_SERVER`.
+
+use fastcgi::Params;
+use std::borrow::Cow;
+
+/// The parameters of a request, as far as this part needs them.
+pub trait Parameters {
+    /// The value of `name`.
+    fn get(&self, name: &[u8]) -> Option<&[u8]>;
+    /// Replaces the value in its place, or appends it.
+    fn set(&mut self, name: &[u8], value: &[u8]);
+    /// Takes it away.
+    fn remove(&mut self, name: &[u8]);
+}
+
+impl Parameters for Params {
+    fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        Params::get(self, name)
+    }
+
+    fn set(&mut self, name: &[u8], value: &[u8]) {
+        Params::set(self, name, value);
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        Params::remove(self, name);
+    }
+}
+
+/// What has to be known about files.
+pub trait FileSystem {
+    /// Whether the path leads to anything.
+    fn exists(&self, path: &[u8]) -> bool;
+    /// Whether it leads to a regular file.
+    fn is_file(&self, path: &[u8]) -> bool;
+}
+
+/// The ini values and versions that the fix-ups depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// `cgi.fix_pathinfo`: look for the script in the working path.
+    pub fix_pathinfo: bool,
+    /// `cgi.discard_path`: never run PATH_TRANSLATED (without `fix_pathinfo`).
+    pub discard_path: bool,
+    /// `doc_root`: DOCUMENT_ROOT where the web server sends none.
+    pub doc_root: Option<Vec<u8>>,
+    /// PHP 8.5 on: Apache's script path is percent-decoded before all else.
+    pub decode_script_path: bool,
+    /// PHP 8.4 on: the PATH_INFO that is found in Apache's script path is percent-decoded.
+    pub decode_path_info: bool,
+}
+
+/// Which script a request is for. The texts themselves are in the parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Script {
+    /// Whether the request names a script at all. If not, most of the request is not looked at.
+    pub is_named: bool,
+    /// The parameter that holds the script's path; `None`: there is no such script.
+    pub path: Option<&'static [u8]>,
+    /// The parameter that holds the request's URI, if that is set.
+    pub uri: &'static [u8],
+}
+
+const SCRIPT_FILENAME: &[u8] = b"SCRIPT_FILENAME";
+const PATH_TRANSLATED: &[u8] = b"PATH_TRANSLATED";
+const PATH_INFO: &[u8] = b"PATH_INFO";
+const SCRIPT_NAME: &[u8] = b"SCRIPT_NAME";
+const DOCUMENT_ROOT: &[u8] = b"DOCUMENT_ROOT";
+const APACHE_PREFIXES: [&[u8]; 2] = [b"proxy:fcgi://", b"proxy:balancer://"];
+
+/// Finds the script and puts the parameters right.
+pub fn fix_up(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem) -> Script {
+    let filename = own(params, SCRIPT_FILENAME);
+    let translated = own(params, PATH_TRANSLATED);
+    if filename.is_none() && translated.is_none() {
+        return Script {
+            is_named: false,
+            path: None,
+            uri: SCRIPT_NAME,
+        };
+    }
+    let path_info = fix_iis(params);
+    let (filename, is_apache) = fix_apache(params, rules, filename);
+
+    let (path, uri) = if rules.fix_pathinfo {
+        let sent = Sent {
+            filename,
+            translated,
+            path_info,
+            script_name: own(params, SCRIPT_NAME),
+            is_apache,
+        };
+        search(params, rules, files, &sent);
+        (SCRIPT_FILENAME, SCRIPT_NAME)
+    } else {
+        let runs_translated = filename.is_none() || (translated.is_some() && !rules.discard_path);
+        let path = if runs_translated {
+            PATH_TRANSLATED
+        } else {
+            SCRIPT_FILENAME
+        };
+        (
+            path,
+            if path_info.is_some() {
+                PATH_INFO
+            } else {
+                SCRIPT_NAME
+            },
+        )
+    };
+    let is_usable = text(params, path).is_some_and(|path| !climbs(path));
+    Script {
+        is_named: true,
+        path: is_usable.then_some(path),
+        uri,
+    }
+}
+
+/// Whether a script's path has one of the endings, and more than it. No endings: any path has.
+pub fn is_allowed(path: &[u8], endings: &[String]) -> bool {
+    endings.is_empty()
+        || endings
+            .iter()
+            .any(|end| path.len() > end.len() && path.ends_with(end.as_bytes()))
+}
+
+/// A parameter as C sees it: up to the first zero byte.
+pub fn text<'a>(params: &'a impl Parameters, name: &[u8]) -> Option<&'a [u8]> {
+    let value = params.get(name)?;
+    Some(value.split(|byte| *byte == 0).next().unwrap_or(value))
+}
+
+fn own(params: &impl Parameters, name: &[u8]) -> Option<Vec<u8>> {
+    text(params, name).map(<[u8]>::to_vec)
+}
+
+/// IIS sends SN as the beginning of PI. Gives PI.
+fn fix_iis(params: &mut impl Parameters) -> Option<Vec<u8>> {
+    let path_info = own(params, PATH_INFO)?;
+    let is_iis = text(params, b"SERVER_SOFTWARE").is_some_and(|name| name.starts_with(b"Microsoft-IIS"));
+    let rest = text(params, SCRIPT_NAME)
+        .and_then(|name| path_info.strip_prefix(name))
+        .map(<[u8]>::to_vec);
+    let (true, Some(rest)) = (is_iis, rest) else {
+        return Some(path_info);
+    };
+    params.set(b"ORIG_PATH_INFO", &path_info);
+    if rest.is_empty() {
+        params.remove(PATH_INFO);
+        return None;
+    }
+    params.set(PATH_INFO, &rest);
+    Some(rest)
+}
+
+/// Apache's mod_proxy sends a URL as SF. Gives SF, and whether it was such a URL.
+fn fix_apache(
+    params: &mut impl Parameters,
+    rules: &Rules,
+    filename: Option<Vec<u8>>,
+) -> (Option<Vec<u8>>, bool) {
+    let Some(sent) = filename else {
+        return (None, false);
+    };
+    let mut path = sent.clone();
+    let mut is_apache = false;
+    for prefix in APACHE_PREFIXES {
+        let has_prefix = path
+            .get(..prefix.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+        if !has_prefix {
+            continue;
+        }
+        if let Some(slash) = path[prefix.len()..].iter().position(|byte| *byte == b'/') {
+            path.drain(..prefix.len() + slash);
+            is_apache = true;
+        }
+        if let Some(query) = path.iter().position(|byte| *byte == b'?') {
+            path.truncate(query);
+        }
+    }
+    if is_apache && rules.decode_script_path {
+        path = percent_decode(&path).into_owned();
+    }
+    if path != sent {
+        params.set(SCRIPT_FILENAME, &path);
+    }
+    (Some(path), is_apache)
+}
+
+/// What the web server sent, after the first repairs.
+struct Sent {
+    filename: Option<Vec<u8>>,
+    translated: Option<Vec<u8>>,
+    path_info: Option<Vec<u8>>,
+    script_name: Option<Vec<u8>>,
+    is_apache: bool,
+}
+
+/// `cgi.fix_pathinfo=1`. Afterwards SF is the script, or not there.
+fn search(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem, sent: &Sent) {
+    if let (None, Some(root)) = (text(params, DOCUMENT_ROOT), &rules.doc_root) {
+        params.set(DOCUMENT_ROOT, root);
+    }
+    let redirect = own(params, b"REDIRECT_URL");
+    let Some(mut path) = sent.filename.clone().or_else(|| sent.translated.clone()) else {
+        return;
+    };
+    let mut script_name = sent.script_name.clone();
+    // Old Apache modules name PHP itself as SF.
+    if let (false, Some(translated), Some(url)) = (sent.is_apache, &sent.translated, &redirect) {
+        if *translated != path {
+            path.clone_from(translated);
+            script_name = Some(url.clone());
+        }
+    }
+
+    if path.is_empty() || (path.last() != Some(&b'/') && files.exists(&path)) {
+        take_whole(params, sent, &path, script_name.as_deref(), redirect.is_some());
+        return;
+    }
+    match longest_file(&path, files) {
+        Some(length) => take_part(params, rules, sent, &path, length, script_name.as_deref()),
+        None => {
+            if let Some(filename) = &sent.filename {
+                params.set(b"ORIG_SCRIPT_FILENAME", filename);
+            }
+            params.remove(SCRIPT_FILENAME);
+            take_script_name(params, sent, script_name.as_deref());
+        }
+    }
+}
+
+/// How much of `path` is a file, when ever more is taken off its end.
+fn longest_file(path: &[u8], files: &impl FileSystem) -> Option<usize> {
+    let mut rest = path;
+    loop {
+        let last = |separator| rest.iter().rposition(|byte| *byte == separator);
+        rest = &rest[..last(b'/').or_else(|| last(b'\\'))?];
+        if files.is_file(rest) {
+            return Some(rest.len());
+        }
+    }
+}
+
+/// The working path leads somewhere.
+fn take_whole(
+    params: &mut impl Parameters,
+    sent: &Sent,
+    path: &[u8],
+    script_name: Option<&[u8]>,
+    is_redirected: bool,
+) {
+    take_filename(params, sent, path);
+    if is_redirected && !sent.is_apache {
+        for (value, name, original) in [
+            (&sent.path_info, PATH_INFO, b"ORIG_PATH_INFO".as_slice()),
+            (&sent.translated, PATH_TRANSLATED, b"ORIG_PATH_TRANSLATED"),
+        ] {
+            if let Some(value) = value {
+                params.set(original, value);
+                params.remove(name);
+            }
+        }
+    }
+    take_script_name(params, sent, script_name);
+}
+
+/// The first `length` bytes of the working path are the script, the rest is for it.
+fn take_part(
+    params: &mut impl Parameters,
+    rules: &Rules,
+    sent: &Sent,
+    path: &[u8],
+    length: usize,
+    script_name: Option<&[u8]>,
+) {
+    let (script, tail) = path.split_at(length);
+    let mut script_name = script_name.map(<[u8]>::to_vec);
+    let mut path_info = sent.path_info.clone();
+    let mut is_named = false;
+
+    if sent.is_apache {
+        if sent.path_info.as_deref() != Some(tail) {
+            let decoded = percent_decode(tail);
+            if let Some(sent_info) = &sent.path_info {
+                name_from_path_info(params, sent, sent_info, sent_info);
+                is_named = true;
+            } else if let Some(name) = &script_name {
+                let cut = |end: &[u8]| {
+                    name.strip_suffix(end)
+                        .filter(|rest| !rest.is_empty())
+                        .map(<[u8]>::to_vec)
+                };
+                if let Some(rest) = cut(tail).or_else(|| cut(&decoded)) {
+                    params.set(b"ORIG_SCRIPT_NAME", name);
+                    params.set(SCRIPT_NAME, &rest);
+                    script_name = Some(rest);
+                    is_named = true;
+                }
+            }
+            let is_found_in_name = sent.path_info.is_none() && script_name.is_some();
+            path_info = Some(if rules.decode_path_info && is_found_in_name {
+                decoded.into_owned()
+            } else {
+                tail.to_vec()
+            });
+        }
+    } else if let Some(info) = sent.path_info.as_deref().filter(|info| info.len() > tail.len()) {
+        let (head, end) = info.split_at(info.len() - tail.len());
+        name_from_path_info(params, sent, info, head);
+        is_named = true;
+        path_info = Some(end.to_vec());
+    }
+    if path_info != sent.path_info {
+        params.set(PATH_INFO, path_info.as_deref().unwrap_or_default());
+    }
+
+    take_filename(params, sent, script);
+    translate(
+        params,
+        sent,
+        script,
+        script_name.as_deref(),
+        path_info.as_deref().unwrap_or_default(),
+    );
+    if !is_named {
+        take_script_name(params, sent, script_name.as_deref());
+    }
+}
+
+/// PI was both: SN becomes its `head`.
+fn name_from_path_info(params: &mut impl Parameters, sent: &Sent, info: &[u8], head: &[u8]) {
+    params.set(b"ORIG_PATH_INFO", info);
+    if sent.script_name.as_deref() != Some(head) {
+        if let Some(name) = &sent.script_name {
+            params.set(b"ORIG_SCRIPT_NAME", name);
+        }
+        params.set(SCRIPT_NAME, head);
+    }
+}
+
+/// PT is where PI would be a file of the site.
+fn translate(
+    params: &mut impl Parameters,
+    sent: &Sent,
+    script: &[u8],
+    script_name: Option<&[u8]>,
+    path_info: &[u8],
+) {
+    let root = match (own(params, DOCUMENT_ROOT), script_name) {
+        (Some(root), _) => root.strip_suffix(b"/").unwrap_or(&root).to_vec(),
+        (None, Some(name)) if contains(script, name) => script[..script.len() - name.len()].to_vec(),
+        (None, _) => return,
+    };
+    if let Some(translated) = &sent.translated {
+        params.set(b"ORIG_PATH_TRANSLATED", translated);
+    }
+    params.set(PATH_TRANSLATED, &[&root, path_info].concat());
+}
+
+fn take_filename(params: &mut impl Parameters, sent: &Sent, script: &[u8]) {
+    if sent.filename.as_deref() == Some(script) {
+        return;
+    }
+    if let Some(filename) = &sent.filename {
+        params.set(b"ORIG_SCRIPT_FILENAME", filename);
+    }
+    params.set(SCRIPT_FILENAME, script);
+}
+
+fn take_script_name(params: &mut impl Parameters, sent: &Sent, name: Option<&[u8]>) {
+    let Some(name) = name else { return };
+    if sent.script_name.as_deref() == Some(name) {
+        return;
+    }
+    if let Some(sent_name) = &sent.script_name {
+        params.set(b"ORIG_SCRIPT_NAME", sent_name);
+    }
+    params.set(SCRIPT_NAME, name);
+}
+
+/// Whether the path has a part "..".
+fn climbs(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|part| part == b"..")
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    part.is_empty() || text.windows(part.len()).any(|window| window == part)
+}
+
+/// `%41` becomes `A`; a `+` stays.
+fn percent_decode(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'%') {
+        return Cow::Borrowed(text);
+    }
+    let digit = |at: usize| text.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        match (text[at], digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            (byte, _, _) => {
+                decoded.push(byte);
+                at += 1;
+            }
+        }
+    }
+    Cow::Owned(decoded)
+}
+
+#[cfg(test)]
+#[path = "script_tests.rs"]
+mod tests;

@@ -1,0 +1,219 @@
+//! How a pool's settings reach PHP.
+
+use super::held::IniFiles;
+use crate::config::Php;
+use crate::config::fpm::entry;
+use crate::config::sharing::{is_common_setting, is_start_setting};
+use std::path::{Path, PathBuf};
+
+const EXPOSE: &str = "expose_php";
+const LOCK_PLACE: &str = "opcache.lockfile_path";
+
+/// Where php.ini is looked for when none is named, best first: php-fpm's own, then that of libphp, which is there when
+/// php-fpm is not installed.
+pub fn php_ini_directories(php: &Php) -> [PathBuf; 2] {
+    usual_directories(&php.version)
+}
+
+/// The same for a version.
+pub fn usual_directories(version: &str) -> [PathBuf; 2] {
+    ["fpm", "embed"].map(|sapi| PathBuf::from(format!("/etc/php/{version}/{sapi}")))
+}
+
+/// The lines that PHP has to know at module start-up, because they can't be set later: extensions, and OPcache's sizes.
+/// The pool has an OPcache of its own, so it can have its own sizes. `None`: there are no such settings.
+///
+/// # Errors
+/// The name of a setting whose value can't be written as a line.
+pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
+    let mut lines = String::new();
+    for (name, value) in &php.defines {
+        lines.push_str(&format!("{name}={value}\n"));
+    }
+    for (name, value) in php.php_value.iter().chain(&php.php_admin_value) {
+        if is_start_setting(name) {
+            let quoted = quote(value).ok_or_else(|| name.clone())?;
+            lines.push_str(&format!("{name}={quoted}\n"));
+        }
+    }
+    Ok((!lines.is_empty()).then_some(lines))
+}
+
+/// The functions that the pool disables, which has to happen before code is preloaded. `None`: none.
+pub fn disabled_functions(php: &Php) -> Option<String> {
+    let all = php.php_value.iter().chain(&php.php_admin_value);
+    let lists: Vec<&str> = all
+        .filter(|(name, _)| name == "disable_functions")
+        .map(|(_, value)| value.as_str())
+        .collect();
+    (!lists.is_empty()).then(|| lists.join(","))
+}
+
+/// The settings of [`start_lines`] that scripts may not change.
+pub fn held_start_settings(php: &Php) -> impl Iterator<Item = &str> {
+    let names = php.php_admin_value.iter().map(|(name, _)| name.as_str());
+    names.filter(|name| is_start_setting(name))
+}
+
+/// The settings that are set after module start-up, with whether they are for administrators.
+pub fn later_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
+    let values = php
+        .php_value
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str(), false));
+    let admin = php
+        .php_admin_value
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str(), true));
+    values.chain(admin).filter(|(name, _, _)| !is_start_setting(name))
+}
+
+/// Of those, the ones that pools that share a preloader may each have their own of: they are set in the workers.
+pub fn own_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
+    later_settings(php).filter(|(name, _, _)| !is_common_setting(name))
+}
+
+/// The same with OPcache's lock, which it makes at start and unlinks at once, in a place that the pool may write to.
+pub fn with_lock_in(php: &Php, place: &Path) -> Php {
+    let mut php = php.clone();
+    let is_set = |list: &[(String, String)]| list.iter().any(|(name, _)| name == LOCK_PLACE);
+    if !is_set(&php.php_value) && !is_set(&php.php_admin_value) {
+        php.php_admin_value
+            .push((LOCK_PLACE.to_owned(), place.to_string_lossy().into_owned()));
+    }
+    php
+}
+
+/// Whether PHP will say to clients what it is, as far as files and settings tell before it is started.
+pub fn exposes(php: &Php, ini: Option<&IniFiles>) -> bool {
+    let files = ini
+        .into_iter()
+        .flat_map(|ini| ini.php_ini.iter().chain(&ini.scanned));
+    let written = files.filter_map(|file| entry(&String::from_utf8_lossy(&file.text), EXPOSE));
+    let set = php.defines.iter().chain(&php.php_admin_value);
+    let set = set
+        .filter(|(name, _)| name == EXPOSE)
+        .map(|(_, value)| value.clone());
+    // The last one that says it wins; PHP's own default is to say it.
+    written.chain(set).last().is_none_or(|value| is_on(&value))
+}
+
+/// What PHP takes a setting's value for, where it is to be on or off.
+pub fn is_on(value: &str) -> bool {
+    let word = value.trim().to_ascii_lowercase();
+    matches!(word.as_str(), "on" | "yes" | "true") || word.parse::<i64>().is_ok_and(|number| number != 0)
+}
+
+/// A value in php.ini's syntax, taken literally.
+fn quote(value: &str) -> Option<String> {
+    if value.contains(['\n', '\r', '\0']) {
+        None
+    } else if !value.contains('\'') {
+        Some(format!("'{value}'"))
+    } else if !value.contains(['"', '\\', '$']) {
+        Some(format!("\"{value}\""))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{exposes, later_settings, php_ini_directories, start_lines, with_lock_in};
+    use crate::config::{Php, Preloading, RequestSettings};
+    use crate::runtime::php::held::{IniFile, IniFiles};
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn settings(php_value: &[(&str, &str)], php_admin_value: &[(&str, &str)]) -> Php {
+        let own = |list: &[(&str, &str)]| list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+        Php {
+            version: "8.2".into(),
+            library: None,
+            php_ini: None,
+            no_php_ini: false,
+            scan_dir: None,
+            extended_info: false,
+            binary: None,
+            defines: vec![],
+            limit_extensions: vec![],
+            script_root: None,
+            request_settings: RequestSettings::All,
+            php_value: own(php_value),
+            php_admin_value: own(php_admin_value),
+            preloader_idle_timeout: Duration::ZERO,
+            start_timeout: Duration::ZERO,
+            warm_up: 0,
+            warm_up_time: Duration::ZERO,
+            preloading: Preloading::Own,
+        }
+    }
+
+    #[test]
+    fn what_must_be_known_at_start_goes_there_and_nowhere_else() {
+        let settings = settings(
+            &[("memory_limit", "64M"), ("opcache.memory_consumption", "16")],
+            &[("extension", "ffi"), ("error_log", "/x")],
+        );
+        let lines = start_lines(&settings).unwrap().unwrap();
+        assert_eq!(lines, "opcache.memory_consumption='16'\nextension='ffi'\n");
+        let later: Vec<_> = later_settings(&settings).collect();
+        assert_eq!(later, [("memory_limit", "64M", false), ("error_log", "/x", true)]);
+    }
+
+    #[test]
+    fn values_are_quoted_literally_or_refused() {
+        let lines = |value| start_lines(&settings(&[("opcache.preload", value)], &[]));
+        assert_eq!(
+            lines("/a b$c\"d"),
+            Ok(Some("opcache.preload='/a b$c\"d'\n".into()))
+        );
+        assert_eq!(lines("/it's"), Ok(Some("opcache.preload=\"/it's\"\n".into())));
+        assert_eq!(lines("/it's \"x\""), Err("opcache.preload".into()));
+        assert_eq!(lines("a\nextension=evil"), Err("opcache.preload".into()));
+        assert_eq!(start_lines(&settings(&[], &[])), Ok(None));
+    }
+
+    #[test]
+    fn the_lock_is_where_the_operator_wants_it_or_where_it_may_be() {
+        let lines = |php: &Php| {
+            start_lines(&with_lock_in(php, Path::new("/srv/tmp")))
+                .unwrap()
+                .unwrap()
+        };
+        assert_eq!(lines(&settings(&[], &[])), "opcache.lockfile_path='/srv/tmp'\n");
+        let own = settings(&[], &[("opcache.lockfile_path", "/own")]);
+        assert_eq!(lines(&own), "opcache.lockfile_path='/own'\n");
+    }
+
+    #[test]
+    fn php_fpms_ini_comes_first() {
+        let [first, second] = php_ini_directories(&settings(&[], &[]));
+        assert_eq!(first, std::path::Path::new("/etc/php/8.2/fpm"));
+        assert_eq!(second, std::path::Path::new("/etc/php/8.2/embed"));
+    }
+
+    #[test]
+    fn what_says_last_whether_php_names_itself_wins() {
+        let file = |text: &str| IniFile {
+            path: "/etc/php.ini".into(),
+            text: text.into(),
+        };
+        let ini = |php_ini: &str, scanned: &[&str]| IniFiles {
+            php_ini: Some(file(php_ini)),
+            scanned: scanned.iter().map(|text| file(text)).collect(),
+        };
+        let plain = settings(&[("expose_php", "0")], &[]);
+        assert!(exposes(&plain, None), "it is an administrator's alone");
+        let off = ini("[PHP]\nexpose_php = Off\n", &["precision = 3\n"]);
+        assert!(!exposes(&plain, Some(&off)));
+        assert!(exposes(&plain, Some(&ini("[HOST=a]\nexpose_php = Off\n", &[]))));
+        assert!(exposes(
+            &plain,
+            Some(&ini("expose_php = 0", &["expose_php = On"]))
+        ));
+        let forced = settings(&[], &[("expose_php", "yes")]);
+        assert!(exposes(&forced, Some(&off)));
+        assert!(!exposes(&settings(&[], &[("expose_php", "no")]), None));
+    }
+}

@@ -1,0 +1,201 @@
+
+module Forkyard
+  # Nobody is there to read the answer, or to send the rest of the request.
+  class ClientGone < IOError
+  end
+
+  # One request and its answer, on the side of the library. A thread of the application that still holds a part of it when it
+  # is over gets an error: what it would read or write is another's by then.
+  class Exchange
+    READ_BYTES = 64 * 1024
+    MOST_ERROR_BYTES = 1024 * 1024
+    AREA = Fiddle::Pointer.malloc(READ_BYTES, Fiddle::RUBY_FREE)
+    private_constant :AREA, :READ_BYTES, :MOST_ERROR_BYTES
+
+    attr_reader :is_begun
+
+    def initialize(library, request)
+      @library = library
+      @request = request
+      @lock = Mutex.new
+      @is_begun = false
+      @errors = nil
+    end
+
+    def inspect
+      "#<Forkyard::Exchange>"
+    end
+
+    # The next bytes of the body; nil at its end.
+    def read_body
+      @lock.synchronize do
+        count = @library.read_body.call(open, AREA, READ_BYTES)
+        raise ClientGone, "the client is gone, or silent for too long" if count.negative?
+
+        count.zero? ? nil : AREA[0, count]
+      end
+    end
+
+    # The first piece holds the whole head.
+    def write(bytes)
+      @lock.synchronize do
+        handle = open
+        @is_begun = true
+        raise ClientGone, "the client is gone" if @library.write.call(handle, bytes, bytes.bytesize).negative?
+
+        if @errors
+          @library.write_error.call(handle, @errors, @errors.bytesize)
+          @errors = nil
+        end
+      end
+    end
+
+    def flush
+      @lock.synchronize { raise ClientGone, "the client is gone" if @library.flush.call(open).negative? }
+    end
+
+    # Text for the web server's error log. Whether somebody is there to read it does not matter. It waits for the head of the
+    # answer: nginx keeps both in one buffer, and gives up when that is full.
+    def write_error(text)
+      @lock.synchronize do
+        handle = open
+        if @is_begun
+          @library.write_error.call(handle, text, text.bytesize)
+        else
+          @errors ||= "".b
+          @errors << text.b if @errors.bytesize + text.bytesize <= MOST_ERROR_BYTES
+        end
+      end
+    end
+
+    # The client has everything; the worker goes on with what is to be done afterwards.
+    def finish
+      @lock.synchronize { @library.finish.call(open) }
+    end
+
+    # Out-of-band work, if the application has said what that is.
+    def want_work
+      @lock.synchronize { @library.want_work.call(open) } if Forkyard.works?
+    end
+
+    def over
+      @lock.synchronize { @request = nil }
+    end
+
+    private
+
+    def open
+      @request or raise IOError, "the request is over"
+    end
+  end
+
+  # rack.errors: the web server's error log.
+  class Errors
+    def initialize(exchange)
+      @exchange = exchange
+    end
+
+    def write(*texts)
+      texts.sum do |text|
+        bytes = text.to_s
+        @exchange.write_error(bytes) unless bytes.empty?
+        bytes.bytesize
+      end
+    end
+
+    def <<(text)
+      write(text)
+      self
+    end
+
+    def print(*texts)
+      write(*texts)
+      nil
+    end
+
+    def puts(*texts)
+      texts = [""] if texts.empty?
+      texts.flatten.each do |text|
+        line = text.to_s
+        write(line.end_with?("\n") ? line : "#{line}\n")
+      end
+      nil
+    end
+
+    def printf(format, *values)
+      write(Kernel.format(format, *values))
+      nil
+    end
+
+    # Sent with the answer.
+    def flush
+      self
+    end
+
+    # An application may not close it, but Logger takes what has no such method for the name of a file.
+    def close
+    end
+
+    def closed?
+      false
+    end
+
+    def sync
+      true
+    end
+
+    def sync=(_)
+    end
+
+    def isatty
+      false
+    end
+    alias tty? isatty
+  end
+
+  # What a streaming body of Rack 3 is given.
+  class Stream
+    def initialize(exchange, input)
+      @exchange = exchange
+      @input = input
+      @is_closed = false
+    end
+
+    def read(length = nil, buffer = nil)
+      @input.read(length, buffer)
+    end
+
+    def write(bytes)
+      raise IOError, "closed stream" if @is_closed
+
+      @exchange.write(bytes) unless bytes.empty?
+      @exchange.flush
+      bytes.bytesize
+    end
+
+    def <<(bytes)
+      write(bytes)
+      self
+    end
+
+    def flush
+      self
+    end
+
+    def close_read
+    end
+
+    def close_write
+      @is_closed = true
+    end
+
+    def close(_error = nil)
+      @is_closed = true
+    end
+
+    def closed?
+      @is_closed
+    end
+  end
+  private_constant :Exchange, :Errors, :Stream
+end

@@ -1,0 +1,287 @@
+//! In a tracer: becomes the pool's user, finds out, writes the entry.
+
+use super::family;
+use super::job::{self, Asking, Finding, Job, Means, Program, Stack};
+use super::memory::Memory;
+use super::text::entry;
+use super::told::{self, END};
+use crate::sys::socket::{Progress, Readiness, receive, send, wait};
+use crate::sys::{clock, identity, pidfd, question};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// A tracer that takes longer is ended by the kernel, seconds: its log may be on a disk that does not answer.
+const PATIENCE_SECONDS: u32 = 10;
+/// How long a worker may take to tell its calls.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
+/// How long an event loop may take to tell its tasks, once the calls are known: one that waits does at once.
+const TASKS_PATIENCE: Duration = Duration::from_millis(500);
+/// The question: what it is does not matter.
+const QUESTION: &[u8] = b"?";
+/// Reads of what an earlier question left behind.
+const MOST_LEFTOVERS: u32 = 64;
+
+/// Why there is no trace.
+#[derive(Debug)]
+pub enum TraceError {
+    /// The tracer can't become the pool's user.
+    Identity(crate::sys::Error),
+    /// The worker's memory can't be opened.
+    Memory(i32, io::Error),
+    /// The worker, asked, does not tell.
+    Silent(i32, Silence),
+    /// The log can't be written to.
+    Write(io::Error),
+}
+
+/// Why a worker does not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Silence {
+    /// Its end of the socket is closed.
+    Closed,
+    /// It has no handler for the signal, which would end it.
+    Unhandled,
+    /// It has ended.
+    Ended,
+    /// It did not, or not wholly, in time.
+    Late,
+}
+
+impl fmt::Display for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Silence::Closed => "it can't be asked: its end of the socket is closed",
+            Silence::Unhandled => "it can't be asked: it does not handle the signal",
+            Silence::Ended => "it has ended",
+            Silence::Late => "it was asked and did not tell",
+        })
+    }
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TraceError::Identity(error) => error.fmt(f),
+            TraceError::Memory(pid, error) => write!(f, "failed to trace child {pid}: {error}"),
+            TraceError::Silent(pid, silence) => write!(f, "failed to trace child {pid}: {silence}"),
+            TraceError::Write(error) => write!(f, "unable to write the slow log: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TraceError::Identity(error) => Some(error),
+            TraceError::Memory(_, error) | TraceError::Write(error) => Some(error),
+            TraceError::Silent(..) => None,
+        }
+    }
+}
+
+/// What comes with a job; which of it depends on the means.
+#[derive(Debug, Default)]
+pub struct Descriptors {
+    /// The worker's memory, as the master has opened it; `None`: the master was not allowed to, and the pool's user may be.
+    pub memory: Option<OwnedFd>,
+    /// The master's end of the worker's socket.
+    pub questions: Option<OwnedFd>,
+    /// The worker's process.
+    pub process: Option<OwnedFd>,
+}
+
+/// Writes one entry, with one write.
+///
+/// # Errors
+/// What went wrong. An entry without calls is written nevertheless, unless it can't be.
+pub fn write(job: &Job, descriptors: Descriptors, log: OwnedFd) -> Result<(), TraceError> {
+    nix::unistd::alarm::set(PATIENCE_SECONDS);
+    if let Some(identity) = job.identity.as_ref().filter(|_| identity::is_root()) {
+        identity::become_user(identity).map_err(TraceError::Identity)?;
+    }
+    let (finding, result) = match &job.means {
+        Means::Memory { source, .. } => {
+            let memory = match descriptors.memory {
+                Some(memory) => Ok(File::from(memory)),
+                None => File::open(format!("/proc/{}/mem", job.pid)),
+            };
+            match memory {
+                Ok(memory) => (
+                    Finding::Calls(job::read(source, &Process(memory), job.depth)),
+                    Ok(()),
+                ),
+                Err(error) => (nothing(), Err(TraceError::Memory(job.pid, error))),
+            }
+        }
+        Means::Asked { asking } => match ask(job, *asking, &descriptors) {
+            Ok(finding) => (finding, Ok(())),
+            Err((finding, silence)) => (finding, Err(TraceError::Silent(job.pid, silence))),
+        },
+        Means::Programs => (Finding::Programs(programs(job.pid, &descriptors)), Ok(())),
+    };
+    File::from(log)
+        .write_all(entry(&job.heading, &finding).as_bytes())
+        .map_err(TraceError::Write)?;
+    result
+}
+
+fn nothing() -> Finding {
+    Finding::Calls(Stack::default())
+}
+
+/// The memory of a process (proc(5), /proc/PID/mem).
+struct Process(File);
+
+impl Memory for Process {
+    fn read(&self, address: u64, to: &mut [u8]) -> Option<()> {
+        // Beyond this an offset of a file is negative.
+        i64::try_from(address).ok()?;
+        self.0.read_exact_at(to, address).ok()
+    }
+}
+
+/// Asks a worker for its calls. What it has told, even if that is not all.
+fn ask(job: &Job, asking: Asking, descriptors: &Descriptors) -> Result<Finding, (Finding, Silence)> {
+    let (Some(questions), Some(process)) = (&descriptors.questions, &descriptors.process) else {
+        return Err((nothing(), Silence::Closed));
+    };
+    let refused = |silence| (nothing(), silence);
+    let mut telling = Telling {
+        socket: questions.as_fd(),
+        told: Vec::new(),
+    };
+    telling.forget().map_err(refused)?;
+    if asking != Asking::Thread {
+        signal(job.pid, process.as_fd()).map_err(refused)?;
+    }
+    if asking != Asking::Signal {
+        // Where there is no room, there are questions enough.
+        send(telling.socket, QUESTION).map_err(|_| refused(Silence::Closed))?;
+    }
+    let calls = telling.answer(ANSWER_PATIENCE);
+    let is_whole = calls.is_ok();
+    let text = calls.unwrap_or_else(|told| told);
+    let stack = told::stack(&text, is_whole, job.depth);
+    if !stack.is_whole {
+        let has_ended = pidfd::has_ended(process.as_fd());
+        let silence = if has_ended { Silence::Ended } else { Silence::Late };
+        return Err((Finding::Calls(stack), silence));
+    }
+    if asking == Asking::Loop {
+        // A loop that does not answer is what the worker is busy with: the calls that it is in are the finding.
+        let tasks = telling
+            .answer(TASKS_PATIENCE)
+            .map(|text| told::tasks(&text, job.depth));
+        if let Ok(tasks) = tasks {
+            if !tasks.is_empty() {
+                return Ok(Finding::Tasks(tasks));
+            }
+        }
+    }
+    Ok(Finding::Calls(stack))
+}
+
+/// Sends the signal, if it does no harm.
+fn signal(pid: i32, process: BorrowedFd<'_>) -> Result<(), Silence> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    // If it runs now, it was this process that the file was of.
+    if pidfd::has_ended(process) {
+        return Err(Silence::Ended);
+    }
+    if !question::is_handled(&status) {
+        return Err(Silence::Unhandled);
+    }
+    question::send(process).map_err(|_| Silence::Ended)
+}
+
+/// A worker's end of a conversation.
+struct Telling<'s> {
+    socket: BorrowedFd<'s>,
+    /// What was read and belongs to no answer yet.
+    told: Vec<u8>,
+}
+
+impl Telling<'_> {
+    /// Reads what is left of an answer that came too late.
+    fn forget(&mut self) -> Result<(), Silence> {
+        let mut waste = vec![0; 64 * 1024];
+        for _ in 0..MOST_LEFTOVERS {
+            match receive(self.socket, &mut waste) {
+                Ok(Progress::WouldBlock) => return Ok(()),
+                Ok(Progress::Done(0)) | Err(_) => return Err(Silence::Closed),
+                Ok(Progress::Done(_)) => {}
+            }
+        }
+        // It never stops.
+        Err(Silence::Late)
+    }
+
+    /// The next answer; or what has come of it, if its end has not come in time.
+    fn answer(&mut self, patience: Duration) -> Result<Vec<u8>, Vec<u8>> {
+        let limit = clock::now() + patience;
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            if let Some(end) = self.told.iter().position(|byte| *byte == END) {
+                let mut answer: Vec<u8> = self.told.drain(..=end).collect();
+                answer.pop();
+                return Ok(answer);
+            }
+            let left = limit.since(clock::now());
+            let is_over = left.is_zero() || self.told.len() > told::MOST_BYTES;
+            if is_over || !wait(self.socket, Readiness::Readable, left).unwrap_or(false) {
+                return Err(std::mem::take(&mut self.told));
+            }
+            match receive(self.socket, &mut piece) {
+                Ok(Progress::Done(count @ 1..)) => self.told.extend_from_slice(&piece[..count]),
+                Ok(Progress::WouldBlock) => {}
+                Ok(Progress::Done(_)) | Err(_) => return Err(std::mem::take(&mut self.told)),
+            }
+        }
+    }
+}
+
+/// The programs that a process has started, and those that they have, as far as this user may see them.
+fn programs(worker: i32, descriptors: &Descriptors) -> Vec<Program> {
+    let mut left = children(worker);
+    if descriptors
+        .process
+        .as_ref()
+        .is_none_or(|process| pidfd::has_ended(process.as_fd()))
+    {
+        return Vec::new();
+    }
+    left.reverse();
+    let mut found = Vec::new();
+    while let Some(pid) = left.pop() {
+        if found.len() == family::MOST_PROGRAMS {
+            break;
+        }
+        let file = |name: &str| beginning(&format!("/proc/{pid}/{name}"));
+        found.extend(family::program(
+            pid,
+            &file("stat"),
+            &file("wchan"),
+            &file("cmdline"),
+        ));
+        left.extend(children(pid).into_iter().rev());
+    }
+    found
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    family::pids(&fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default())
+}
+
+/// The first bytes of a file; none, if it can't be read.
+fn beginning(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Ok(file) = File::open(path) {
+        // What can't be read is not shown.
+        let _ = file.take(family::COMMAND_BYTES as u64).read_to_end(&mut bytes);
+    }
+    bytes
+}

@@ -1,0 +1,95 @@
+//! The access log: its format, and the lines that it makes of what clients and applications say.
+
+use super::head::Head;
+use super::line::{Facts, render};
+use crate::config::access::{DEFAULT_FORMAT, Escape, Format, parse_format};
+use crate::sys::clock::CpuTimes;
+use forkyard_fuzz::{in_pieces, number_of};
+use std::sync::LazyLock;
+
+fn facts<'a>(input: &'a [u8], head: &'a Head, params: &'a [Option<Vec<u8>>]) -> Facts<'a> {
+    let mut texts = input.split(|byte| *byte == b'\n');
+    let mut next = || texts.next().unwrap_or_default();
+    Facts {
+        pool: "www",
+        method: next(),
+        uri: next(),
+        query: next(),
+        script: next(),
+        user: next(),
+        params,
+        content_length: u64::MAX,
+        peer: None,
+        status: head.status(),
+        head,
+        memory: u64::MAX,
+        micros: number_of(input, usize::MAX) as u64,
+        cpu: CpuTimes::default(),
+        begun_epoch_micros: number_of(input, 1 << 60) as u64,
+        logged_epoch: 0,
+    }
+}
+
+static FORMATS: LazyLock<[Format; 2]> =
+    LazyLock::new(|| [DEFAULT_FORMAT, "json"].map(|text| parse_format(text).unwrap_or_default()));
+
+/// Whatever a request says, its entry is one line, and in JSON one object.
+pub(crate) fn lines(input: &[u8]) {
+    let mut head = Head::default();
+    head.take(input);
+    let params: Vec<_> = input
+        .split(|byte| *byte == b'\n')
+        .map(|text| Some(text.to_vec()))
+        .collect();
+    let facts = facts(input, &head, &params);
+    let limit = 700 + number_of(input, 2000);
+    for format in &*FORMATS {
+        let mut line = Vec::new();
+        let is_whole = render(format, &facts, limit, &mut line);
+        assert!(line.len() < limit, "{} of {limit}", line.len());
+        let shown = line.escape_ascii();
+        assert!(!line.iter().any(u8::is_ascii_control), "{shown}");
+        if format.escape == Escape::Json {
+            let object: serde_json::Result<serde_json::Map<_, _>> = serde_json::from_slice(&line);
+            let object = object.unwrap_or_else(|error| panic!("{error}: {shown}"));
+            assert_eq!(object.len(), 18);
+            assert_eq!(object["pool"], "www");
+            assert!(!is_whole || object["uri"] == *String::from_utf8_lossy(facts.uri));
+        }
+    }
+}
+
+/// Status and values of an answer's head do not depend on how it came, and no more is kept than a head may have.
+pub(crate) fn head(input: &[u8]) {
+    let (mut whole, mut pieces) = (Head::default(), Head::default());
+    whole.take(input);
+    in_pieces(input, |piece| pieces.take(piece));
+    assert_eq!(whole.status(), pieces.status());
+    for name in ["X-A", "Content-Type", "Status", ""] {
+        assert_eq!(whole.value(name), pieces.value(name), "{name}");
+    }
+    whole.clear();
+    assert_eq!(whole.status(), 200);
+}
+
+/// A format that is understood writes lines within their limit, and is the same in a document that is handed over.
+pub(crate) fn format(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let format = match parse_format(&text) {
+        Ok(format) => format,
+        Err(why) => {
+            assert!(!why.is_empty());
+            return;
+        }
+    };
+    let written = serde_json::to_vec(&format).expect("plain values");
+    assert_eq!(
+        serde_json::from_slice::<Format>(&written).expect("its own"),
+        format
+    );
+    let head = Head::default();
+    let mut line = Vec::new();
+    let facts = facts(b"GET\n/a", &head, &[]);
+    let is_whole = render(&format, &facts, 256, &mut line);
+    assert!(line.len() < 256 && (is_whole || line.len() > 200));
+}

@@ -1,0 +1,410 @@
+//! The connections that a worker holds: kept ones between requests, new ones that have said nothing yet, and those whose
+//! requests wait for the worker.
+//!
+//! A connection belongs to one worker at a time. It is watched by the worker's epoll as long as it has a place here,
+//! also while it is being served, so that a request on a kept connection costs no registration. Connections that
+//! another worker should have go into the pool's hand-over queue, a socket pair shared by all workers. That happens
+//!
+//! * when more requests wait than the worker can serve at once: the others are passed on;
+//! * when a request runs longer than a moment: the `minder` passes on what waits and what comes;
+//! * before a request: those on which nothing was ever said, so that a request that kills its worker takes no new one along;
+//! * when the worker retires: all are sent.
+//!
+//! A request that waits is a message of its own, which says since when ([`Note`]), so that the queue is in order and a worker
+//! can look at its first without taking it. Connections without a request go many in a message.
+
+use super::connection::Connection;
+use super::order::Waiting;
+use crate::sys::fd::{MAX_PASSED, receive_with, send_with};
+use crate::sys::socket::{Progress, peek};
+use crate::tick::Tick;
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+/// The connections held.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    places: Vec<Place>,
+    idle: usize,
+    /// The places of those with a request that waits, the first to be noticed first.
+    waiting: VecDeque<usize>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Free,
+    Idle(Box<Connection>),
+    /// Taken out to be served; still registered.
+    Serving,
+}
+
+impl Held {
+    /// Number of connections, without the one that is being served.
+    pub(super) fn idle(&self) -> usize {
+        self.idle
+    }
+
+    /// How many of them have a request that waits.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The first request that waits.
+    pub(super) fn first(&self) -> Option<Waiting> {
+        let first = self.waiting.front()?;
+        match self.places.get(*first)? {
+            Place::Idle(connection) => connection.waiting,
+            Place::Free | Place::Serving => None,
+        }
+    }
+
+    /// The one behind it.
+    pub(super) fn second(&self) -> Option<Waiting> {
+        match self.places.get(*self.waiting.get(1)?)? {
+            Place::Idle(connection) => connection.waiting,
+            Place::Free | Place::Serving => None,
+        }
+    }
+
+    /// Takes the connection of the first request that waits out to serve it.
+    pub(super) fn take_first(&mut self) -> Option<Box<Connection>> {
+        let first = *self.waiting.front()?;
+        self.take(first)
+    }
+
+    /// A connection has a request that waits, since then. One that was noticed before keeps its place in the order.
+    pub(super) fn note(&mut self, place: usize, waiting: Waiting) {
+        let Some(Place::Idle(connection)) = self.places.get_mut(place) else {
+            return;
+        };
+        if connection.waiting.is_some() {
+            return;
+        }
+        connection.waiting = Some(waiting);
+        let is_later = |held: &Held, place: &usize| match held.places.get(*place) {
+            Some(Place::Idle(other)) => other.waiting.is_some_and(|other| other.since > waiting.since),
+            _ => false,
+        };
+        let later = self
+            .waiting
+            .iter()
+            .rev()
+            .take_while(|place| is_later(self, place))
+            .count();
+        self.waiting.insert(self.waiting.len() - later, place);
+    }
+
+    /// The places of all requests that wait.
+    pub(super) fn waiting_places(&self) -> Vec<usize> {
+        self.waiting.iter().copied().collect()
+    }
+
+    /// The places of those that wait behind the first so many.
+    pub(super) fn waiting_behind(&self, count: usize) -> Vec<usize> {
+        self.waiting.iter().skip(count).copied().collect()
+    }
+
+    /// What has to be watched for requests: places and descriptors.
+    pub(super) fn watchable(&self) -> Vec<(usize, RawFd)> {
+        self.idle_connections()
+            .filter(|(_, c)| c.waiting.is_none() && c.is_portable())
+            .map(|(place, c)| (place, c.socket().as_raw_fd()))
+            .collect()
+    }
+
+    /// Whether a place still has the connection with this descriptor, and it is not being served.
+    pub(super) fn is_same(&self, place: usize, fd: RawFd) -> bool {
+        matches!(self.places.get(place), Some(Place::Idle(c)) if c.socket().as_raw_fd() == fd)
+    }
+
+    /// Takes a connection in. `first_token` is the token of place 0.
+    pub(super) fn hold(
+        &mut self,
+        mut connection: Box<Connection>,
+        epoll: &Epoll,
+        first_token: u64,
+    ) -> nix::Result<()> {
+        let place = match connection.place {
+            Some(place) => place,
+            None => {
+                let free = self.places.iter().position(|place| matches!(place, Place::Free));
+                let place = free.unwrap_or(self.places.len());
+                let event = EpollEvent::new(
+                    EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP,
+                    first_token + place as u64,
+                );
+                epoll.add(connection.socket(), event)?;
+                if place == self.places.len() {
+                    self.places.push(Place::Free);
+                }
+                place
+            }
+        };
+        connection.place = Some(place);
+        self.places[place] = Place::Idle(connection);
+        self.idle += 1;
+        Ok(())
+    }
+
+    /// Takes a connection out to serve it; it keeps its place.
+    pub(super) fn take(&mut self, place: usize) -> Option<Box<Connection>> {
+        let slot = self.places.get_mut(place)?;
+        match std::mem::replace(slot, Place::Serving) {
+            Place::Idle(mut connection) => {
+                self.idle -= 1;
+                if connection.waiting.take().is_some() {
+                    self.waiting.retain(|other| *other != place);
+                }
+                Some(connection)
+            }
+            other => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// Closes a connection that was taken out, or never held.
+    pub(super) fn close(&mut self, connection: &Connection, epoll: &Epoll) {
+        if let Some(place) = connection.place {
+            // Explicitly, because a process that a script forked may hold the same open file.
+            let _ = epoll.delete(connection.socket());
+            self.places[place] = Place::Free;
+        }
+    }
+
+    /// When the first connection without a request expires.
+    pub(super) fn next_expiry(&self) -> Option<Tick> {
+        self.idle_connections()
+            .filter(|(_, connection)| connection.waiting.is_none())
+            .map(|(_, connection)| connection.expires)
+            .min()
+    }
+
+    /// Takes out every connection without a request that has expired.
+    #[expect(clippy::vec_box, reason = "they are boxed where they are held")]
+    pub(super) fn take_expired(&mut self, now: Tick) -> Vec<Box<Connection>> {
+        let due: Vec<usize> = self
+            .idle_connections()
+            .filter(|(_, c)| c.expires <= now && c.waiting.is_none())
+            .map(|(place, _)| place)
+            .collect();
+        due.into_iter().filter_map(|place| self.take(place)).collect()
+    }
+
+    /// Takes out the idle connection whose time ends first.
+    pub(super) fn take_oldest(&mut self) -> Option<Box<Connection>> {
+        let (place, _) = self
+            .idle_connections()
+            .filter(|(_, connection)| connection.waiting.is_none())
+            .min_by_key(|(_, connection)| connection.expires)?;
+        self.take(place)
+    }
+
+    /// The places of all connections.
+    pub(super) fn idle_places(&self) -> Vec<usize> {
+        self.idle_connections().map(|(place, _)| place).collect()
+    }
+
+    /// The places of those on which nothing has been said yet.
+    pub(super) fn silent_places(&self) -> Vec<usize> {
+        self.idle_connections()
+            .filter(|(_, c)| !c.spoken && c.waiting.is_none())
+            .map(|(place, _)| place)
+            .collect()
+    }
+
+    fn idle_connections(&self) -> impl Iterator<Item = (usize, &Connection)> {
+        self.places
+            .iter()
+            .enumerate()
+            .filter_map(|(index, place)| match place {
+                Place::Idle(connection) => Some((index, connection.as_ref())),
+                Place::Free | Place::Serving => None,
+            })
+    }
+
+    /// Sends connections to the pool's hand-over queue, those whose requests wait first. One that can't go (mid-request, or
+    /// the queue is full) stays. Says how many went.
+    pub(super) fn send_away(&mut self, places: &[usize], queue_in: BorrowedFd<'_>, epoll: &Epoll) -> usize {
+        let mut sent = 0;
+        let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+        for &place in places {
+            match self.places.get(place) {
+                Some(Place::Idle(connection)) => match (connection.waiting, connection.spoken) {
+                    (Some(waiting), is_spoken) => requests.push((waiting, place, is_spoken)),
+                    (None, true) => spoken.push(place),
+                    (None, false) => silent.push(place),
+                },
+                Some(Place::Free | Place::Serving) | None => {}
+            }
+        }
+        requests.sort_by_key(|(waiting, ..)| waiting.since);
+        for (waiting, place, is_spoken) in requests {
+            let note = Note {
+                is_spoken,
+                waiting: Some(waiting),
+            };
+            sent += self.send_group(&[place], note, queue_in, epoll);
+        }
+        for (group, is_spoken) in [(silent, false), (spoken, true)] {
+            let note = Note {
+                is_spoken,
+                waiting: None,
+            };
+            sent += self.send_group(&group, note, queue_in, epoll);
+        }
+        sent
+    }
+
+    /// Sends connections of one kind, a message for as many as it takes.
+    fn send_group(&mut self, places: &[usize], note: Note, queue_in: BorrowedFd<'_>, epoll: &Epoll) -> usize {
+        let mut sent = 0;
+        for group in places.chunks(MAX_PASSED) {
+            let portable: Vec<(usize, RawFd)> = group
+                .iter()
+                .filter_map(|&place| match self.places.get(place) {
+                    Some(Place::Idle(c)) if c.is_portable() => Some((place, c.socket().as_raw_fd())),
+                    _ => None,
+                })
+                .collect();
+            let descriptors: Vec<RawFd> = portable.iter().map(|(_, fd)| *fd).collect();
+            if descriptors.is_empty() || send_with(queue_in, &note.encode(), &descriptors).is_err() {
+                continue;
+            }
+            for (place, _) in portable {
+                if let Some(connection) = self.take(place) {
+                    self.close(&connection, epoll);
+                    sent += 1;
+                }
+            }
+        }
+        sent
+    }
+}
+
+/// What a message in the hand-over queue says of its connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Note {
+    /// Something was said on them before.
+    pub(super) is_spoken: bool,
+    /// A request waits on the one connection; `None`: not as far as is known.
+    pub(super) waiting: Option<Waiting>,
+}
+
+/// Bytes of a note: a byte of bits, and two numbers if a request waits. Workers of another version may have written it, with
+/// more or with less behind the first byte.
+const NOTE_BYTES: usize = 17;
+const IS_SPOKEN: u8 = 1;
+
+impl Note {
+    pub(super) fn encode(self) -> Vec<u8> {
+        let mut bytes = vec![if self.is_spoken { IS_SPOKEN } else { 0 }];
+        if let Some(waiting) = self.waiting {
+            bytes.extend(waiting.since.as_nanos().to_ne_bytes());
+            bytes.extend(waiting.turn.to_ne_bytes());
+        }
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Note {
+        let number = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let waiting = number(1).zip(number(9)).map(|(since, turn)| Waiting {
+            since: Tick::from_nanos(since),
+            turn,
+        });
+        Note {
+            is_spoken: bytes.first() == Some(&IS_SPOKEN),
+            waiting,
+        }
+    }
+}
+
+/// Takes one message's connections out of the hand-over queue. `None`: there was no message.
+pub(super) fn receive(queue_out: BorrowedFd<'_>) -> Option<(Note, Vec<OwnedFd>)> {
+    let mut bytes = [0; NOTE_BYTES];
+    let received = receive_with(queue_out, &mut bytes, false).ok()?;
+    Some((Note::decode(&bytes[..received.bytes]), received.descriptors))
+}
+
+/// What the first message in the hand-over queue says, without taking it. `None`: there is none.
+pub(super) fn first_in(queue_out: BorrowedFd<'_>) -> Option<Note> {
+    let mut bytes = [0; NOTE_BYTES];
+    match peek(queue_out, &mut bytes) {
+        Ok(Progress::Done(count)) => Some(Note::decode(&bytes[..count])),
+        Ok(Progress::WouldBlock) | Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Limits;
+    use crate::sys::fd::socket_pair;
+    use nix::sys::epoll::EpollCreateFlags;
+    use nix::sys::socket::SockType;
+    use std::os::fd::AsFd;
+
+    fn waiting(since: u64) -> Waiting {
+        Waiting {
+            since: Tick::from_nanos(since),
+            turn: since + 1,
+        }
+    }
+
+    #[test]
+    fn a_note_is_read_as_it_was_written_and_nonsense_is_none() {
+        for is_spoken in [false, true] {
+            for waiting in [None, Some(waiting(7))] {
+                let note = Note { is_spoken, waiting };
+                assert_eq!(Note::decode(&note.encode()), note);
+                assert_eq!(Note::decode(&note.encode()[..1]).waiting, None);
+            }
+        }
+        assert_eq!(Note::decode(&[]).waiting, None);
+    }
+
+    #[test]
+    fn requests_are_passed_on_in_order_and_can_be_looked_at() {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        let (queue_out, queue_in) = socket_pair(SockType::SeqPacket).unwrap();
+        let limits = Limits {
+            params_bytes: 1,
+            params_count: 1,
+        };
+        let mut held = Held::default();
+        let mut others = Vec::new();
+        for _ in 0..4 {
+            let (ours, theirs) = socket_pair(SockType::Stream).unwrap();
+            others.push(theirs);
+            let connection = Box::new(Connection::new(ours, &limits));
+            held.hold(connection, &epoll, 0).unwrap();
+        }
+        for (place, since) in [(2, 20), (0, 30), (3, 10), (0, 5)] {
+            held.note(place, waiting(since));
+        }
+        assert_eq!(
+            held.waiting_places(),
+            [3, 2, 0],
+            "noticed once, the earliest first"
+        );
+        assert_eq!(held.first(), Some(waiting(10)));
+        assert_eq!((held.idle(), held.waiting(), held.watchable().len()), (4, 3, 1));
+        assert_eq!(held.take_first().and_then(|c| c.place), Some(3));
+        assert_eq!(held.waiting_behind(1), [0]);
+        assert_eq!(held.send_away(&held.idle_places(), queue_in.as_fd(), &epoll), 3);
+        assert_eq!((held.idle(), held.waiting()), (0, 0));
+        let peeked = first_in(queue_out.as_fd()).unwrap();
+        assert_eq!(peeked.waiting, Some(waiting(20)));
+        let mut came = Vec::new();
+        while let Some((note, sockets)) = receive(queue_out.as_fd()) {
+            came.push((
+                note.waiting.map(|waiting| waiting.since.as_nanos()),
+                sockets.len(),
+            ));
+        }
+        assert_eq!(came, [(Some(20), 1), (Some(30), 1), (None, 1)]);
+        assert!(first_in(queue_out.as_fd()).is_none());
+    }
+}

@@ -1,0 +1,349 @@
+//! Where a worker waits for work: the listening socket, held connections, the hand-over queue, the retire channel.
+
+use super::connection::Connection;
+use super::gauge::Gauge;
+use super::order::{LOOK_INTERVAL, Line, RUN_INTERVAL};
+use super::outlook::count;
+use super::promotion::Promotion;
+use super::routed;
+use super::said;
+use super::service::Service;
+use crate::listen::{AcceptPause, disallowed};
+use crate::scoreboard::header;
+use crate::sys::{clock, socket};
+use crate::tick::Tick;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// A bit of a word in the child_accept pipe, beside the slot: the worker has called accept for the first time.
+pub const IS_UP: u32 = 1 << 31;
+/// A bit of such a word: the worker has served enough requests for a preloader to be made from it. The word has no other
+/// meaning then.
+pub const IS_SEASONED: u32 = 1 << 30;
+
+pub(super) const LISTENER: u64 = 0;
+pub(super) const QUEUE: u64 = 1;
+pub(super) const RETIRE: u64 = 2;
+pub(super) const COMPANION: u64 = 3;
+pub(super) const FIRST_HELD: u64 = 4;
+
+/// Events taken at once.
+pub(super) const EVENTS: usize = 32;
+/// A wait shorter than this means that work had been waiting: the next time accept is tried before waiting.
+pub(super) const PROMPT: Duration = Duration::from_micros(10);
+/// How often a worker counts the busy ones for the status page alone, in a pool of more workers than this. A count looks
+/// at a page of every worker.
+const COUNT_INTERVAL: Duration = Duration::from_millis(10);
+const COUNT_ALWAYS: usize = 16;
+
+/// For sources that siblings watch, too. The kernel wakes one of the sleeping workers, in the order in which they registered
+/// here, and not the one that fell asleep last.
+pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
+/// Errors of accept(2) when the process or the machine has no descriptor or memory left.
+const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
+
+/// What to do next.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A connection with, probably, a request on it.
+    Connection(Box<Connection>),
+    /// Make a preloader.
+    Promote(Promotion),
+    /// Do the application's out-of-band work, which has begun.
+    OutOfBand,
+    /// The companion has to be looked after.
+    Companion,
+    /// A router has passed a connection with a request; it is the current one already.
+    Attached,
+    /// Finish: told so, or the master is gone.
+    Retire,
+    /// The worker can't go on.
+    Failed(String),
+}
+
+/// The worker's half that waits.
+#[derive(Debug)]
+pub(super) struct Lobby {
+    slot: usize,
+    /// Watched.
+    pub(super) retire: OwnedFd,
+    /// Was told, and is to be done before the next request.
+    pub(super) promotion: Option<Promotion>,
+    pub(super) queue_out: OwnedFd,
+    child_accept: OwnedFd,
+    /// Work had been waiting the last time.
+    pub(super) eager: bool,
+    pub(super) looked: Tick,
+    told_first: bool,
+    max_active: u64,
+    /// When the busy workers were last counted.
+    counted: Tick,
+    /// At the last look nothing waited but on connections that the worker holds.
+    pub(super) alone: bool,
+    /// At the last look something waited in more than one place.
+    pub(super) contended: bool,
+    /// Since when the worker has not had to wait for work.
+    pub(super) busy_since: Tick,
+    /// Since when it has run without waiting, or giving the processor to others.
+    pub(super) runs_since: Tick,
+    /// When it last gave requests to an idle sibling, and last looked for expired connections.
+    pub(super) shared: Tick,
+    pub(super) expired: Tick,
+    /// The listening socket as it was last measured, and when that was.
+    pub(super) line: (Line, Tick),
+    /// Connections that it has accepted.
+    pub(super) accepted: u64,
+    gauge: Gauge,
+    /// Accepting has failed: when it is tried again.
+    pub(super) pause: AcceptPause,
+}
+
+impl Lobby {
+    /// Registers the worker's sources.
+    pub(super) fn open(
+        service: &Service,
+        slot: u32,
+        retire: OwnedFd,
+        queue_out: OwnedFd,
+        child_accept: OwnedFd,
+    ) -> nix::Result<Lobby> {
+        let epoll = service.minder.epoll();
+        match routed::watched(service) {
+            Some(channel) => epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?,
+            None => {
+                epoll.add(&service.listener, EpollEvent::new(EXCLUSIVE, LISTENER))?;
+                epoll.add(&queue_out, EpollEvent::new(EXCLUSIVE, QUEUE))?;
+            }
+        }
+        epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
+        Ok(Lobby {
+            slot: slot as usize,
+            retire,
+            promotion: None,
+            queue_out,
+            child_accept,
+            eager: true,
+            looked: Tick::ZERO,
+            told_first: false,
+            max_active: 0,
+            counted: Tick::ZERO,
+            alone: false,
+            contended: false,
+            busy_since: Tick::ZERO,
+            runs_since: Tick::ZERO,
+            shared: Tick::ZERO,
+            expired: Tick::ZERO,
+            line: (Line::default(), Tick::ZERO),
+            accepted: 0,
+            gauge: Gauge::default(),
+            pause: AcceptPause::default(),
+        })
+    }
+
+    /// Watches what the runtime keeps beside the worker, too.
+    pub(super) fn accompany(&self, service: &Service, watch: BorrowedFd<'_>) -> nix::Result<()> {
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, COMPANION);
+        service.minder.epoll().add(watch, event)
+    }
+
+    /// Waits until `watch` is readable or `limit` is over; `true`: the worker has to finish.
+    pub(super) fn is_told_to_finish(&self, watch: BorrowedFd<'_>, limit: Option<Duration>) -> bool {
+        let mut both = [
+            PollFd::new(self.retire.as_fd(), PollFlags::POLLIN),
+            PollFd::new(watch, PollFlags::POLLIN),
+        ];
+        // Whatever the wait came to, the companion is looked after next.
+        let _ = poll(&mut both, limit.map_or(PollTimeout::NONE, poll_timeout));
+        both[0].any().unwrap_or(true)
+    }
+
+    /// Waits for work, or until `companion` has to be looked after in any case. The worker is idle from here until work is
+    /// returned.
+    pub(super) fn next(&mut self, service: &mut Service, companion: Option<Tick>) -> Work {
+        if let Some(promotion) = self.promotion.take() {
+            return Work::Promote(promotion);
+        }
+        let idle_since = clock::now();
+        service.stamp().idle(idle_since);
+        if self.must_retire(service) {
+            return Work::Retire;
+        }
+        if self.looked == Tick::ZERO {
+            self.looked = idle_since;
+        }
+        if service.channel.is_some() {
+            return self.next_routed(service);
+        }
+        let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
+        // A request on a connection that this worker holds would wait for it.
+        if self.eager && has_run && service.minder.held().idle() == 0 {
+            self.runs_since = idle_since;
+            std::thread::yield_now();
+        }
+        if idle_since.since(self.looked) < LOOK_INTERVAL {
+            if let Some(work) = self.at_once(service) {
+                return work;
+            }
+        }
+        loop {
+            let work = self.look(service, idle_since, companion);
+            if let Some(work) = work {
+                return work;
+            }
+        }
+    }
+
+    /// What can be served by what the last look has shown.
+    fn at_once(&mut self, service: &mut Service) -> Option<Work> {
+        if self.alone {
+            let first = service.minder.held().take_first();
+            if let Some(connection) = first {
+                self.take_up(service);
+                return Some(Work::Connection(connection));
+            }
+        }
+        if !self.eager || service.minder.held().idle() > 0 {
+            return None;
+        }
+        match self.accept(service) {
+            Ok(Some(connection)) => Some(Work::Connection(connection)),
+            Ok(None) => {
+                self.eager = false;
+                None
+            }
+            Err(failure) => Some(Work::Failed(failure)),
+        }
+    }
+
+    /// The worker's slot.
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+
+    fn must_retire(&self, service: &Service) -> bool {
+        header::retire(service.board.header(), self.slot)
+    }
+
+    /// Waits until the router has sent something; `true`: the worker is to retire.
+    pub(super) fn wait_for_router(&mut self, service: &Service) -> nix::Result<bool> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match service.minder.epoll().wait(&mut events, EpollTimeout::NONE) {
+            Err(Errno::EINTR) => 0,
+            other => other?,
+        };
+        Ok(events[..count].iter().any(|event| event.data() == RETIRE))
+    }
+
+    /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
+    pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
+        self.gauge.look(service, self.slot, self.eager, self.looked);
+        let accepted = socket::accept(service.listener.as_fd());
+        let socket = match accepted {
+            Ok(socket) => socket,
+            // What is short may be there again in a moment; the connection waits.
+            Err(error) if SHORT.contains(&error.errno) => {
+                let _ = service.minder.epoll().delete(&service.listener);
+                if self.pause.begin(clock::now()) {
+                    log::error!("can't accept a connection: {error}; trying again");
+                }
+                return Ok(None);
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let Some(socket) = socket else {
+            self.tell_first();
+            return Ok(None);
+        };
+        let connection = service.connection(socket);
+        self.accepted += 1;
+        service.stamp().accepts(self.accepted);
+        self.take_up(service);
+        let pool = &service.settings.pool;
+        if let Some(why) = disallowed(&pool.listen.allowed_clients, connection.socket()) {
+            said::error(pool, &why);
+            service.close(connection);
+            service.stamp().idle(clock::now());
+            return Ok(None);
+        }
+        Ok(Some(connection))
+    }
+
+    /// The worker has work from now on. ACCEPTED is there to be seen before the pipe is written to, and before the
+    /// master's wish is read: if the master's wish comes too late to be seen here, its census sees this worker busy.
+    pub(super) fn take_up(&mut self, service: &mut Service) {
+        let now = clock::now();
+        service.stamp().accepted(now);
+        let notify = header::notify(service.board.header());
+        let mut tell = notify.always;
+        let slots = service.board.slots();
+        let may_be_more = self.max_active < slots as u64
+            && (slots <= COUNT_ALWAYS || now.since(self.counted) >= COUNT_INTERVAL);
+        if notify.idle_below > 0 || may_be_more {
+            self.counted = now;
+            let (idle, busy) = count(&service.board);
+            tell |= idle < u64::from(notify.idle_below);
+            if busy > self.max_active {
+                self.max_active = busy;
+                service.stamp().max_active(busy);
+            }
+        }
+        if !self.told_first {
+            self.tell_first();
+        } else if tell {
+            self.tell(0);
+        }
+    }
+
+    pub(super) fn tell_first(&mut self) {
+        if !self.told_first {
+            self.told_first = true;
+            self.tell(IS_UP);
+        }
+    }
+
+    /// The worker has served enough requests for a preloader to be made from it. Where the pipe is full, it says so another
+    /// time.
+    pub(super) fn tell_seasoned(&self) {
+        self.tell(IS_SEASONED);
+    }
+
+    /// A full pipe is no loss: the master has unread words then, and one is as good as many.
+    fn tell(&self, flag: u32) {
+        let word = self.slot as u32 | flag;
+        let _ = nix::unistd::write(&self.child_accept, &word.to_ne_bytes());
+    }
+
+    /// A request is about to be served: connections on which nothing was ever said, whose requests are most likely on their
+    /// way, go to the queue first, so that a request that kills its worker takes none of them along.
+    pub(super) fn part_with_silent(&self, service: &mut Service) {
+        if service.minder.held().idle() == 0 {
+            return;
+        }
+        let places = service.minder.held().silent_places();
+        if !places.is_empty() {
+            service.minder.send_away(&places);
+            service.publish_kept();
+        }
+    }
+
+    /// Sends every held connection to the siblings; for a worker that is about to leave.
+    pub(super) fn hand_over_all(&self, service: &mut Service) {
+        if service.channel.is_some() {
+            return service.hand_back_all();
+        }
+        let places = service.minder.held().idle_places();
+        service.minder.send_away(&places);
+    }
+}
+
+fn poll_timeout(limit: Duration) -> PollTimeout {
+    PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
+}
+
+/// Whole milliseconds, rounded up.
+pub(super) fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+}

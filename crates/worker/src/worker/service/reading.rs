@@ -1,0 +1,213 @@
+//! A request comes in: its parameters, then its body.
+
+use super::{NoRequest, Service};
+use crate::sys::socket::{Progress, Readiness, receive, wait};
+use crate::sys::{Error, clock, last_word};
+use crate::worker::request::ClientGone;
+use crate::worker::time_up;
+use crate::worker::transfer::drain_input;
+use fastcgi::{Input, Violation};
+use std::time::Duration;
+
+/// What a look at the connection's input came to.
+enum Look {
+    /// The request's parameters are all in.
+    Request,
+    /// A piece of the body: `input[from..to]`.
+    Body(usize, usize),
+    BodyEnd,
+    Abort,
+    /// Nothing is left to look at.
+    Empty,
+    Broken(Violation),
+}
+
+impl Service {
+    /// Reads what is there, waiting at most `patience` for it.
+    pub(in crate::worker) fn fill(&mut self, patience: Duration) -> Result<(), NoRequest> {
+        let Some(connection) = self.current.as_deref_mut() else {
+            return Err(NoRequest::Closed);
+        };
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.end == self.input.len() {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.input.len() {
+            return Err(NoRequest::Failed("more input than the decoder may leave".into()));
+        }
+        let failed = |error: Error| NoRequest::Failed(error.to_string());
+        loop {
+            match receive(connection.socket(), &mut self.input[self.end..]) {
+                Ok(Progress::Done(0)) => return Err(NoRequest::Closed),
+                Ok(Progress::Done(count)) => {
+                    connection.spoken = true;
+                    self.end += count;
+                    return Ok(());
+                }
+                Ok(Progress::WouldBlock) if patience.is_zero() => return Err(NoRequest::Silent),
+                Ok(Progress::WouldBlock) => {
+                    if !wait(connection.socket(), Readiness::Readable, patience).map_err(failed)? {
+                        return Err(NoRequest::Silent);
+                    }
+                }
+                Err(error) if error.errno == nix::errno::Errno::ECONNRESET => return Err(NoRequest::Closed),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+
+    /// Looks at what was read.
+    fn look(&mut self) -> Result<Look, NoRequest> {
+        loop {
+            let Some(connection) = self.current.as_deref_mut() else {
+                return Err(NoRequest::Closed);
+            };
+            let window = &self.input[self.start..self.end];
+            let base = window.as_ptr() as usize;
+            let (used, input) = connection.responder.receive(window);
+            let offset = self.start;
+            self.start += used;
+            let look = match input {
+                Input::More => Look::Empty,
+                Input::Request => Look::Request,
+                Input::Body(piece) => {
+                    let from = offset + (piece.as_ptr() as usize - base);
+                    Look::Body(from, from + piece.len())
+                }
+                Input::BodyEnd => Look::BodyEnd,
+                Input::Abort => Look::Abort,
+                Input::Broken(violation) => Look::Broken(violation),
+                Input::Reply(reply) => {
+                    let bytes = reply.bytes().to_vec();
+                    self.send_all(&bytes).map_err(|ClientGone| NoRequest::Closed)?;
+                    continue;
+                }
+            };
+            return Ok(look);
+        }
+    }
+
+    /// Reads on until a request's parameters are all in.
+    pub(in crate::worker) fn read_request(&mut self) -> Result<(), NoRequest> {
+        let mut limit = None;
+        loop {
+            match self.look()? {
+                Look::Request => break,
+                // What is left of an earlier request's body.
+                Look::Body(..) | Look::BodyEnd | Look::Abort => {}
+                Look::Empty => {
+                    if self.current().is_none_or(|c| c.responder.is_between_requests()) {
+                        return Err(NoRequest::Silent);
+                    }
+                    let now = clock::now();
+                    let patience = self.settings.pool.client_timeout;
+                    let left = limit.get_or_insert(now + patience).since(now);
+                    match self.fill(left) {
+                        Ok(()) => {}
+                        Err(NoRequest::Silent) => {
+                            return Err(NoRequest::Failed(format!(
+                                "the client did not complete its request within {} s",
+                                patience.as_secs_f64()
+                            )));
+                        }
+                        Err(NoRequest::Closed) => {
+                            return Err(NoRequest::Failed(
+                                "the client left in the middle of its request".into(),
+                            ));
+                        }
+                        Err(failed) => return Err(failed),
+                    }
+                }
+                Look::Broken(violation) => {
+                    if let Some(reply) = violation.reply() {
+                        let reply = reply.bytes().to_vec();
+                        let _ = self.send_all(&reply);
+                        // What the client has sent and nobody read would reset the connection, reply and all.
+                        if let Some(connection) = self.current.as_deref() {
+                            drain_input(connection, &mut self.input);
+                        }
+                    }
+                    return Err(NoRequest::Failed(violation.to_string()));
+                }
+            }
+        }
+        let Some(connection) = self.current.as_deref() else {
+            return Err(NoRequest::Closed);
+        };
+        let id = connection.responder.request_id();
+        self.output.begin(id);
+        // No request has the number 0.
+        if self.last_word_for != id {
+            self.last_word_for = id;
+            last_word::set_answer(&time_up::answer(id));
+        }
+        last_word::arm(connection.socket());
+        self.body = (0, 0);
+        (self.body_ended, self.finished, self.client_gone) = (false, false, false);
+        // The end of an empty body came with the parameters, most likely.
+        if self.has_input() {
+            self.look_at_body();
+        }
+        Ok(())
+    }
+
+    /// Looks at what was read of the body. `false`: nothing is left to look at.
+    fn look_at_body(&mut self) -> bool {
+        match self.look() {
+            Ok(Look::Body(from, end)) => self.body = (from, end),
+            Ok(Look::BodyEnd) => self.body_ended = true,
+            Ok(Look::Empty) => return false,
+            Ok(Look::Abort | Look::Request | Look::Broken(_)) | Err(_) => self.client_gone = true,
+        }
+        true
+    }
+
+    /// The next bytes of the body; 0 at its end.
+    pub(in crate::worker) fn read_body(&mut self, to: &mut [u8]) -> Result<usize, ClientGone> {
+        loop {
+            let (from, end) = self.body;
+            if from < end {
+                let count = to.len().min(end - from);
+                to[..count].copy_from_slice(&self.input[from..from + count]);
+                self.body.0 += count;
+                return Ok(count);
+            }
+            if self.body_ended || self.finished || to.is_empty() {
+                return Ok(0);
+            }
+            if self.client_gone {
+                return Err(ClientGone);
+            }
+            if !self.look_at_body() && self.fill(self.settings.pool.client_timeout).is_err() {
+                self.client_gone = true;
+            }
+        }
+    }
+
+    /// As [`Service::read_body`], without waiting: `None` where nothing has come yet.
+    pub(in crate::worker) fn body_now(&mut self, to: &mut [u8]) -> Result<Option<usize>, ClientGone> {
+        let is_here = |service: &Service| service.body.0 < service.body.1 || service.body_ended;
+        while !is_here(self) && !self.finished && !self.client_gone {
+            if !self.look_at_body() {
+                match self.fill(Duration::ZERO) {
+                    Ok(()) => {}
+                    Err(NoRequest::Silent) => return Ok(None),
+                    Err(_) => self.client_gone = true,
+                }
+            }
+        }
+        self.read_body(to).map(Some)
+    }
+
+    /// Skips what was read of the body and not wanted.
+    pub(in crate::worker) fn skip_body(&mut self) {
+        self.body = (0, 0);
+        while self.has_input() && self.current().is_some_and(|c| !c.responder.is_between_requests()) {
+            if !self.look_at_body() {
+                return;
+            }
+        }
+    }
+}

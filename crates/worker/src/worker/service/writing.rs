@@ -1,0 +1,192 @@
+//! An answer goes out: pieces, and its end.
+
+use super::Service;
+use crate::sys::last_word;
+use crate::sys::socket::{Progress, Readiness, send, wait};
+use crate::worker::request::ClientGone;
+use crate::worker::transfer::{drain_input, send_pieces};
+use fastcgi::{MAX_CONTENT, Output, ProtocolStatus, RecordType, header};
+use std::io::IoSlice;
+
+/// Output of at least this many bytes is written from where it is instead of being copied.
+const GATHER_BYTES: usize = 16 * 1024;
+/// Records in one gathered write; each is two pieces (header and content), and the kernel takes 1024 (IOV_MAX).
+const GATHER_RECORDS: usize = 256;
+
+impl Service {
+    /// Output of the application.
+    pub(in crate::worker) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.output(bytes);
+        }
+        if self.finished || self.client_gone {
+            return Err(ClientGone);
+        }
+        let result = if bytes.len() >= GATHER_BYTES && bytes.len() > self.output.room() {
+            self.write_gathered(bytes)
+        } else {
+            self.write_buffered(bytes, Output::stdout)
+        };
+        self.note(result)
+    }
+
+    /// Text for the web server's error log.
+    pub(in crate::worker) fn write_error(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        if self.finished || self.client_gone {
+            return Err(ClientGone);
+        }
+        let result = self.write_buffered(bytes, Output::stderr);
+        self.note(result)
+    }
+
+    /// Sends what is buffered.
+    pub(in crate::worker) fn flush(&mut self) -> Result<(), ClientGone> {
+        if self.client_gone {
+            return Err(ClientGone);
+        }
+        let result = self.drain_output();
+        self.note(result)
+    }
+
+    fn note(&mut self, result: Result<(), ClientGone>) -> Result<(), ClientGone> {
+        self.client_gone |= result.is_err();
+        result
+    }
+
+    fn write_buffered(
+        &mut self,
+        mut bytes: &[u8],
+        put: fn(&mut Output, &[u8]) -> usize,
+    ) -> Result<(), ClientGone> {
+        loop {
+            let taken = put(&mut self.output, bytes);
+            bytes = &bytes[taken..];
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            self.drain_output()?;
+        }
+    }
+
+    fn drain_output(&mut self) -> Result<(), ClientGone> {
+        let Some(connection) = self.current.as_deref() else {
+            return Err(ClientGone);
+        };
+        let patience = self.settings.pool.client_timeout;
+        loop {
+            let pending = self.output.pending();
+            if pending.is_empty() {
+                return Ok(());
+            }
+            last_word::begin();
+            match send(connection.socket(), pending) {
+                Ok(Progress::Done(count)) => self.output.consume(count),
+                Ok(Progress::WouldBlock) => match wait(connection.socket(), Readiness::Writable, patience) {
+                    Ok(true) => {}
+                    Ok(false) | Err(_) => return Err(ClientGone),
+                },
+                Err(_) => return Err(ClientGone),
+            }
+        }
+    }
+
+    /// Writes a large piece from where it is, behind what is buffered, as records of the largest size.
+    fn write_gathered(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+        const PADDING: [u8; 8] = [0; 8];
+        let id = self.current().ok_or(ClientGone)?.responder.request_id();
+        for batch in bytes.chunks(GATHER_RECORDS * MAX_CONTENT) {
+            let chunks: Vec<&[u8]> = batch.chunks(MAX_CONTENT).collect();
+            let padding = |chunk: &[u8]| (8 - chunk.len() % 8) % 8;
+            let headers: Vec<[u8; 8]> = chunks
+                .iter()
+                .map(|chunk| header(RecordType::Stdout, id, chunk.len() as u16, padding(chunk) as u8))
+                .collect();
+            let buffered = self.output.pending();
+            let before = buffered.len();
+            let mut pieces = vec![IoSlice::new(buffered)];
+            for (header, chunk) in headers.iter().zip(&chunks) {
+                pieces.push(IoSlice::new(header));
+                pieces.push(IoSlice::new(chunk));
+            }
+            if let Some(last) = chunks.last() {
+                pieces.push(IoSlice::new(&PADDING[..padding(last)]));
+            }
+            let Some(connection) = self.current.as_deref() else {
+                return Err(ClientGone);
+            };
+            last_word::begin();
+            send_pieces(connection, &mut pieces, self.settings.pool.client_timeout)?;
+            self.output.consume(before);
+        }
+        Ok(())
+    }
+
+    pub(super) fn send_all(&mut self, mut bytes: &[u8]) -> Result<(), ClientGone> {
+        let Some(connection) = self.current.as_deref() else {
+            return Err(ClientGone);
+        };
+        while !bytes.is_empty() {
+            match send(connection.socket(), bytes) {
+                Ok(Progress::Done(count)) => bytes = &bytes[count..],
+                Ok(Progress::WouldBlock) => {
+                    let patience = self.settings.pool.client_timeout;
+                    if !wait(connection.socket(), Readiness::Writable, patience).is_ok_and(|ready| ready) {
+                        return Err(ClientGone);
+                    }
+                }
+                Err(_) => return Err(ClientGone),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is buffered, and closes the connection without an end of the answer.
+    pub(in crate::worker) fn break_off(&mut self) {
+        let _ = self.flush();
+        self.client_gone = true;
+    }
+
+    /// Ends the answer: closes its streams, sends what is buffered, and keeps or closes the connection.
+    pub(in crate::worker) fn finish(&mut self) -> Result<(), ClientGone> {
+        // Before the answer is, so that whoever has the whole answer finds the line.
+        if let Some(recorder) = &mut self.recorder {
+            recorder.finish(self.board.header());
+        }
+        if self.finished {
+            return if self.client_gone { Err(ClientGone) } else { Ok(()) };
+        }
+        if !self.client_gone {
+            self.output.end(self.app_status, ProtocolStatus::RequestComplete);
+            self.refuse_more();
+            let result = self.drain_output();
+            self.client_gone = result.is_err();
+        }
+        if self.client_gone {
+            self.output.abandon();
+        }
+        self.finished = true;
+        last_word::disarm();
+        let Some(connection) = self.current.as_deref_mut() else {
+            return Ok(());
+        };
+        let keep = connection.keeps() && !self.client_gone;
+        connection.responder.finish();
+        self.skip_body();
+        if !keep {
+            self.hang_up();
+        }
+        if self.client_gone { Err(ClientGone) } else { Ok(()) }
+    }
+
+    /// Closes the current connection.
+    fn hang_up(&mut self) {
+        let Some(connection) = self.current.take() else {
+            return;
+        };
+        // What the client has sent and nobody read makes close(2) reset the connection, answer and all.
+        if !self.client_gone && (self.has_input() || !connection.responder.is_between_requests()) {
+            drain_input(&connection, &mut self.input);
+        }
+        self.close(connection);
+    }
+}

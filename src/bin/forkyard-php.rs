@@ -1,0 +1,5 @@
+//! The preloader of PHP pools.
+
+fn main() -> std::process::ExitCode {
+    forkyard_php::main()
+}

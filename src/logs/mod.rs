@@ -1,8 +1,0 @@
-//! The daemon's own log, and how logs are opened. Knows how lines look, not what they say.
-
-mod effects;
-mod handout;
-mod line;
-
-pub use effects::{Log, LogError, Speaker, is_stderr, open_file, parse_message};
-pub use handout::Handout;

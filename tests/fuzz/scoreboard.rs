@@ -1,0 +1,34 @@
+//! A page that a worker can write to.
+
+use forkyard_scoreboard::layout::slot;
+use forkyard_scoreboard::{census, header, layout};
+use forkyard_sys::shm::PAGE_WORDS;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A slot is read within its page, and what the master adds up of it does not overflow.
+pub(super) fn slot(input: &[u8]) {
+    let word = |at: usize| {
+        let mut word = [0; 8];
+        let piece = input.get(at * 8..).unwrap_or_default();
+        let piece = &piece[..piece.len().min(8)];
+        word[..piece.len()].copy_from_slice(piece);
+        AtomicU64::new(u64::from_ne_bytes(word))
+    };
+    let page: Vec<AtomicU64> = (0..PAGE_WORDS).map(word).collect();
+    let entry = census::read(&page);
+    for (text, (_, room)) in entry.texts.iter().zip(slot::TEXTS) {
+        assert!(text.len() <= room);
+    }
+    assert_eq!(
+        entry.consistent,
+        page[slot::SEQUENCE].load(Ordering::Relaxed) & 1 == 0
+    );
+    let stage = page[slot::STAGE].load(Ordering::Relaxed);
+    assert!(stage <= u64::from(u32::MAX) || census::stage(&page) == entry.stage);
+    let own: Vec<AtomicU64> = (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect();
+    for _ in 0..3 {
+        header::add(&own, layout::header::PAST_REQUESTS, entry.requests);
+        header::raise(&own, layout::header::PAST_MAX_ACTIVE, entry.max_active);
+    }
+    assert!(own[layout::header::PAST_REQUESTS].load(Ordering::Relaxed) >= entry.requests);
+}

@@ -1,0 +1,156 @@
+//! `tests/mutations.toml` fits the program and the security document: `scripts/mutations` can apply every change, and each
+//! promise has one that breaks it.
+
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    mutation: Vec<Mutation>,
+}
+
+/// A change of a line, and the tests that have to turn red.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mutation {
+    name: String,
+    promise: String,
+    file: String,
+    old: String,
+    new: String,
+    tests: Vec<String>,
+}
+
+impl Mutation {
+    /// The names of its tests, without targets and modules.
+    fn test_names(&self) -> impl Iterator<Item = &str> {
+        self.tests
+            .iter()
+            .map(|test| test.rsplit([' ', ':']).next().unwrap_or(test))
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn table() -> Vec<Mutation> {
+    let table: Table = toml::from_str(&read(&root().join("tests/mutations.toml"))).expect("the table");
+    table.mutation
+}
+
+/// All files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory)
+        .expect("a directory")
+        .map_while(Result::ok);
+    let below = entries.map(|entry| match entry.path() {
+        path if path.is_dir() => files(&path),
+        path => vec![path],
+    });
+    below.flatten().collect()
+}
+
+/// Text with one blank where there are several, or a line's end.
+fn joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// docs/security.md, wherever below docs it is.
+fn document() -> String {
+    let all = files(&root().join("docs"));
+    let found = all.iter().find(|path| path.ends_with("security.md"));
+    read(found.expect("docs/security.md"))
+}
+
+#[test]
+fn every_mutation_can_be_applied() {
+    let mut names = BTreeSet::new();
+    for mutation in table() {
+        let Mutation {
+            name, file, old, new, ..
+        } = &mutation;
+        assert!(names.insert(name.clone()), "{name} is there twice");
+        let count = read(&root().join(file)).matches(old.as_str()).count();
+        assert_eq!(count, 1, "{name}: how often its old text is in {file}");
+        assert_ne!(old, new, "{name}");
+        assert!(!mutation.tests.is_empty(), "{name} has no test");
+    }
+}
+
+#[test]
+fn the_tests_of_mutations_exist() {
+    let folders = ["src", "crates", "tests"]
+        .map(|folder| files(&root().join(folder)))
+        .concat();
+    let sources = folders
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let code: String = sources.map(|path| read(path)).collect();
+    for mutation in table() {
+        for test in mutation.test_names() {
+            assert!(
+                code.contains(&format!("fn {test}(")),
+                "{}: there is no test {test}",
+                mutation.name
+            );
+        }
+    }
+}
+
+/// The first column of the document's tables of promises.
+fn promises(document: &str) -> Vec<String> {
+    let mut is_promise = false;
+    let mut found = Vec::new();
+    for line in document.lines() {
+        match line {
+            "| promise | test |" => is_promise = true,
+            line if !line.starts_with('|') => is_promise = false,
+            line if is_promise && !line.starts_with("| ---") => found.extend(line.split(" | ").next()),
+            _ => {}
+        }
+    }
+    found.into_iter().map(joined).collect()
+}
+
+#[test]
+fn every_promise_has_a_mutation() {
+    let (document, table) = (document(), table());
+    let whole = joined(&document);
+    for Mutation { name, promise, .. } in &table {
+        assert!(
+            whole.contains(&joined(promise)),
+            "{name}: the document does not say {promise:?}"
+        );
+    }
+    let rows = promises(&document);
+    assert!(rows.len() > 40, "{} promises", rows.len());
+    for row in rows {
+        let is_broken = table
+            .iter()
+            .any(|mutation| row.contains(&joined(&mutation.promise)));
+        assert!(is_broken, "no mutation breaks this promise: {row}");
+    }
+}
+
+/// A test that the document names has to be one that can fail.
+#[test]
+fn every_test_of_a_promise_has_a_mutation() {
+    let (document, table) = (document(), table());
+    let is_test = |word: &&str| {
+        let is_name = word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        is_name && (word.matches('_').count() >= 3 || word.ends_with("_s"))
+    };
+    let named = document.split('`').skip(1).step_by(2).filter(is_test);
+    let tested: BTreeSet<&str> = table.iter().flat_map(Mutation::test_names).collect();
+    for test in named {
+        assert!(tested.contains(test), "no mutation turns {test} red");
+    }
+}

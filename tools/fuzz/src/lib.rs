@@ -1,0 +1,125 @@
+//! Fuzz targets: functions that feed a parser of what another process, or another's file, says.
+//!
+//! A target takes any bytes and fails where the parser does not keep a promise: what is read and written again is the same,
+//! what comes in pieces means what it means at once, what is held stays within its limit. Targets of parsers that other crates
+//! don't see are in the crate's `fuzz` module, the others in `tests/fuzz`.
+//!
+//! Tests give each target its corpus (`fuzz/corpus/TARGET`) and some inputs made of it ([`check()`]); `scripts/fuzz` runs it guided
+//! by coverage, with as many inputs as are wanted.
+#![forbid(unsafe_code)]
+
+mod check;
+mod mutate;
+#[path = "../../../tests/random/mod.rs"]
+mod random;
+pub mod words;
+
+pub use check::check;
+pub use mutate::mutate;
+
+use random::Random;
+use std::fmt::Debug;
+
+/// A parser under test.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, which is that of its corpus.
+    pub name: &'static str,
+    /// Of what its input is made.
+    pub grammar: Grammar,
+    /// Words that mean something in it.
+    pub words: &'static [&'static str],
+    /// The longest input that is tried.
+    pub most_bytes: usize,
+    /// Feeds the parser and panics where it breaks a promise.
+    pub run: fn(&[u8]),
+}
+
+/// Of what an input is made: a mutation keeps to it most of the time, so that it gets beyond the first check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grammar {
+    /// FastCGI records.
+    Records,
+    /// Lines.
+    Lines,
+    /// A JSON value.
+    Json,
+    /// Nothing in particular.
+    Bytes,
+}
+
+/// A target by its properties, in the order in which [`Target`] has them.
+pub const fn target(
+    name: &'static str,
+    grammar: Grammar,
+    words: &'static [&'static str],
+    most_bytes: usize,
+    run: fn(&[u8]),
+) -> Target {
+    Target {
+        name,
+        grammar,
+        words,
+        most_bytes,
+        run,
+    }
+}
+
+/// What an input decides beside its bytes, such as where it is cut.
+fn random_of(input: &[u8]) -> Random {
+    // FNV-1a.
+    let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Random::new(hash)
+}
+
+/// Calls `take` with the input cut into pieces, empty ones among them.
+pub fn in_pieces(input: &[u8], mut take: impl FnMut(&[u8])) {
+    let mut random = random_of(input);
+    let most = [1, 3, 20, 300][random.below(4)];
+    let mut rest = input;
+    while !rest.is_empty() {
+        let (piece, later) = rest.split_at(rest.len().min(random.below(most + 1)));
+        // Each in memory of its own, so that reading beyond it is noticed.
+        let alone = Box::<[u8]>::from(piece);
+        take(&alone);
+        rest = later;
+    }
+}
+
+/// Numbers that the input decides, each below what is given.
+pub fn numbers_of(input: &[u8]) -> impl FnMut(usize) -> usize {
+    let mut random = random_of(input);
+    move |bound| random.below(bound)
+}
+
+/// A number that the input decides, below `bound`.
+pub fn number_of(input: &[u8], bound: usize) -> usize {
+    random_of(input).below(bound)
+}
+
+/// What serde reads is read the same when it is written again.
+///
+/// # Panics
+/// If it is not.
+pub fn survives<T>(input: &[u8]) -> Option<T>
+where
+    T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug,
+{
+    let value: T = serde_json::from_slice(input).ok()?;
+    let written = match serde_json::to_vec(&value) {
+        Ok(written) => written,
+        Err(error) => panic!("{value:?} can't be written: {error}"),
+    };
+    match serde_json::from_slice::<T>(&written) {
+        Ok(again) => assert_eq!(again, value),
+        Err(error) => panic!("{value:?} can't be read again: {error}"),
+    }
+    Some(value)
+}
+
+/// Text that goes into one line of a log or a terminal.
+pub fn is_one_line(text: &str) -> bool {
+    !text.contains(['\n', '\r', '\0', '\u{1b}'])
+}
