@@ -113,6 +113,7 @@ impl Stand {
             title: "forkyard: router stand".to_owned(),
             master: theirs,
             messages: self.messages.1.try_clone().expect("a descriptor"),
+            heartbeat: None,
             identity: None,
             descriptor_limit: None,
             one_user: self.one_user,
@@ -470,6 +471,7 @@ fn applications(directory: &Path, arguments: &[String]) -> (Applications, bool) 
         ..Options::default()
     };
     let settings = Applications {
+        reserve: 0,
         user_switching: true,
         user_mounts: false,
         directories: vec![directory.to_owned()],

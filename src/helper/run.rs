@@ -50,10 +50,11 @@ fn become_role(start: Start, descriptors: Vec<OwnedFd>) -> i32 {
             Err(error) => failed("reporter", &error),
         },
         Role::Router { identity, one_user } => match exactly(descriptors) {
-            Ok([master, messages]) => router::run(router::Start {
+            Ok([master, messages, heartbeat]) => router::run(router::Start {
                 title: start.title,
                 master,
                 messages,
+                heartbeat: Some(heartbeat),
                 identity,
                 descriptor_limit: None,
                 one_user,
@@ -64,9 +65,9 @@ fn become_role(start: Start, descriptors: Vec<OwnedFd>) -> i32 {
             identity,
             applications,
         } => match exactly(descriptors) {
-            Ok([router, master, messages]) => {
+            Ok([router, master, messages, heartbeat]) => {
                 Log::install().send_to_master(messages);
-                scout::run(router, master, &applications, identity.as_ref())
+                scout::run(router, master, Some(heartbeat), &applications, identity.as_ref())
             }
             Err(error) => failed("inspector", &error),
         },

@@ -29,14 +29,14 @@ pub struct Start {
 pub enum Role {
     /// Answers status and ping, or 503. Its channel ([`crate::reporter::Brief`] comes over it).
     Reporter,
-    /// Routes the requests of an application pool. The socket to the master; the log.
+    /// Routes the requests of an application pool. The socket to the master; the log; its heartbeat.
     Router {
         /// Whom it becomes; `None`: it stays who the daemon is.
         identity: Option<Identity>,
         /// All applications run as the same user.
         one_user: bool,
     },
-    /// Looks at the directories of an application pool. The sockets to router and master; the log.
+    /// Looks at the directories of an application pool. The sockets to router and master; the log; its heartbeat.
     Inspector {
         /// Whom it becomes; `None`: it stays who the daemon is.
         identity: Option<Identity>,

@@ -83,7 +83,7 @@ fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
     Ok((brief, (descriptors, shelf)))
 }
 
-/// Becomes the pool's user, for good.
+/// Becomes the user that the brief names, for good.
 fn settle(brief: &Brief) -> Result<(), Error> {
     if let Some((soft, hard)) = brief.descriptor_limit {
         identity::limit_descriptors(soft, hard)?;

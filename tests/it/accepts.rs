@@ -112,12 +112,12 @@ fn a_router_s_whose_descriptors_are_used_up() {
     let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
     assert!(ask(&daemon.socket("sites"), &params).text().contains("site"));
     let pid = child(&daemon, "forkyard: router sites");
+    let [uid, gid] = process::user_and_group(pid);
     let limit = |files: &str| {
         // As the router's user: root may have no CAP_SYS_RESOURCE.
-        let user = process::user(pid);
         let mut prlimit = Command::new("setpriv");
         prlimit
-            .args(["--reuid", &user, "--regid", &user, "--clear-groups", "prlimit"])
+            .args(["--reuid", &uid, "--regid", &gid, "--clear-groups", "prlimit"])
             .args(["--pid", &pid.to_string(), &format!("--nofile={files}")]);
         assert!(prlimit.status().expect("prlimit").success());
     };

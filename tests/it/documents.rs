@@ -17,6 +17,7 @@ use std::process::{Command, Output};
 
 /// Commands of others that the documents may name.
 const COMMANDS: &[&str] = &[
+    "adduser",
     "apt-get",
     "cargo",
     "cd",

@@ -41,6 +41,14 @@ pub fn status_line(pid: u32, name: &str) -> Option<String> {
     })
 }
 
+/// The user and the group that a process runs as.
+pub fn user_and_group(pid: u32) -> [String; 2] {
+    ["Uid", "Gid"].map(|line| {
+        let ids = status_line(pid, line).expect("status");
+        ids.split_whitespace().next().expect("an id").to_owned()
+    })
+}
+
 /// Sends a signal.
 pub fn signal(pid: u32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), signal).expect("kill");
@@ -49,10 +57,4 @@ pub fn signal(pid: u32, signal: nix::sys::signal::Signal) {
 /// Waits for a child to end.
 pub fn wait(child: &mut Child, what: &str) -> ExitStatus {
     super::until(what, || child.try_wait().expect("wait"))
-}
-
-/// The number of the user that a process runs as.
-pub fn user(pid: u32) -> String {
-    let ids = status_line(pid, "Uid").expect("the process runs");
-    ids.split_whitespace().next().unwrap_or_default().to_owned()
 }

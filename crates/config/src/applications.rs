@@ -7,6 +7,11 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The user that a package makes for router and inspector.
+pub const OWN_USER: &str = "forkyard";
+/// Whom they run as without it, where all applications are one user.
+pub const FALLBACK_USER: &str = "nobody";
+
 /// The applications of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applications {
@@ -19,6 +24,9 @@ pub struct Applications {
     pub max: NonZeroU32,
     /// Most of them that are being started at a time.
     pub max_spawning: NonZeroU32,
+    /// How many of `max` only applications can take that have no instance.
+    #[serde(default)]
+    pub reserve: u32,
     /// What holds for an application that says nothing else, and the bounds of what it may say.
     pub options: Options,
     /// Where restart files are; relative to the application's root. `None`: `tmp`.

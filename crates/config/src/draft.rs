@@ -239,6 +239,7 @@ draft! {
             max_requests: Whole = "applications.max_requests",
             max_idle_time: Time = "applications.max_idle_time",
             max_spawning: Whole = "applications.max_spawning",
+            reserve: Whole = "applications.reserve",
             use_global_queue: Flag = "applications.use_global_queue",
             max_request_queue_size: Whole = "applications.max_request_queue_size",
             max_request_queue_time: Time = "applications.max_request_queue_time",

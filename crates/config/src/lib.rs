@@ -41,7 +41,7 @@ use std::collections::HashMap;
 
 pub use access::AccessLog;
 pub use application::*;
-pub use applications::Applications;
+pub use applications::{Applications, FALLBACK_USER, OWN_USER};
 pub use check::{EXIT_INVALID, check};
 pub use effects::{Host, control_socket, load};
 pub use error::{Errors, Finding, Kind, Place, Severity};

@@ -62,6 +62,21 @@ fn receive_flagged(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -
     }
 }
 
+/// Reads and drops what is there.
+///
+/// # Errors
+/// Nothing more will come: the other end is closed (EPIPE), or what recv(2) says.
+pub fn drain(socket: BorrowedFd<'_>) -> Result<()> {
+    let mut buffer = [0; 64];
+    loop {
+        match receive(socket, &mut buffer)? {
+            Progress::Done(0) => return Err(Error::new("recv", "its end", Errno::EPIPE)),
+            Progress::Done(_) => {}
+            Progress::WouldBlock => return Ok(()),
+        }
+    }
+}
+
 /// Writes as much as fits.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Progress> {
     loop {

@@ -1,7 +1,9 @@
 //! Starts helpers: `forkyard` anew, without anything of this process' memory.
 
 use super::Edge;
+use crate::config::OWN_USER;
 use crate::helper::{COMMAND, DOCUMENT, FIRST, Role, Start};
+use crate::sys::identity::{self, Identity};
 use crate::sys::process::{self, Program};
 use crate::sys::{Error, memfile};
 use nix::errno::Errno;
@@ -63,6 +65,13 @@ impl Edge {
         };
         process::start(&program)
     }
+}
+
+/// The user that helpers have to themselves, where the machine has it and this process can become it: no application can stop them.
+pub(super) fn own_user() -> Option<Identity> {
+    identity::is_root()
+        .then(|| Identity::look_up(OWN_USER, None).ok())
+        .flatten()
 }
 
 /// The time zone in which status pages and logs show times.

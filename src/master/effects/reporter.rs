@@ -1,6 +1,6 @@
 //! Starts and stops the reporters, as their keepers say.
 
-use super::helper::zone;
+use super::helper::{own_user, zone};
 use super::preloader::Preloader;
 use super::sources::Source;
 use super::{Edge, Who};
@@ -206,7 +206,7 @@ impl Edge {
         let settings = &generation.settings;
         let mut brief = Brief::new(
             &settings.pool,
-            settings.identity.clone(),
+            own_user().or_else(|| settings.identity.clone()),
             settings.started,
             settings.descriptor_limit,
         );

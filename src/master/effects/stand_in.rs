@@ -1,6 +1,6 @@
 //! Starts and ends the processes that refuse requests where an application can't be started.
 
-use super::helper::zone;
+use super::helper::{own_user, zone};
 use super::{Edge, Who};
 use crate::helper::Role;
 use crate::logs::Handout;
@@ -111,7 +111,7 @@ impl Edge {
         let settings = &generation.settings;
         let brief = Brief::new(
             &settings.pool,
-            settings.identity.clone(),
+            own_user().or_else(|| settings.identity.clone()),
             settings.started,
             settings.descriptor_limit,
         )

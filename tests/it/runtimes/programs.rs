@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A daemon with a pool `app`, whose program lies in a directory of its own.
 pub(super) struct Site {
@@ -331,6 +332,32 @@ process.stdin.on("end", () => { fs.unlinkSync(socket); process.exit(); });
     until("the program to leave by itself", || {
         (!root.join("own.sock").exists()).then_some(())
     });
+    site.finish(Signal::SIGTERM);
+}
+
+#[test]
+fn a_request_that_ends_the_program_keeps_others_waiting_for_a_start_alone() {
+    const APP: &str = r#"
+require("http").createServer((request, response) => {
+  if (request.url.includes("crash")) process.exit(3);
+  response.end("fine");
+}).listen(process.env.PORT, "127.0.0.1");
+"#;
+    let site = Site::start(
+        &[("app.js", APP)],
+        ONDEMAND,
+        "http",
+        "start_command = \"node app.js\"",
+    );
+    assert_eq!(site.get("x"), "fine");
+    let begun = Instant::now();
+    for _ in 0..5 {
+        // It is asked twice, which ends the program twice.
+        assert_ne!(site.get("crash"), "fine");
+    }
+    assert_eq!(site.get("x"), "fine");
+    // With a back-off that doubles it would be most of a minute.
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     site.finish(Signal::SIGTERM);
 }
 

@@ -4,11 +4,15 @@ use super::{needs_root, python_as};
 use crate::support::daemon::{Daemon, directory, forkyard, pool};
 use crate::support::fcgi::{Client, Params};
 use crate::support::nginx::free_port;
-use crate::support::until;
+use crate::support::{pause, until};
 use nix::sys::signal::Signal;
 use std::fs;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\n";
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n";
@@ -248,4 +252,36 @@ fn the_connections_that_were_idle_for_the_longest_go_first() {
     assert_eq!(clients[0].read_raw().expect("the end"), b"");
     assert_eq!(clients[99].request(&params, b"").expect("an answer").body(), "a");
     assert_eq!(daemon.workers("www"), worker);
+}
+
+/// Connections that go from worker to worker, because both are busy time and again, are no younger each time.
+#[test]
+fn a_connection_that_is_handed_over_is_given_no_more_time() {
+    let settings = "pm = \"static\"\nmax_children = 2\nclient_timeout = \"2s\"\nkeepalive_timeout = \"2s\"\n";
+    let daemon = Daemon::start(|dir| pool(dir, "www", settings, PHP));
+    daemon.write("a.php", "<?php usleep(3000); echo 'a';");
+    // Neither asks for anything: the one says nothing at all, the other what belongs to no request.
+    let mut silent = UnixStream::connect(daemon.socket("www")).expect("connect");
+    silent.set_nonblocking(true).expect("fcntl");
+    let mut kept = daemon.client("www").kept();
+    let params = Params::get(&daemon.dir, "a.php", "");
+    kept.request(&params, b"").expect("an answer");
+    let (begun, is_over) = (Instant::now(), AtomicBool::new(false));
+    let mut ended = [false, false];
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    assert_eq!(daemon.get("www", "a.php").body(), "a");
+                }
+            });
+        }
+        while ended != [true, true] && begun.elapsed() < Duration::from_secs(10) {
+            ended[0] |= matches!(silent.read(&mut [0]), Ok(0));
+            ended[1] |= kept.send_raw(&[1, 6, 0, 7, 0, 0, 0, 0]).is_err();
+            pause();
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    assert_eq!(ended, [true, true], "the silent one, the kept one");
 }

@@ -143,6 +143,44 @@ fn nor_what_the_owner_of_the_directory_above_renames() {
     sites.end();
 }
 
+/// Nor anybody else who owns a directory between the pool's and the application.
+#[test]
+fn whoever_owns_a_directory_above_owns_the_application_or_is_root() {
+    if needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 3");
+    sites.php("shop", 0, "echo 'shop';");
+    let team = sites.apps.join("team");
+    fs::create_dir(&team).expect("mkdir");
+    let root = team.join("shop");
+    fs::rename(sites.apps.join("shop"), &root).expect("rename");
+    let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
+    let ask = || {
+        let mut client = sites.daemon.client("sites");
+        client.request(&params, b"").expect("answer")
+    };
+    chown(&team, Some(USERS[1].1), Some(USERS[1].1)).expect("chown");
+    assert!(ask().text().contains("404 "), "{}", ask().text());
+    sites.daemon.wait_for(&format!(
+        "{} belongs to user {}, who could put another directory in the place of {}",
+        team.display(),
+        USERS[1].1,
+        root.display()
+    ));
+    for user in [0, USERS[0].1] {
+        chown(&team, Some(user), Some(user)).expect("chown");
+        until("an answer", || (ask().body() == "shop").then_some(()));
+    }
+    // As a deployment has it.
+    let current = team.join("current");
+    std::os::unix::fs::symlink(&root, &current).expect("link");
+    let params = params.with("FORKYARD_APP_ROOT", &current.display().to_string());
+    let mut client = sites.daemon.client("sites");
+    assert_eq!(client.request(&params, b"").expect("answer").body(), "shop");
+    sites.end();
+}
+
 fn replace(root: &Path, file: &str, text: &str, user: usize) {
     let new = root.join("new");
     fs::write(&new, text).expect("write");

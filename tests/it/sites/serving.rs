@@ -166,6 +166,13 @@ fn requests_cost_the_master_nothing() {
             assert_eq!(sites.body("/shop/"), "sold");
         }
     });
-    assert!(calls.values().sum::<u64>() <= 4, "{calls:?}");
+    // Now and then it looks whether router and scout have read the byte that it sent, and sends another.
+    let count = |call: &str| calls.get(call).copied().unwrap_or(0);
+    let beats = count("sendto");
+    let of_beats = beats + count("ioctl") + count("clock_gettime") + count("epoll_wait").min(beats);
+    assert!(
+        beats <= 30 && calls.values().sum::<u64>() <= 4 + of_beats,
+        "{calls:?}"
+    );
     sites.end();
 }

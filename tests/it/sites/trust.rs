@@ -273,11 +273,11 @@ fn a_look_for_which_there_is_no_process_is_no_refusal() {
     let sites = Sites::start("max = 2");
     sites.php("shop", 0, "echo 'shop';");
     let scout = sites.companion("scout");
-    let user = process::user(scout);
+    let [uid, gid] = process::user_and_group(scout);
     let limit = |processes: &str| {
         let mut prlimit = Command::new("setpriv");
         prlimit
-            .args(["--reuid", &user, "--regid", &user, "--clear-groups", "prlimit"])
+            .args(["--reuid", &uid, "--regid", &gid, "--clear-groups", "prlimit"])
             .args(["--pid", &scout.to_string(), &format!("--nproc={processes}")]);
         assert!(prlimit.status().expect("prlimit").success());
     };

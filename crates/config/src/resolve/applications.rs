@@ -96,6 +96,7 @@ fn applications(
         root_parameter: root_parameter(&draft.root_parameter, report),
         max,
         max_spawning: count(&draft.max_spawning, MOST_INSTANCES, report).unwrap_or(DEFAULT_SPAWNING),
+        reserve: reserve(&draft.reserve, max, report),
         options: options(draft, max, report),
         restart_dir: draft.restart_dir.written().and_then(|written| {
             let path = Path::new(&written.value.0);
@@ -121,6 +122,20 @@ fn applications(
         router_user: user(&draft.router_user, world, report),
         groups: groups(draft, report),
     })
+}
+
+/// How many places applications can't take that have an instance. With one or two in all, a reserve would leave no application a
+/// second one; that is the operator's to say.
+fn reserve(field: &Field<Whole>, max: NonZeroU32, report: &mut Report<'_>) -> u32 {
+    let max = max.get();
+    let Some(reserve) = number(field, MOST, report) else {
+        return if max > 2 { max.div_ceil(10) } else { 0 };
+    };
+    if let (Some(written), true) = (field.written(), reserve >= max) {
+        let problem = format!("{reserve} is all that there are: applications.max is {max}");
+        report.rule(written, problem, format!("give at most {}", max - 1));
+    }
+    reserve
 }
 
 /// Whether applications run as their owners. Where they don't, somebody has to be named. Without root they run as the

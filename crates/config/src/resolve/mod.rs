@@ -4,6 +4,7 @@ mod application;
 mod applications;
 mod confine;
 mod global;
+mod helpers;
 mod listen;
 mod manager;
 mod node;
@@ -131,6 +132,7 @@ pub(super) fn whole(
     }
     if !findings.is_php_fpm() {
         shared_addresses(&pools, findings);
+        helpers::check(&pools, world, findings);
     }
     shared_preloaders(&pools, findings);
     let global = global::resolve(global, &pools, world, &mut Report::global(findings));

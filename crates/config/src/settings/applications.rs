@@ -13,6 +13,9 @@ pub(super) const ROWS: &[Setting] = &[
         "the FastCGI parameter that names a request's application by its root; where it is absent `PASSENGER_APP_ROOT` does, and else the parent of `DOCUMENT_ROOT`"),
     key(Applications, "max", "number, 1 or more", "`6`",
         "most instances of all applications together; in a rolling restart one more"),
+    key(Applications, "reserve", "number, below `max`", "a tenth of `max`, rounded up; `0` where `max` is 1 or 2",
+        "so many of `max` are only for applications that have no instance, and for `min_instances`")
+        .sample(Off("1")),
     key(Applications, "max_per_app", "number", "`0`",
         "most instances of one application; 0: no limit but `max`"),
     key(Applications, "min_instances", "number", "`0`",
@@ -61,7 +64,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Applications, "default_user", "string", "none",
         "the user of applications whose owner may have none; without it they are refused")
         .sample(Off(r#""www-data""#)),
-    key(Applications, "router_user", "string", "the pool's `user`, or else `forkyard` if there is such a user, or `nobody`",
-        "the user of router and scout, as which no application may run with `user_switching`; ignored without root, with a notice")
-        .sample(Off(r#""www-data""#)),
+    key(Applications, "router_user", "string", "the pool's `user`, or else `forkyard`",
+        "the user of router and scout, as which nothing else may run with `user_switching`; ignored without root, with a notice")
+        .sample(Off(r#""forkyard""#)),
 ];

@@ -204,3 +204,111 @@ fn rules_of_applications() {
         "7:1: error: [pool www] applications.maximum: unknown key; did you mean applications.max?",
     );
 }
+
+/// Root on a machine without the user that packages make.
+fn without_own_user() -> Machine {
+    Machine {
+        root: true,
+        files: vec![("/no-forkyard", "")],
+    }
+}
+
+#[test]
+fn where_applications_run_as_their_owners_router_and_inspector_have_a_user() {
+    let missing = "1:7: error: [pool www] applications.router_user: applications run as their owners, and there is no user forkyard \
+                   for router and inspector; make it: adduser --system --group --no-create-home forkyard; or name one that \
+                   nothing else runs as";
+    one(&routed("", DIRECTORIES), &without_own_user(), missing);
+    let named = format!("{DIRECTORIES}\nrouter_user = \"www-data\"");
+    let as_one = format!("{DIRECTORIES}\nuser_switching = false\ndefault_user = \"www-data\"");
+    for (text, world) in [
+        (routed("", DIRECTORIES), ROOT),
+        (routed("user = \"www-data\"", DIRECTORIES), without_own_user()),
+        (routed("", &named), without_own_user()),
+        (routed("", &as_one), without_own_user()),
+        (routed("", DIRECTORIES), USER),
+    ] {
+        assert_eq!(found(&text, &world), [""; 0], "in\n{text}");
+    }
+}
+
+#[test]
+fn nothing_runs_as_the_user_of_router_and_inspector() {
+    let plain = pool("").replace("www-data", "forkyard");
+    let problem = "router and inspector of application pools run as it, and what else did could stop them";
+    one(
+        &plain,
+        &ROOT,
+        &format!("3:1: error: [pool www] user: {problem}; name another user"),
+    );
+    one(
+        &plain.replace("user = \"forkyard\"", "user = \"990\"\ngroup = \"www-data\""),
+        &ROOT,
+        &format!("3:1: error: [pool www] user: {problem}; name another user"),
+    );
+    one(
+        &routed("user = \"forkyard\"", DIRECTORIES),
+        &ROOT,
+        &format!("4:1: error: [pool www] user: {problem}; leave it out: they do without it"),
+    );
+    let keys = format!("{DIRECTORIES}\ndefault_user = \"forkyard\"");
+    one(
+        &routed("", &keys),
+        &ROOT,
+        &format!("7:1: error: [pool www] applications.default_user: {problem}; name another user"),
+    );
+    let other = pool("")
+        .replace("pool.www", "pool.other")
+        .replace("a.sock", "b.sock");
+    for (more, keys, key) in [
+        ("user = \"www-data\"", DIRECTORIES.to_owned(), "user"),
+        (
+            "",
+            format!("{DIRECTORIES}\nrouter_user = \"33\""),
+            "applications.router_user",
+        ),
+    ] {
+        let routed = routed(more, &keys);
+        let line = routed.lines().count() + 3;
+        one(
+            &format!("{routed}{other}"),
+            &ROOT,
+            &format!(
+                "{line}:1: error: [pool other] user: pool \"www\" has it as {key}, so its router runs as it, and a process of this \
+                 pool could stop that; name another user, or leave {key} out there"
+            ),
+        );
+    }
+}
+
+#[test]
+fn where_all_are_one_user_it_is_not_by_chance_that_of_the_router() {
+    let one_user = |user: &str| format!("{DIRECTORIES}\nuser_switching = false\ndefault_user = \"{user}\"");
+    let expected = "8:1: error: [pool www] applications.default_user: router and inspector run as it, and an application that did \
+                    could stop them; name another user, or make one for them: adduser --system --group --no-create-home forkyard";
+    one(&routed("", &one_user("nobody")), &without_own_user(), expected);
+    assert_eq!(found(&routed("", &one_user("nobody")), &ROOT), [""; 0]);
+    // Where the operator says so it is one tenant.
+    let said = routed("user = \"www-data\"", &one_user("www-data"));
+    assert_eq!(found(&said, &ROOT), [""; 0]);
+}
+
+#[test]
+fn a_tenth_of_the_places_is_reserved_or_what_is_said() {
+    let reserve = |more: &str| {
+        let pool = valid(&routed("", &format!("{DIRECTORIES}\n{more}")))
+            .pools
+            .remove(0);
+        pool.applications.expect("it has applications").reserve
+    };
+    assert_eq!(reserve(""), 1);
+    for (max, wanted) in [(1, 0), (2, 0), (3, 1), (10, 1), (11, 2), (100, 10)] {
+        assert_eq!(reserve(&format!("max = {max}")), wanted, "of {max}");
+    }
+    assert_eq!((reserve("reserve = 0"), reserve("max = 2\nreserve = 1")), (0, 1));
+    one(
+        &routed("", &format!("{DIRECTORIES}\nmax = 3\nreserve = 3")),
+        &ROOT,
+        "8:1: error: [pool www] applications.reserve: 3 is all that there are: applications.max is 3; give at most 2",
+    );
+}

@@ -69,6 +69,12 @@ impl World for Machine {
         match name {
             "root" => Some(UserIds { uid: 0, gid: 0 }),
             "www-data" => Some(UserIds { uid: 33, gid: 33 }),
+            // As long as the machine has not lost it.
+            "forkyard" if !self.exists(Path::new("/no-forkyard")) => Some(UserIds { uid: 990, gid: 990 }),
+            "nobody" => Some(UserIds {
+                uid: 65534,
+                gid: 65534,
+            }),
             "halfroot" => Some(UserIds { uid: 7, gid: 0 }),
             _ => None,
         }

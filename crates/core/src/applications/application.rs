@@ -20,6 +20,10 @@ pub(super) struct Application {
     pub name: Arc<str>,
     pub group: Option<Arc<str>>,
     pub options: Options,
+    /// Most instances that one application may have beside the reserve, but for its minimum.
+    pub share: u32,
+    /// A spare instance was begun in a place of the reserve, or in one more than the total, and no place was given back since.
+    pub is_over: bool,
     /// It was added, not begun by a request, and stays without instances.
     pub registered: bool,
     /// It was removed: nobody can ask for it any more.
@@ -67,11 +71,13 @@ pub(super) struct Rolling {
 }
 
 impl Application {
-    pub(super) fn new(name: Arc<str>, options: Options) -> Application {
+    pub(super) fn new(name: Arc<str>, options: Options, share: u32) -> Application {
         Application {
             name,
             group: None,
             options,
+            share,
+            is_over: false,
             registered: false,
             removed: false,
             instances: BTreeSet::new(),
@@ -110,13 +116,18 @@ impl Application {
         !self.removed && self.serving() > self.options.minimum().max(u32::from(self.resisting))
     }
 
+    /// Most instances that it may have, but for a spare one.
+    pub(super) fn most(&self) -> u32 {
+        self.options.limit().min(self.share.max(self.options.minimum()))
+    }
+
     /// How many more it may have by its own limit and state.
     pub(super) fn room(&self) -> u32 {
         let blocked = self.removed || self.backoff.is_some() || (self.resisting && self.serving() > 0);
         if blocked {
             return 0;
         }
-        self.options.limit().saturating_sub(self.size())
+        self.most().saturating_sub(self.size())
     }
 
     /// How many instances are wanted for those who wait, and how many to keep the minimum; both within `room`.

@@ -15,6 +15,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Book {
     pub(super) max: u32,
+    /// Places that only applications can take of which nothing serves or is being started.
+    pub(super) reserve: u32,
     /// Most instances that are being started at a time.
     pub(super) most_spawning: u32,
     pub(super) apps: BTreeMap<AppId, Application>,
@@ -86,6 +88,7 @@ impl Book {
     pub fn new(max: NonZeroU32, most_spawning: NonZeroU32) -> Book {
         Book {
             max: max.get(),
+            reserve: 0,
             most_spawning: most_spawning.get(),
             apps: BTreeMap::new(),
             names: HashMap::new(),
@@ -108,6 +111,12 @@ impl Book {
         }
     }
 
+    /// The same with so many places that only applications without an instance can take.
+    pub fn with_reserve(mut self, reserve: u32) -> Book {
+        self.reserve = reserve;
+        self
+    }
+
     /// Takes in what happened at `now` and adds what is to be done, in order, to `actions`.
     pub fn handle(&mut self, event: Event, now: Tick, actions: &mut Vec<Action>) {
         let step = &mut Step { now, actions };
@@ -126,6 +135,7 @@ impl Book {
                 }
             }
             Event::SetMax(max) => self.set_max(max.get()),
+            Event::SetReserve(reserve) => self.set_reserve(reserve),
             Event::Add { name, group, options } => self.add(name, group, options, step),
             Event::Join { name, group, options } => self.join(name, group, options),
             Event::Leave(name) => self.leave(&name),

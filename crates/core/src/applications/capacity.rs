@@ -31,6 +31,46 @@ impl Book {
     pub(super) fn set_max(&mut self, max: u32) {
         self.max = max;
         self.excused = self.count();
+        self.share_anew();
+    }
+
+    /// Another reserve.
+    pub(super) fn set_reserve(&mut self, reserve: u32) {
+        self.reserve = reserve;
+        self.share_anew();
+    }
+
+    fn share_anew(&mut self) {
+        let share = self.share();
+        for (id, app) in &mut self.apps {
+            app.share = share;
+            self.touched.insert(*id);
+        }
+    }
+
+    /// Most instances of one application, but for its minimum. So one whose instances leave after sessions that last, while new
+    /// ones are begun in their stead, can't take what is reserved for others either.
+    pub(super) fn share(&self) -> u32 {
+        match self.reserve {
+            0 => u32::MAX,
+            _ => self.open_places().max(1),
+        }
+    }
+
+    /// Places for whoever wants them.
+    fn open_places(&self) -> u32 {
+        self.max.saturating_sub(self.reserve)
+    }
+
+    /// Places there are for those who want one for this reason.
+    pub(super) fn places(&self, class: Class) -> u32 {
+        match class {
+            // In one more than the total runs what another application has begun in its rolling restart, and that one has more
+            // than its share until a session ends.
+            Class::Starving => self.max.saturating_add(u32::from(self.index.over > 0)),
+            Class::Short => self.max,
+            Class::Growing => self.open_places(),
+        }
     }
 
     /// Takes one step towards a better use of the places; `false`: there is none.
@@ -72,7 +112,7 @@ impl Book {
         if self.counts.spawning >= self.most_spawning {
             return false;
         }
-        if self.count() < self.max {
+        if self.count() < self.places(class) {
             self.spawn(app, step);
             return true;
         }
@@ -147,7 +187,7 @@ impl Book {
 
     /// No place can be had: those who hoped for one wait in private queues.
     fn queue_privately(&mut self, step: &mut Step<'_>) -> bool {
-        let hopeless = self.count() >= self.max && self.counts.stopping == 0;
+        let hopeless = self.count() >= self.places(Class::Growing) && self.counts.stopping == 0;
         match self.index.hopes.first().copied() {
             Some(app) if hopeless => self.dispatch(app, 0, step),
             _ => false,

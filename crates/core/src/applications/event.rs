@@ -46,6 +46,8 @@ pub enum Event {
     Seen(Arc<str>, Sight),
     /// The pool's total is another one.
     SetMax(NonZeroU32),
+    /// So many places are for applications that have no instance.
+    SetReserve(u32),
     /// Add an application before anybody asks for it, with its group if it has one.
     Add {
         /// Its name. One that is there already is an error.

@@ -33,6 +33,8 @@ pub(super) struct Keys {
     pub hopes: bool,
     /// Its rolling restart needs the next instance.
     pub rolls: bool,
+    /// It has more than its share, because of a rolling restart.
+    pub over: bool,
 }
 
 /// The applications by their keys.
@@ -45,6 +47,7 @@ pub(super) struct Index {
     pub yields: BTreeSet<(u32, Ticket, AppId)>,
     pub hopes: BTreeSet<AppId>,
     pub rolls: BTreeSet<AppId>,
+    pub over: u32,
 }
 
 /// The keys of an application as it is.
@@ -55,7 +58,7 @@ pub(super) fn keys(app: &Application) -> Keys {
     let (needed, missing) = app.wanted();
     let class = if needed > 0 && serving == 0 && spawning == 0 {
         Class::Starving
-    } else if missing > 0 && needed == 0 {
+    } else if missing > 0 {
         Class::Short
     } else {
         Class::Growing
@@ -77,8 +80,9 @@ pub(super) fn keys(app: &Application) -> Keys {
             .rolling
             .as_ref()
             .is_some_and(|rolling| rolling.spare.is_none() && !rolling.old.is_empty())
-            && app.size() <= app.options.limit()
+            && app.size() <= app.most()
             && app.backoff.is_none(),
+        over: app.is_over,
     }
 }
 
@@ -97,6 +101,7 @@ impl Index {
         }
         self.hopes.remove(&id);
         self.rolls.remove(&id);
+        self.over -= u32::from(keys.over);
     }
 
     fn insert(&mut self, id: AppId, keys: &Keys) {
@@ -117,6 +122,7 @@ impl Index {
         if keys.rolls {
             self.rolls.insert(id);
         }
+        self.over += u32::from(keys.over);
     }
 }
 
@@ -126,6 +132,7 @@ impl Book {
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
+        app.is_over &= app.size() > app.most();
         let new = keys(app);
         if new != app.keys {
             self.index.remove(id, &app.keys);

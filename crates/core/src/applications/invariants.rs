@@ -108,11 +108,14 @@ impl Book {
         ];
         assert_eq!(entries, held, "the indexes hold what is there and nothing else");
         assert_eq!(wanted, self.index.wanted);
+        let over = self.apps.values().filter(|app| app.is_over).count();
+        assert_eq!(length(over), self.index.over);
         let starving = wants.iter().filter(|key| key.0 == Class::Starving).count();
         assert_eq!(length(starving), self.index.starving);
         let startable = self.counts.spawning < self.most_spawning && !self.ending;
         if startable && !wants.is_empty() {
-            assert!(self.count() >= self.max, "nobody wants what is free");
+            let places = wants.first().map_or(0, |key| self.places(key.0));
+            assert!(self.count() >= places, "nobody wants what is free");
             let held_back = self.counts.stopping < self.index.wanted && !evictable.is_empty();
             assert!(!held_back, "nobody waits while another idles");
         }

@@ -22,7 +22,7 @@ impl Book {
         if self.ending {
             return;
         }
-        let mut app = Application::new(name, options);
+        let mut app = Application::new(name, options, self.share());
         app.registered = true;
         app.group.clone_from(&group);
         let id = self.begin(app);

@@ -82,6 +82,9 @@ impl Book {
     /// Begins the instance that is to take the place of an old one.
     pub(super) fn spawn_spare(&mut self, id: AppId, step: &mut Step<'_>) {
         let spare = self.spawn(id, step);
+        if let Some(app) = self.apps.get_mut(&id) {
+            app.is_over = app.size() > app.most();
+        }
         if let Some(rolling) = self.apps.get_mut(&id).and_then(|app| app.rolling.as_mut()) {
             rolling.spare = spare;
             self.counts.spares += 1;

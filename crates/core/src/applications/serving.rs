@@ -83,7 +83,7 @@ impl Book {
             }
             return id;
         }
-        self.begin(Application::new(name, options))
+        self.begin(Application::new(name, options, self.share()))
     }
 
     pub(super) fn begin(&mut self, app: Application) -> AppId {

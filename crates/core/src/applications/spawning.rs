@@ -4,6 +4,7 @@ use super::action::{Action, Disabling, Notice, Refusal, Trouble};
 use super::application::AppId;
 use super::book::{Book, Step};
 use super::event::{ErrorId, InstanceId};
+use super::index::Class;
 use super::instance::Instance;
 use super::life::{Cause, Life};
 use super::timers::Timer;
@@ -42,7 +43,11 @@ impl Book {
         let Some(app) = self.apps.get(&id) else {
             return;
         };
-        let place = self.count() < self.max && self.counts.spawning < self.most_spawning;
+        let class = match app.serving() {
+            0 => Class::Starving,
+            _ => Class::Growing,
+        };
+        let place = self.count() < self.places(class) && self.counts.spawning < self.most_spawning;
         if app.spawning.is_empty() && app.room() > 0 && place && self.index.wants.is_empty() {
             self.spawn(id, step);
         }

@@ -4,6 +4,7 @@ mod adoption;
 mod lending;
 mod more;
 mod places;
+mod reserve;
 mod restarts;
 
 use super::action::{Action, Force, Refusal};

@@ -4,6 +4,7 @@ use super::action::{Action, Disabling, Reason};
 use super::application::AppId;
 use super::book::{Book, Step};
 use super::event::InstanceId;
+use super::index::Class;
 use super::life::{Cause, Life};
 use super::timers::Timer;
 
@@ -90,6 +91,7 @@ impl Book {
                 return step.act(Action::Disabled(id, Disabling::Gone));
             }
         }
+        let places = self.places(Class::Growing) as usize;
         let Some(app) = self.apps.get_mut(&app_id) else {
             return;
         };
@@ -99,7 +101,7 @@ impl Book {
             return self.emptied(id, step);
         }
         // The only one: it goes on until another one is up.
-        let place = self.instances.len() < self.max as usize && self.counts.spawning < self.most_spawning;
+        let place = places > self.instances.len() && self.counts.spawning < self.most_spawning;
         if app.spawning.is_empty() && (app.room() == 0 || !place || self.ending) {
             return step.act(Action::Disabled(id, Disabling::Impossible));
         }

@@ -22,14 +22,19 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// `max_children` a second: so many may be at work at once, and one request each may crash all of them. At least
-    /// [`AT_LEAST`].
-    pub(super) fn new(max_children: u32) -> Budget {
+    /// So many a second.
+    pub(super) fn of(per_second: u32) -> Budget {
         Budget {
-            per_second: max_children.max(AT_LEAST),
+            per_second,
             full: Tick::ZERO,
             said: false,
         }
+    }
+
+    /// `max_children` a second: so many may be at work at once, and one request each may crash all of them. At least
+    /// [`AT_LEAST`].
+    pub(super) fn new(max_children: u32) -> Budget {
+        Budget::of(max_children.max(AT_LEAST))
     }
 
     /// A worker crashed at work. A wait if that is to be said: once, until the bucket was full again.

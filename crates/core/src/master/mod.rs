@@ -16,6 +16,7 @@ mod emergency;
 pub mod event;
 mod generation;
 mod growth;
+pub mod heartbeat;
 mod inspection;
 mod invariants;
 mod leave;

@@ -1,8 +1,8 @@
 //! The life of a program that speaks HTTP: of each of its processes, and of all together. To the core it is a preloader.
 //!
 //! ```text
-//!            start             up
-//!   Down ──────────▶ Starting ────▶ Up ──────────┐ gone young
+//!            start             up                  gone young, and
+//!   Down ──────────▶ Starting ────▶ Up ──────────┐ without a request
 //!    ▲                 │ ▲   ▲      │ gone        ▼
 //!    │                 │ │   └──────┘           Waiting
 //!    │          failed │ └───────────────────────┘ ▲  due
@@ -15,12 +15,15 @@
 //! there, and need it.
 
 use super::action::Force;
-use super::backoff::{Backoff, LONGEST, WELL_AFTER};
+use super::backoff::{Backoff, LONGEST, LONGEST_ONCE_UP, WELL_AFTER};
+use super::budget::Budget;
 use crate::tick::Tick;
 use std::time::Duration;
 
 /// Beyond its own start timeout, after which the spawning kit gives a process up and says why.
 pub const START_PATIENCE: Duration = Duration::from_secs(15);
+/// Deaths of a process at work in a second, after each of which it is started again at once.
+const AT_ONCE: u32 = 4;
 
 /// What is to be done about a process, by its place, or what is to be told of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +58,7 @@ struct Process {
     /// When its last start began to count: it was up.
     since: Tick,
     backoff: Backoff,
+    budget: Budget,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +87,7 @@ impl Program {
             state: State::Down,
             since: Tick::ZERO,
             backoff: Backoff::default(),
+            budget: Budget::of(AT_ONCE),
         };
         Program {
             processes: (0..processes).map(down).collect(),
@@ -137,26 +142,40 @@ impl Program {
             return;
         };
         match process.state {
-            State::Starting => process.wait(now),
+            State::Starting => {
+                let delay = process.back_off(now, LONGEST);
+                process.state = State::Waiting(now + delay);
+            }
             State::Stopping => process.state = State::Down,
             State::Down | State::Up | State::Waiting(_) => {}
         }
         self.conclude(orders);
     }
 
-    /// A process that was up is gone, with all that belonged to it.
-    pub fn gone(&mut self, place: usize, now: Tick, orders: &mut Vec<Order>) {
+    /// A process that was up is gone, with all that belonged to it. `was_at_work`: it had been given a request. That may have ended
+    /// it, and says nothing about the next process.
+    pub fn gone(&mut self, place: usize, was_at_work: bool, now: Tick, orders: &mut Vec<Order>) {
         let Some(process) = self.processes.get_mut(place) else {
             return;
         };
         match process.state {
             State::Up => {
                 process.backoff.lives(process.since, now);
-                if self.stage == Stage::Ready && now.since(process.since) >= WELL_AFTER {
-                    process.state = State::Starting;
-                    orders.push(Order::Start(place));
+                let is_ready = self.stage == Stage::Ready;
+                let delay = if is_ready && now.since(process.since) >= WELL_AFTER {
+                    None
+                } else if is_ready && was_at_work {
+                    process.budget.spend(now);
+                    process.budget.wait(now)
                 } else {
-                    process.wait(now);
+                    Some(process.back_off(now, LONGEST_ONCE_UP))
+                };
+                match delay {
+                    Some(delay) => process.state = State::Waiting(now + delay),
+                    None => {
+                        process.state = State::Starting;
+                        orders.push(Order::Start(place));
+                    }
                 }
             }
             State::Stopping => process.state = State::Down,
@@ -251,10 +270,10 @@ impl Program {
 }
 
 impl Process {
-    /// Waits before its next try, longer each time.
-    fn wait(&mut self, now: Tick) {
-        let delay = self.backoff.fail(now, LONGEST).or(self.backoff.wait(now));
-        self.state = State::Waiting(now + delay.unwrap_or_default());
+    /// The time until its next try, longer each time.
+    fn back_off(&mut self, now: Tick, longest: Duration) -> Duration {
+        let delay = self.backoff.fail(now, longest).or(self.backoff.wait(now));
+        delay.unwrap_or_default()
     }
 }
 
@@ -315,16 +334,53 @@ mod tests {
     #[test]
     fn one_that_ends_comes_back_at_once_or_after_a_time() {
         let mut program = running(1);
-        assert_eq!(orders(|out| program.gone(0, at(5_000), out)), [Order::Start(0)]);
+        assert_eq!(
+            orders(|out| program.gone(0, false, at(5_000), out)),
+            [Order::Start(0)]
+        );
         orders(|out| program.up(0, at(5_100), out));
-        assert_eq!(orders(|out| program.gone(0, at(5_200), out)), []);
+        assert_eq!(orders(|out| program.gone(0, false, at(5_200), out)), []);
         assert_eq!(
             (program.is_up(), program.next_deadline()),
             (false, Some(at(5_300)))
         );
         assert_eq!(orders(|out| program.pass(at(5_300), out)), [Order::Start(0)]);
         orders(|out| program.up(0, at(5_400), out));
-        assert_eq!(orders(|out| program.gone(0, at(7_000), out)), [Order::Start(0)]);
+        assert_eq!(
+            orders(|out| program.gone(0, false, at(7_000), out)),
+            [Order::Start(0)]
+        );
+    }
+
+    #[test]
+    fn one_that_a_request_may_have_ended_comes_back_at_once_within_a_budget() {
+        let mut program = running(1);
+        let mut now = 100;
+        for crash in 0..AT_ONCE {
+            let started = orders(|out| program.gone(0, true, at(now), out));
+            assert_eq!(started, [Order::Start(0)], "{crash}");
+            orders(|out| program.up(0, at(now + 1), out));
+            now += 2;
+        }
+        // More than so many a second wait for the budget, and never longer than its second.
+        for _ in 0..100 {
+            orders(|out| program.gone(0, true, at(now), out));
+            let due = program.next_deadline();
+            assert!(due.is_none_or(|due| due <= at(now + 1_000)));
+            now += 1_000;
+            orders(|out| program.pass(at(now), out));
+            orders(|out| program.up(0, at(now), out));
+        }
+        // One that has had no request tells that it can't live, but a second is the longest that requests wait.
+        for _ in 0..10 {
+            now += 10;
+            assert_eq!(orders(|out| program.gone(0, false, at(now), out)), []);
+            let due = program.next_deadline().expect("it is tried again");
+            assert!(due > at(now) && due <= at(now + 1_000));
+            now += 1_000;
+            orders(|out| program.pass(at(now), out));
+            orders(|out| program.up(0, at(now), out));
+        }
     }
 
     #[test]
@@ -334,14 +390,17 @@ mod tests {
         assert_eq!(out, [Order::Start(1)]);
         assert_eq!(orders(|out| program.start(out)), []);
         assert_eq!(orders(|out| program.up(1, at(1), out)), []);
-        assert_eq!(orders(|out| program.gone(0, at(2_000), out)), [Order::Start(0)]);
+        assert_eq!(
+            orders(|out| program.gone(0, false, at(2_000), out)),
+            [Order::Start(0)]
+        );
     }
 
     #[test]
     fn it_goes_as_hard_as_it_must() {
         let mut program = running(3);
-        orders(|out| program.gone(0, at(10), out));
-        orders(|out| program.gone(1, at(2_000), out));
+        orders(|out| program.gone(0, false, at(10), out));
+        orders(|out| program.gone(1, false, at(2_000), out));
         let stop = |force| Order::Stop(2, force);
         assert_eq!(
             orders(|out| program.stop(Force::Ask, out)),
@@ -354,9 +413,9 @@ mod tests {
             orders(|out| program.stop(Force::Kill, out)),
             [Order::Stop(1, Force::Kill), stop(Force::Kill)]
         );
-        assert_eq!(orders(|out| program.gone(1, at(2_200), out)), []);
+        assert_eq!(orders(|out| program.gone(1, false, at(2_200), out)), []);
         let gone = Order::TellGone { failed: false };
-        assert_eq!(orders(|out| program.gone(2, at(2_300), out)), [gone]);
+        assert_eq!(orders(|out| program.gone(2, false, at(2_300), out)), [gone]);
         assert_eq!(orders(|out| program.stop(Force::Kill, out)), []);
     }
 
@@ -407,7 +466,7 @@ mod tests {
                     }
                     (2, 0 | 1) => {
                         world[place] = 0;
-                        program.gone(place, at(now), &mut out);
+                        program.gone(place, false, at(now), &mut out);
                     }
                     _ => program.pass(at(now), &mut out),
                 }
@@ -418,7 +477,7 @@ mod tests {
             for (place, stage) in world.iter().enumerate().take(count) {
                 match stage {
                     1 => program.failed(place, at(now), &mut out),
-                    2 => program.gone(place, at(now), &mut out),
+                    2 => program.gone(place, false, at(now), &mut out),
                     _ => {}
                 }
             }

@@ -7,7 +7,7 @@ use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::action::Action;
 use forkyard_core::applications::event::{Event, Get, InstanceId, Patience, Return, Target, Ticket};
-use forkyard_core::applications::{Book, Options};
+use forkyard_core::applications::{Book, Options, RestartMethod};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ const START: Duration = Duration::from_millis(200);
 const STOP: Duration = Duration::from_millis(2);
 /// Longest session; the shortest lasts half as long.
 const SESSION: Duration = Duration::from_millis(40);
+/// How often the flood's application restarts, where it does.
+const RESTARTS: Duration = Duration::from_secs(2);
 const QUIET_REQUESTS: usize = 300;
 const FLOOD: &str = "flood";
 const QUIET: &str = "quiet";
@@ -29,6 +31,7 @@ enum Next {
     Gone(InstanceId),
     Ends(Ticket),
     AsksQuietly,
+    Restarts,
 }
 
 struct World {
@@ -40,6 +43,7 @@ struct World {
     number: u64,
     /// The first sessions of the flood that last for as long as the world does.
     endless: u32,
+    restarts: Option<RestartMethod>,
     /// How long the quiet one's visitors waited for their answers.
     waited: Vec<Duration>,
 }
@@ -55,8 +59,14 @@ impl World {
             asked: BTreeMap::new(),
             number: 0,
             endless: 0,
+            restarts: None,
             waited: Vec::new(),
         }
+    }
+
+    fn with_reserve(mut self, reserve: u32) -> World {
+        self.book = self.book.with_reserve(reserve);
+        self
     }
 
     /// The 99th percentile of the quiet one's visitors, beside so many clients of the other, with so many whose sessions
@@ -67,6 +77,7 @@ impl World {
             self.ask(FLOOD);
         }
         self.after(START * 10, Next::AsksQuietly);
+        self.after(RESTARTS, Next::Restarts);
         while self.waited.len() < QUIET_REQUESTS {
             let asked = self.asked.values().filter(|(who, _)| *who == QUIET).count();
             assert!(asked < QUIET_REQUESTS, "its visitors wait for ever");
@@ -101,6 +112,12 @@ impl World {
                 self.ask(QUIET);
                 let pause = self.random.millis(50, 600);
                 self.after(pause, Next::AsksQuietly);
+            }
+            Next::Restarts => {
+                if let Some(method) = self.restarts {
+                    self.tell(Event::Restart(Arc::from(FLOOD), method));
+                    self.after(RESTARTS, Next::Restarts);
+                }
             }
             Next::Ends(ticket) => {
                 let (who, since) = self.asked.remove(&ticket).expect("it was asked for");
@@ -179,5 +196,21 @@ fn sessions_of_the_flood_that_never_end_keep_no_place_from_others() {
             beside < bound,
             "{endless} that never end: {beside:?}, {bound:?} allowed"
         );
+    }
+}
+
+#[test]
+fn with_a_reserve_no_number_of_sessions_that_never_end_keeps_others_from_theirs() {
+    for reserve in 1..PLACES {
+        for restarts in [None, Some(RestartMethod::Blocking), Some(RestartMethod::Rolling)] {
+            let mut world = World::new(1).with_reserve(reserve);
+            world.restarts = restarts;
+            let beside = world.run(60, u32::MAX);
+            assert!(
+                beside < bound(),
+                "a reserve of {reserve}, restarts {restarts:?}: {beside:?}, {:?} allowed",
+                bound()
+            );
+        }
     }
 }

@@ -29,9 +29,11 @@ pub(crate) enum Mutant {
     LateDeadlines,
     /// The book believes a queue longer by one.
     LengthensQueue,
+    /// The book is told of no reserve.
+    IgnoresReserve,
 }
 
-pub(crate) const MUTANTS: [Mutant; 11] = [
+pub(crate) const MUTANTS: [Mutant; 12] = [
     Mutant::LendsAnother,
     Mutant::LosesCloses,
     Mutant::AnswersTwice,
@@ -43,6 +45,7 @@ pub(crate) const MUTANTS: [Mutant; 11] = [
     Mutant::SwapsLends,
     Mutant::LateDeadlines,
     Mutant::LengthensQueue,
+    Mutant::IgnoresReserve,
 ];
 
 /// Percentages.
@@ -61,6 +64,7 @@ pub(crate) struct Scenario {
     pub mutant: Option<Mutant>,
     pub max: u32,
     pub most_spawning: u32,
+    pub reserve: u32,
     /// The options of each application; the first `added` are added at the start, in one group.
     pub apps: Vec<Options>,
     pub added: usize,
@@ -123,6 +127,7 @@ impl Scenario {
             mutant,
             max: random.between(1, 6),
             most_spawning: random.pick(&[1, 2, 32]),
+            reserve: random.pick(&[0, 0, 1, 1, 2, 5]),
             added: random.below(apps.len() + 1),
             adopted: if random.percent(30) {
                 random.between(1, 8)

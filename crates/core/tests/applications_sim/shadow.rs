@@ -1,9 +1,9 @@
 //! The rules once more, kept in plain lists that are looked at from end to end.
 
 use forkyard_base::tick::Tick;
-use forkyard_core::applications::Options;
 use forkyard_core::applications::action::{Action, Disabling, Notice, Reason, Refusal};
 use forkyard_core::applications::event::{Consumer, Event, InstanceId, Patience, Removal, Target, Ticket};
+use forkyard_core::applications::{Options, RestartMethod};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,6 +32,8 @@ pub(crate) struct Waiter {
 pub(crate) struct Shadow {
     pub apps: Vec<Options>,
     pub max: u32,
+    /// Places for applications that have none.
+    pub reserve: u32,
     pub excused: u32,
     pub processes: BTreeMap<InstanceId, Process>,
     pub waiters: BTreeMap<Ticket, Waiter>,
@@ -208,6 +210,7 @@ impl Shadow {
                     process.app == app && !self.removed.contains(other)
                 };
                 let size = self.processes.iter().filter(|one| has(*one)).count() as u32;
+                self.check_reserve(app, event)?;
                 // What this event says is gone is not counted.
                 let gone = |of: Option<usize>| match event {
                     Event::Exited(gone) | Event::SpawnFailed(gone, _) => {
@@ -302,6 +305,24 @@ impl Shadow {
             Action::Say(Notice::Leaves(id, reason)) => return self.check_leaves(*id, *reason, action),
             Action::Finished => self.finished = true,
             Action::Disabled(..) | Action::Removed(_) | Action::Say(_) => {}
+        }
+        Ok(())
+    }
+
+    /// An application of which enough serves has begun one more: not in a place of the reserve, unless in its rolling restart.
+    fn check_reserve(&self, app: usize, event: &Event) -> Result<(), String> {
+        let options = &self.apps[app];
+        let serving = self.serving(app).count() as u32;
+        let rolls = options.restart_method == RestartMethod::Rolling;
+        if rolls || serving == 0 || serving < options.min_instances {
+            return Ok(());
+        }
+        let gone = matches!(event, Event::Exited(_) | Event::SpawnFailed(..));
+        let count = self.processes.len() as u32 - u32::from(gone);
+        if count > self.max.saturating_sub(self.reserve) {
+            return Err(format!(
+                "app{app} has {serving} that serve and takes a place of the reserve"
+            ));
         }
         Ok(())
     }
@@ -404,8 +425,7 @@ impl Shadow {
         if count > self.max.max(self.excused) + 1 {
             return Err(format!("{count} instances, {} allowed", self.max));
         }
-        let rolls =
-            |options: &Options| options.restart_method == forkyard_core::applications::RestartMethod::Rolling;
+        let rolls = |options: &Options| options.restart_method == RestartMethod::Rolling;
         if count > self.max.max(self.excused) && !self.apps.iter().any(rolls) {
             return Err(format!("{count} instances, {} allowed, and none rolls", self.max));
         }

@@ -89,14 +89,19 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(random: Random, scenario: Scenario, verbose: bool) -> World {
         let max = scenario.max + u32::from(scenario.mutant == Some(Mutant::RaisesMax));
+        let reserve = match scenario.mutant {
+            Some(Mutant::IgnoresReserve) => 0,
+            _ => scenario.reserve,
+        };
         let positive = |number| NonZeroU32::new(number).expect("not zero");
         let shadow = Shadow {
             apps: scenario.apps.clone(),
             max: scenario.max,
+            reserve: scenario.reserve,
             ..Shadow::default()
         };
         World {
-            book: Book::new(positive(max), positive(scenario.most_spawning)),
+            book: Book::new(positive(max), positive(scenario.most_spawning)).with_reserve(reserve),
             scenario,
             journal: verbose.then(Vec::new),
             tally: Tally::default(),

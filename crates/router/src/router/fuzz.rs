@@ -95,7 +95,7 @@ pub(crate) fn requests(input: &[u8]) {
     });
     assert_eq!(format!("{at_once:?}"), format!("{in_parts:?}"));
     let (replies, step) = at_once;
-    let (original, _) = heard(input);
+    let (original, responder) = heard(input);
     match &step {
         Step::Request { head, bytes } => {
             let (passed, _) = heard(bytes);
@@ -105,7 +105,8 @@ pub(crate) fn requests(input: &[u8]) {
         Step::Broken(violation) => {
             assert_eq!(original, [Heard::Broken(*violation)]);
         }
-        Step::More => assert_eq!(original, []),
+        // The padding of the last record of parameters may be to come.
+        Step::More => assert!(original.is_empty() || original.len() == 1 && !responder.is_at_boundary()),
         Step::Reply(_) => panic!("a reply is no end"),
     }
     match look(input, ROOT) {

@@ -144,6 +144,9 @@ impl Router {
         if settings.max != self.settings.max {
             self.tell(Event::SetMax(settings.max));
         }
+        if settings.reserve != self.settings.reserve {
+            self.tell(Event::SetReserve(settings.reserve));
+        }
         if settings.user_switching && !self.settings.user_switching {
             self.keep_no_more();
         }

@@ -35,6 +35,7 @@ pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 const LISTENER: u64 = 0;
 const MASTER: u64 = 1;
 pub(super) const SCOUT: u64 = 2;
+const HEARTBEAT: u64 = 3;
 /// Set in the token of a connection; the rest is its number.
 const CLIENT: u64 = 1 << 63;
 /// Set in the token of an instance's channel; the rest is its number.
@@ -46,6 +47,7 @@ pub(super) struct Router {
     pub(super) master: OwnedFd,
     listener: Option<OwnedFd>,
     pub(super) scout: OwnedFd,
+    heartbeat: Option<OwnedFd>,
     pub(super) pool: Pool,
     pub(super) settings: Applications,
     pub(super) one_user: bool,
@@ -123,7 +125,8 @@ impl Router {
             master,
             listener: Some(listener),
             scout,
-            book: Book::new(settings.max, settings.max_spawning),
+            heartbeat: None,
+            book: Book::new(settings.max, settings.max_spawning).with_reserve(settings.reserve),
             one_user,
             clients: Clients::default(),
             roots: Roots::default(),
@@ -161,6 +164,28 @@ impl Router {
         })
     }
 
+    /// Reads what the master sends to see that it is read.
+    pub(super) fn watch_heartbeat(&mut self, heartbeat: Option<OwnedFd>) -> Result<(), Error> {
+        self.heartbeat = heartbeat;
+        let Some(heartbeat) = &self.heartbeat else {
+            return Ok(());
+        };
+        let watched = self
+            .epoll
+            .add(heartbeat, EpollEvent::new(EpollFlags::EPOLLIN, HEARTBEAT));
+        watched.map_err(|errno| Error::new("epoll_ctl", "", errno))
+    }
+
+    fn take_heartbeat(&mut self) {
+        let Some(heartbeat) = self
+            .heartbeat
+            .take_if(|heartbeat| socket::drain(heartbeat.as_fd()).is_err())
+        else {
+            return;
+        };
+        let _ = self.epoll.delete(&heartbeat);
+    }
+
     pub(super) fn serve(&mut self) -> Result<(), Error> {
         let mut events = vec![EpollEvent::empty(); EVENTS];
         loop {
@@ -189,6 +214,7 @@ impl Router {
                     LISTENER => accepts = true,
                     MASTER => self.hear_master(event.events()),
                     SCOUT => self.hear_scout(),
+                    HEARTBEAT => self.take_heartbeat(),
                     token if token & CLIENT != 0 => self.called(token & !CLIENT, event.events()),
                     _ => {}
                 }

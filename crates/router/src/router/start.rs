@@ -25,6 +25,8 @@ pub struct Start {
     pub master: OwnedFd,
     /// Lines for the daemon's log.
     pub messages: OwnedFd,
+    /// Bytes that the master sends to see that they are read; `None`: it sends none.
+    pub heartbeat: Option<OwnedFd>,
     /// Whom it becomes; `None`: it stays who the master is.
     pub identity: Option<Identity>,
     /// Soft and hard limit on descriptors.
@@ -47,7 +49,7 @@ pub fn run(start: Start) -> i32 {
     title::set(&start.title);
     Log::install().send_to_master(start.messages);
     let settled = settle(start.identity.as_ref(), start.descriptor_limit);
-    match settled.and_then(|()| serve(start.master, start.one_user)) {
+    match settled.and_then(|()| serve(start.master, start.heartbeat, start.one_user)) {
         Ok(()) => 0,
         Err(error) => {
             log::error!("the router can't go on: {error}");
@@ -75,7 +77,7 @@ fn settle(identity: Option<&Identity>, descriptor_limit: Option<(u64, u64)>) -> 
 ///
 /// # Errors
 /// A system call failed; the process has to end.
-pub fn serve(master: OwnedFd, one_user: bool) -> Result<(), Error> {
+pub fn serve(master: OwnedFd, heartbeat: Option<OwnedFd>, one_user: bool) -> Result<(), Error> {
     let wrong = |what: &str| Error::new("recvmsg", format!("the master's message: {what}"), Errno::EBADMSG);
     let mut buffer = vec![0; BUFFER_BYTES];
     let wait = socket::Readiness::Readable;
@@ -94,5 +96,7 @@ pub fn serve(master: OwnedFd, one_user: bool) -> Result<(), Error> {
         .try_into()
         .map_err(|_| wrong("the number of descriptors"))?;
     let [listener, scout] = descriptors;
-    Router::new(master, listener, scout, *pool, one_user, buffer)?.serve()
+    let mut router = Router::new(master, listener, scout, *pool, one_user, buffer)?;
+    router.watch_heartbeat(heartbeat)?;
+    router.serve()
 }

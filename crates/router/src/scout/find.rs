@@ -7,6 +7,7 @@
 
 use super::look::{Found, Kind, Settings};
 use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS, SIGNS};
+use super::way;
 use crate::config::site;
 use crate::origin::{Mark, Origin};
 use crate::sys::Error;
@@ -79,6 +80,14 @@ pub fn look(root: &Path, terms: &Terms) -> Result<Found, String> {
         place.check_mount(parent.as_fd(), terms)?;
     }
     place.check_owner(&startup, startup_file.as_deref(), terms)?;
+    if terms.switching {
+        way::check(
+            &place.root,
+            &Mark::from(&place.entry),
+            &terms.directories,
+            startup.uid,
+        )?;
+    }
     if let Some((_, from, entry)) = &settings {
         place.check_author(from, entry, startup.uid)?;
     }

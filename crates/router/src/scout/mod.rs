@@ -16,6 +16,7 @@ pub mod pool;
 mod run;
 pub mod signs;
 pub mod users;
+mod way;
 
 pub use forkyard_protocol::look;
 pub use pool::{Refused, pool_of};

@@ -47,6 +47,7 @@ fn template() -> Pool {
         root_parameter: "FORKYARD_APP_ROOT".to_owned(),
         max: NonZeroU32::new(6).unwrap(),
         max_spawning: NonZeroU32::new(2).unwrap(),
+        reserve: 0,
         options: Options {
             max_per_app: NonZeroU32::new(4),
             min_instances: 1,

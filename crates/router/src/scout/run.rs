@@ -22,11 +22,13 @@ const EXIT_SOFTWARE: i32 = 70;
 const QUESTIONS: usize = 16;
 
 /// Answers until the master's socket is closed; says the exit code. To be called in a process that the master has just
-/// forked, with one thread, and nothing open but these two sockets and the standard streams. `identity`: whom it becomes; a
-/// scout that was root may then read everything and nothing else.
+/// forked, with one thread, and nothing open but these sockets and the standard streams. `heartbeat`: bytes that the master
+/// sends to see that they are read. `identity`: whom it becomes; a scout that was root may then read everything and nothing
+/// else.
 pub fn run(
     router: OwnedFd,
     master: OwnedFd,
+    heartbeat: Option<OwnedFd>,
     applications: &Applications,
     identity: Option<&Identity>,
 ) -> i32 {
@@ -43,6 +45,7 @@ pub fn run(
             desk: Desk::new(terms.directories.clone()),
             terms,
             lookers: BTreeMap::new(),
+            heartbeat,
         };
         scout.serve()
     });
@@ -125,6 +128,7 @@ enum Source {
     Asker(Asker),
     Answer(LookerId),
     Exit(LookerId),
+    Heartbeat,
 }
 
 struct Scout {
@@ -133,6 +137,8 @@ struct Scout {
     desk: Desk,
     terms: Terms,
     lookers: BTreeMap<LookerId, Looker>,
+    /// Read, and nothing else.
+    heartbeat: Option<OwnedFd>,
 }
 
 impl Scout {
@@ -170,6 +176,10 @@ impl Scout {
             sources.push(Source::Exit(*id));
             polled.push(PollFd::new(looker.process.as_fd(), PollFlags::POLLIN));
         }
+        if let Some(heartbeat) = &self.heartbeat {
+            sources.push(Source::Heartbeat);
+            polled.push(PollFd::new(heartbeat.as_fd(), PollFlags::POLLIN));
+        }
         let timeout = match self.desk.next_deadline() {
             None => PollTimeout::NONE,
             Some(deadline) => {
@@ -191,6 +201,11 @@ impl Scout {
     fn take_up(&mut self, source: Source, flags: PollFlags, actions: &mut Vec<Action>) {
         match source {
             Source::Asker(asker) => self.hear(asker, flags, actions),
+            Source::Heartbeat => {
+                _ = self
+                    .heartbeat
+                    .take_if(|heartbeat| socket::drain(heartbeat.as_fd()).is_err())
+            }
             Source::Answer(id) => self.hear_looker(id, actions),
             Source::Exit(id) => {
                 if let Some(looker) = self.lookers.remove(&id) {

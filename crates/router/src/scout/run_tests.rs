@@ -32,6 +32,7 @@ fn applications(directory: &Path) -> Applications {
         root_parameter: String::new(),
         max: std::num::NonZeroU32::MIN,
         max_spawning: std::num::NonZeroU32::MIN,
+        reserve: 0,
         options: crate::applications::Options::default(),
         restart_dir: None,
         groups: std::collections::BTreeMap::new(),
@@ -65,7 +66,7 @@ impl Process {
         let applications = applications(&base);
         let keep = [router_end.as_raw_fd(), master_end.as_raw_fd()];
         let pid = process::fork_child(&keep, || {
-            run(router_end, master_end, &applications, nobody().as_ref())
+            run(router_end, master_end, None, &applications, nobody().as_ref())
         });
         let pid = pid.unwrap();
         Process {

@@ -70,6 +70,13 @@ pub fn is_child(pid: i32) -> bool {
     pid > 0 && nix::sys::wait::waitid(nix::sys::wait::Id::Pid(Pid::from_raw(pid)), flags).is_ok()
 }
 
+/// What a process is at: the letter of proc(5), `stat`; `None`: there is no such process.
+pub fn state(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Field 3; the command before it is in parentheses, and may have any in it.
+    stat.rsplit(')').next()?.trim_start().chars().next()
+}
+
 /// The parent of a process; `None`: there is no such process.
 pub fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -242,38 +242,40 @@ impl Held {
         }
         requests.sort_by_key(|(waiting, ..)| waiting.since);
         for (waiting, place, is_spoken) in requests {
-            let note = Note {
-                is_spoken,
-                waiting: Some(waiting),
-            };
-            sent += self.send_group(&[place], note, queue_in, epoll);
+            sent += self.send_group(&[place], is_spoken, Some(waiting), queue_in, epoll);
         }
         for (group, is_spoken) in [(silent, false), (spoken, true)] {
-            let note = Note {
-                is_spoken,
-                waiting: None,
-            };
-            sent += self.send_group(&group, note, queue_in, epoll);
+            sent += self.send_group(&group, is_spoken, None, queue_in, epoll);
         }
         sent
     }
 
     /// Sends connections of one kind, a message for as many as it takes.
-    fn send_group(&mut self, places: &[usize], note: Note, queue_in: BorrowedFd<'_>, epoll: &Epoll) -> usize {
+    fn send_group(
+        &mut self,
+        places: &[usize],
+        is_spoken: bool,
+        waiting: Option<Waiting>,
+        queue_in: BorrowedFd<'_>,
+        epoll: &Epoll,
+    ) -> usize {
         let mut sent = 0;
         for group in places.chunks(MAX_PASSED) {
-            let portable: Vec<(usize, RawFd)> = group
-                .iter()
-                .filter_map(|&place| match self.places.get(place) {
-                    Some(Place::Idle(c)) if c.is_portable() => Some((place, c.socket().as_raw_fd())),
-                    _ => None,
-                })
-                .collect();
-            let descriptors: Vec<RawFd> = portable.iter().map(|(_, fd)| *fd).collect();
+            let portable = group.iter().filter_map(|&place| match self.places.get(place) {
+                Some(Place::Idle(c)) if c.is_portable() => Some((place, c.socket().as_raw_fd(), c.expires)),
+                _ => None,
+            });
+            let portable: Vec<(usize, RawFd, Tick)> = portable.collect();
+            let descriptors: Vec<RawFd> = portable.iter().map(|(_, fd, _)| *fd).collect();
+            let note = Note {
+                is_spoken,
+                waiting,
+                expires: portable.iter().map(|(.., expires)| *expires).collect(),
+            };
             if descriptors.is_empty() || send_with(queue_in, &note.encode(), &descriptors).is_err() {
                 continue;
             }
-            for (place, _) in portable {
+            for (place, ..) in portable {
                 if let Some(connection) = self.take(place) {
                     self.close(&connection, epoll);
                     sent += 1;
@@ -285,38 +287,49 @@ impl Held {
 }
 
 /// What a message in the hand-over queue says of its connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Note {
     /// Something was said on them before.
     pub(super) is_spoken: bool,
     /// A request waits on the one connection; `None`: not as far as is known.
     pub(super) waiting: Option<Waiting>,
+    /// When each of them is closed if no request comes: to be handed over makes no connection younger.
+    pub(super) expires: Vec<Tick>,
 }
 
-/// Bytes of a note: a byte of bits, and two numbers if a request waits. Workers of another version may have written it, with
-/// more or with less behind the first byte.
-const NOTE_BYTES: usize = 17;
+/// Most bytes of a note: a byte of bits, two numbers if a request waits, and one for each connection. Workers of another version
+/// may have written it, with more or with less behind the first byte.
+const HEAD_BYTES: usize = 17;
+const NOTE_BYTES: usize = HEAD_BYTES + 8 * MAX_PASSED;
 const IS_SPOKEN: u8 = 1;
+const WAITS: u8 = 2;
 
 impl Note {
-    pub(super) fn encode(self) -> Vec<u8> {
-        let mut bytes = vec![if self.is_spoken { IS_SPOKEN } else { 0 }];
-        if let Some(waiting) = self.waiting {
-            bytes.extend(waiting.since.as_nanos().to_ne_bytes());
-            bytes.extend(waiting.turn.to_ne_bytes());
-        }
-        bytes
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let is_spoken = if self.is_spoken { IS_SPOKEN } else { 0 };
+        let waits = if self.waiting.is_some() { WAITS } else { 0 };
+        let waiting = self.waiting.map(|it| [it.since.as_nanos(), it.turn]);
+        let expires = self.expires.iter().map(|it| it.as_nanos());
+        let numbers = waiting.into_iter().flatten().chain(expires);
+        let bytes = numbers.flat_map(u64::to_ne_bytes);
+        [is_spoken | waits].into_iter().chain(bytes).collect()
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Note {
-        let number = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let waiting = number(1).zip(number(9)).map(|(since, turn)| Waiting {
-            since: Tick::from_nanos(since),
-            turn,
+        let (bits, numbers) = bytes
+            .split_first()
+            .map_or((0, bytes), |(bits, rest)| (*bits, rest));
+        let number = |eight: &[u8]| Some(u64::from_ne_bytes(eight.try_into().ok()?));
+        let mut numbers = numbers.chunks_exact(8).filter_map(number);
+        let waiting = (bits & WAITS != 0).then(|| {
+            let since = Tick::from_nanos(numbers.next()?);
+            let turn = numbers.next()?;
+            Some(Waiting { since, turn })
         });
         Note {
-            is_spoken: bytes.first() == Some(&IS_SPOKEN),
-            waiting,
+            is_spoken: bits & IS_SPOKEN != 0,
+            waiting: waiting.flatten(),
+            expires: numbers.map(Tick::from_nanos).collect(),
         }
     }
 }
@@ -328,9 +341,9 @@ pub(super) fn receive(queue_out: BorrowedFd<'_>) -> Option<(Note, Vec<OwnedFd>)>
     Some((Note::decode(&bytes[..received.bytes]), received.descriptors))
 }
 
-/// What the first message in the hand-over queue says, without taking it. `None`: there is none.
+/// What the first message in the hand-over queue says of a request, without taking it. `None`: there is none.
 pub(super) fn first_in(queue_out: BorrowedFd<'_>) -> Option<Note> {
-    let mut bytes = [0; NOTE_BYTES];
+    let mut bytes = [0; HEAD_BYTES];
     match peek(queue_out, &mut bytes) {
         Ok(Progress::Done(count)) => Some(Note::decode(&bytes[..count])),
         Ok(Progress::WouldBlock) | Err(_) => None,
@@ -357,12 +370,22 @@ mod tests {
     fn a_note_is_read_as_it_was_written_and_nonsense_is_none() {
         for is_spoken in [false, true] {
             for waiting in [None, Some(waiting(7))] {
-                let note = Note { is_spoken, waiting };
+                let note = Note {
+                    is_spoken,
+                    waiting,
+                    expires: (0..MAX_PASSED as u64).map(Tick::from_nanos).collect(),
+                };
+                assert_eq!(
+                    note.encode().len() + if waiting.is_some() { 0 } else { 16 },
+                    NOTE_BYTES
+                );
                 assert_eq!(Note::decode(&note.encode()), note);
-                assert_eq!(Note::decode(&note.encode()[..1]).waiting, None);
+                for length in 0..NOTE_BYTES.min(20) {
+                    let cut = Note::decode(&note.encode()[..length]);
+                    assert!(cut.waiting.is_none() || cut.waiting == waiting);
+                }
             }
         }
-        assert_eq!(Note::decode(&[]).waiting, None);
     }
 
     #[test]
@@ -399,6 +422,7 @@ mod tests {
         assert_eq!(peeked.waiting, Some(waiting(20)));
         let mut came = Vec::new();
         while let Some((note, sockets)) = receive(queue_out.as_fd()) {
+            assert_eq!(note.expires.len(), sockets.len(), "each has its own time");
             came.push((
                 note.waiting.map(|waiting| waiting.since.as_nanos()),
                 sockets.len(),

@@ -268,9 +268,17 @@ impl Lobby {
             return Message::None;
         };
         let (mut came, mut waiting) = (Message::Nudge, note.waiting);
+        let pool = &service.settings.pool;
+        let most = now + pool.client_timeout.max(pool.keepalive_timeout);
+        let mut expires = note.expires.into_iter();
         for socket in sockets {
             let mut connection = service.connection(socket);
-            (connection.spoken, connection.asked) = (note.is_spoken, note.is_spoken);
+            connection.spoken = note.is_spoken;
+            match expires.next() {
+                // A sibling of other settings may have given it more time.
+                Some(expires) => connection.expires = expires.min(most),
+                None => connection.asked = note.is_spoken,
+            }
             // A request comes alone.
             match waiting.take() {
                 Some(_) => came = Message::Request(connection),

@@ -70,6 +70,8 @@ struct Running {
 #[derive(Debug)]
 struct Left {
     remains: Remains,
+    /// It had been given a request.
+    was_at_work: bool,
     due: Tick,
     looks: u32,
 }
@@ -301,7 +303,9 @@ impl Edge {
         let Some(edge) = self.programs.get_mut(&id) else {
             return;
         };
-        edge.share.table().withdraw(index);
+        let table = edge.share.table();
+        let was_at_work = table.served(index) > 0 || table.sessions(index) > 0;
+        table.withdraw(index);
         edge.last_exit = super::deaths::exit_of(ended);
         let Some(place) = edge.places.get_mut(index) else {
             return;
@@ -324,6 +328,7 @@ impl Edge {
         running.remains.signal_group(Signal::SIGKILL);
         place.left = Some(Left {
             remains: running.remains,
+            was_at_work,
             due: Tick::ZERO,
             looks: 0,
         });
@@ -343,13 +348,15 @@ impl Edge {
                 left.due = now + LOOK_AGAIN;
                 if !left.remains.sweep(|pid| pids.contains_key(&pid)) || left.looks >= MOST_LOOKS {
                     left.remains.remove_sockets();
+                    gone.push((*id, index, left.was_at_work));
                     place.left = None;
-                    gone.push((*id, index));
                 }
             }
         }
-        for (id, index) in gone {
-            self.change_program(id, |program, orders| program.gone(index, now, orders));
+        for (id, index, was_at_work) in gone {
+            self.change_program(id, |program, orders| {
+                program.gone(index, was_at_work, now, orders);
+            });
         }
     }
 

@@ -1,21 +1,22 @@
 //! Router and scout as processes: started by the master, and what is said to them over sockets of datagrams.
 
-use super::super::helper::zone;
+use super::super::helper::{own_user, zone};
 use super::super::output::{Lines, Look};
 use super::super::sources::Source;
 use super::super::{Edge, Who};
 use super::{RouterEdge, Sockets};
-use crate::config::Pool;
+use crate::config::{FALLBACK_USER, OWN_USER, Pool};
 use crate::helper::Role;
 use crate::logs::parse_message;
 use crate::master::companions::Keeper;
 use crate::master::event::PoolId;
+use crate::master::heartbeat::{At, Heartbeat, Sight, Step};
 use crate::router::orders::{Instance, ToMaster, ToRouter};
 use crate::scout::look;
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with, socket_pair};
 use crate::sys::identity::{self, Identity};
-use crate::sys::process;
+use crate::sys::{clock, fd, process, socket};
 use crate::tick::Tick;
 use mio::Interest;
 use nix::errno::Errno;
@@ -29,8 +30,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 const LOOKS: usize = 64;
 /// Most messages that wait until a router reads; one that reads nothing is killed.
 const MOST_UNSENT: usize = 100_000;
-/// Whom router and scout run as if none is named: the first of these that the machine has.
-const OWN_USERS: [&str; 2] = ["forkyard", "nobody"];
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +64,10 @@ pub(super) struct Process {
     /// What it says for the log.
     pub(super) messages: Lines,
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    heartbeat: Heartbeat,
+    /// Where its bytes are sent.
+    heartbeat_in: OwnedFd,
+    clock: Option<clock::ProcessClock>,
 }
 
 impl Companion {
@@ -78,6 +81,39 @@ impl Companion {
 
     pub(super) fn pid(&self) -> Option<i32> {
         self.process.as_ref().map(|process| process.pid)
+    }
+
+    /// When [`Companion::check_heartbeat`] is to be called.
+    pub(super) fn heartbeat_deadline(&self) -> Option<Tick> {
+        self.process.as_ref().map(|process| process.heartbeat.deadline())
+    }
+
+    /// Looks whether it takes up what it is sent, if it is time; why it has to be replaced.
+    pub(super) fn check_heartbeat(&mut self, now: Tick) -> Option<&'static str> {
+        let process = self
+            .process
+            .as_mut()
+            .filter(|it| it.heartbeat.deadline() <= now)?;
+        let pid = process.pid;
+        let at = || match process::state(pid) {
+            Some('T' | 't') => At::Stop,
+            Some('S' | 'I') => At::Rest,
+            // One that has ended is reaped soon.
+            Some(_) | None => At::Work,
+        };
+        let seen = Sight {
+            has_read: fd::unread_by_peer(process.heartbeat_in.as_fd()) == Some(0),
+            micros: process.clock.map_or(0, clock::ProcessClock::micros),
+        };
+        match process.heartbeat.check(seen, at, now) {
+            Step::None => None,
+            Step::Send => {
+                // Its end is reaped soon, and there is room for a byte.
+                let _ = socket::send(process.heartbeat_in.as_fd(), &[0]);
+                None
+            }
+            Step::Kill(why) => Some(why),
+        }
     }
 
     pub(super) fn kill(&self) {
@@ -209,7 +245,8 @@ impl Edge {
                 (None, vec![copy(router)?, copy(master)?])
             }
         };
-        theirs.push(messages_in);
+        let (heartbeat_in, heartbeat) = socket_pair(SockType::Stream)?;
+        theirs.extend([messages_in, heartbeat]);
         let title = format!("{}: {which} {name}", template.title);
         let role = role(which, &template, identity).ok_or_else(nothing)?;
         let environment: Vec<_> = zone().into_iter().collect();
@@ -243,6 +280,9 @@ impl Edge {
             channel,
             messages: Lines::new(messages),
             unsent: VecDeque::new(),
+            heartbeat: Heartbeat::new(clock::now()),
+            heartbeat_in,
+            clock: clock::ProcessClock::of(pid),
         });
         match which {
             Which::Router => self.brief_router(id),
@@ -436,11 +476,17 @@ fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
         .applications
         .as_ref()
         .and_then(|it| it.router_user.as_deref());
+    let is_switching = template.applications.as_ref().is_some_and(|it| it.user_switching);
     match named {
         Some(user) => Identity::look_up(user, None),
         None => match template.user.as_deref() {
             Some(user) => Identity::look_up(user, template.group.as_deref()),
-            None => Identity::look_up(OWN_USERS[0], None).or_else(|_| Identity::look_up(OWN_USERS[1], None)),
+            None => match own_user() {
+                Some(own) => Ok(own),
+                None if is_switching => Identity::look_up(OWN_USER, None),
+                // All applications are one user, and another one than this.
+                None => Identity::look_up(FALLBACK_USER, None),
+            },
         },
     }
     .map(Some)

@@ -450,7 +450,7 @@ fn may_run_beside(edge: &RouterEdge, settings: &Pool) -> Result<(), String> {
     match (edge.runs_as, user.and_then(|user| user.parse::<u32>().ok())) {
         (Some(runs_as), Some(uid)) if runs_as == uid && is_switching => Err(format!(
             "it would run as user {uid}, whom the router runs as; let it run as another, or give the router a user of its own: \
-             adduser --system forkyard, or applications.router_user"
+             adduser --system --group --no-create-home forkyard, or applications.router_user"
         )),
         _ => Ok(()),
     }

@@ -252,8 +252,9 @@ impl Edge {
 
     /// The earliest time at which something is to be done about a router or a scout.
     pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
-        let of = |edge: &RouterEdge| [edge.router.keeper.deadline(), edge.scout.keeper.deadline()];
-        let companions = self.routers.values().flat_map(of).flatten().min();
+        let of = |it: &Companion| [it.keeper.deadline(), it.heartbeat_deadline()];
+        let both = |edge: &RouterEdge| [of(&edge.router), of(&edge.scout)];
+        let companions = self.routers.values().flat_map(both).flatten().flatten().min();
         companions.into_iter().chain(self.asking_deadline()).min()
     }
 
@@ -262,6 +263,7 @@ impl Edge {
         if self.routers.is_empty() && self.asking_deadline().is_none() {
             return;
         }
+        self.check_heartbeats(now);
         let mut due = Vec::new();
         for (id, edge) in &self.routers {
             // A scout first: its sockets are there either way, but a router asks at once.
@@ -324,6 +326,21 @@ impl Edge {
         }
         for (_, asked) in edge.asked {
             self.answered(asked, Err("the pool ends".to_owned()));
+        }
+    }
+
+    /// A router or a scout that takes up nothing serves no one, either.
+    fn check_heartbeats(&mut self, now: Tick) {
+        for edge in self.routers.values_mut() {
+            let name = &edge.template.name;
+            for (which, companion) in [(Which::Router, &mut edge.router), (Which::Scout, &mut edge.scout)] {
+                if let (Some(why), Some(pid)) = (companion.check_heartbeat(now), companion.pid()) {
+                    log::error!(
+                        "[pool {name}] the {which} (pid {pid}) does not answer, {why}: it is replaced"
+                    );
+                    companion.kill();
+                }
+            }
         }
     }
 

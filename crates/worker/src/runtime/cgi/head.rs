@@ -149,7 +149,7 @@ fn http_status(line: &[u8]) -> Option<&[u8]> {
     let space = rest.iter().position(|byte| *byte == b' ')?;
     let status = rest[space + 1..].trim_ascii();
     let is_code = status.len() >= 3 && status[..3].iter().all(u8::is_ascii_digit);
-    (is_code && !status.contains(&b'\r')).then_some(status)
+    (is_code && !status.contains(&b'\r') && !status.contains(&0)).then_some(status)
 }
 
 fn wrong(line: &[u8]) -> Malformed {

@@ -1,0 +1,114 @@
+//! Whom router and inspector of an application pool run as. A process of the same user could stop them, for all applications
+//! together; so where applications run as several users, the two have one of their own, and nothing else runs as it.
+
+use crate::World;
+use crate::applications::{Applications, FALLBACK_USER, OWN_USER};
+use crate::draft::PoolText;
+use crate::error::Kind;
+use crate::leaves::{Field, Written};
+use crate::model::Pool;
+use crate::report::{Findings, Report};
+use crate::units::Text;
+use crate::value::quoted;
+
+const MAKE_IT: &str = "adduser --system --group --no-create-home forkyard";
+
+/// Reports helpers that have no user, and what would run as theirs.
+pub(super) fn check(pools: &[(&PoolText, Pool)], world: &dyn World, findings: &mut Findings) {
+    if !world.is_root() {
+        return;
+    }
+    let own = world.user(OWN_USER).map(|ids| ids.uid);
+    for (text, pool) in pools {
+        let applications = pool.applications.as_ref();
+        let default_user = &text.applications.default_user;
+        let report = &mut Report::pool(findings, &text.name);
+        let is_own = |field: &Field<Text>| own.is_some() && uid(field, world) == own;
+        let problem =
+            "router and inspector of application pools run as it, and what else did could stop them";
+        if let Some(written) = text.draft.user.written().filter(|_| is_own(&text.draft.user)) {
+            let remedy = match applications {
+                Some(_) => "leave it out: they do without it",
+                None => "name another user",
+            };
+            report.rule(written, problem, remedy);
+        }
+        if let Some(written) = default_user.written().filter(|_| is_own(default_user)) {
+            report.rule(written, problem, "name another user");
+        }
+        if let Some(applications) = applications {
+            check_pool(text, applications, own, world, report);
+        }
+    }
+    let helped = pools.iter().filter_map(|(text, pool)| {
+        let is_switching = pool.applications.as_ref()?.user_switching;
+        let named = named(text).filter(|_| is_switching)?;
+        Some((text.name.as_str(), uid_of(named, world)?, named.key))
+    });
+    for (helped, user, key) in helped.collect::<Vec<_>>() {
+        for (text, pool) in pools {
+            let written = text.draft.user.written();
+            let (Some(written), None) = (written, &pool.applications) else {
+                continue;
+            };
+            if uid_of(written, world) == Some(user) && Some(user) != own {
+                let problem = format!(
+                    "pool {} has it as {key}, so its router runs as it, and a process of this pool could stop that",
+                    quoted(helped)
+                );
+                let remedy = format!("name another user, or leave {key} out there");
+                Report::pool(findings, &text.name).rule(written, problem, remedy);
+                findings.concerns(helped);
+            }
+        }
+    }
+}
+
+/// What holds for an application pool by itself.
+fn check_pool(
+    text: &PoolText,
+    applications: &Applications,
+    own: Option<u32>,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) {
+    let named = named(text);
+    if applications.user_switching && named.is_none() && own.is_none() {
+        let problem = format!(
+            "applications run as their owners, and there is no user {OWN_USER} for router and inspector"
+        );
+        let remedy = format!("make it: {MAKE_IT}; or name one that nothing else runs as");
+        let kind = Kind::Rule { problem, remedy };
+        return report.error(&text.place, "applications.router_user", kind);
+    }
+    // Where all are one user, router and inspector may be it if that is said, and not because there is no other.
+    let is_said = named.is_some() && !applications.user_switching;
+    let runs_as = match named {
+        Some(named) => uid_of(named, world),
+        None => own.or_else(|| world.user(FALLBACK_USER).map(|ids| ids.uid)),
+    };
+    let default_user = &text.applications.default_user;
+    let default = default_user
+        .written()
+        .filter(|_| uid(default_user, world) == runs_as);
+    if let (Some(written), false, true) = (default, is_said, runs_as != own) {
+        let problem = "router and inspector run as it, and an application that did could stop them";
+        let remedy = format!("name another user, or make one for them: {MAKE_IT}");
+        report.rule(written, problem, remedy);
+    }
+}
+
+/// Where a pool names the user of its router.
+fn named(text: &PoolText) -> Option<&Written<Text>> {
+    let router_user = text.applications.router_user.written();
+    router_user.or_else(|| text.draft.user.written())
+}
+
+fn uid(field: &Field<Text>, world: &dyn World) -> Option<u32> {
+    uid_of(field.written()?, world)
+}
+
+fn uid_of(written: &Written<Text>, world: &dyn World) -> Option<u32> {
+    let name = &written.value.0;
+    name.parse().ok().or_else(|| world.user(name).map(|ids| ids.uid))
+}

@@ -1,0 +1,153 @@
+//! Routers and scouts that take up nothing are replaced; those that are only slow are not.
+
+use super::Sites;
+use crate::support::{pause, process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// An instruction that jumps to itself.
+#[cfg(target_arch = "x86_64")]
+const LOOP: [u8; 2] = [0xeb, 0xfe];
+#[cfg(target_arch = "aarch64")]
+const LOOP: [u8; 4] = 0x1400_0000_u32.to_le_bytes();
+
+/// Holds a process as a debugger does, until a line comes or it is killed.
+const HOLD: &str = "
+import ctypes, os, select, sys
+pid, zero = int(sys.argv[1]), ctypes.c_void_p(0)
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+if ptrace(16, pid, zero, zero) != 0:
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.waitpid(pid, 0x40000000)
+print('held', flush=True)
+while not select.select([sys.stdin], [], [], 0.05)[0]:
+    if os.waitpid(pid, 0x40000000 | os.WNOHANG) != (0, 0):
+        sys.exit()
+ptrace(17, pid, zero, zero)
+";
+
+/// The process waits in a system call: when that returns, it runs in a loop.
+fn hang(pid: u32) {
+    let place = until("it waits", || {
+        let call = fs::read_to_string(format!("/proc/{pid}/syscall")).expect("proc");
+        let place = call.split_whitespace().last()?.strip_prefix("0x")?;
+        u64::from_str_radix(place, 16).ok()
+    });
+    let memory = fs::OpenOptions::new()
+        .write(true)
+        .open(format!("/proc/{pid}/mem"));
+    memory.expect("mem").write_all_at(&LOOP, place).expect("write");
+    // It has a processor also where tests run side by side: it is not to be taken for one that is slow.
+    let faster = Command::new("renice")
+        .args(["-n", "-15", "-p", &pid.to_string()])
+        .stdout(Stdio::null())
+        .status();
+    assert!(faster.expect("renice").success());
+}
+
+fn hold(pid: u32) -> Child {
+    let mut holder = Command::new("python3")
+        .args(["-c", HOLD, &pid.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let mut line = String::new();
+    let said = holder.stdout.as_mut().expect("a pipe");
+    BufReader::new(said).read_line(&mut line).expect("read");
+    assert_eq!(line, "held\n");
+    holder
+}
+
+/// What was done to each of the two is noticed in time, and requests are served again: by an application that runs, and by one
+/// that has to be looked at.
+fn is_replaced(why: &str, harm: impl Fn(u32) -> Option<Child>) {
+    let sites = Sites::start("max = 3");
+    sites.cgi("app", 0, "echo app");
+    assert_eq!(sites.body("/app/"), "app\n");
+    for which in ["router", "scout"] {
+        let before = sites.companion(which);
+        let holder = harm(before);
+        sites.daemon.wait_for(&format!(
+            "the {which} (pid {before}) does not answer, {why}: it is replaced"
+        ));
+        until("its end", || (!process::runs(before)).then_some(()));
+        assert_ne!(sites.companion(which), before);
+        sites.cgi(&format!("after-{which}"), 0, "echo new");
+        until("an answer", || {
+            (sites.get(&format!("/after-{which}/")) == (200, "new\n".to_owned())).then_some(())
+        });
+        assert_eq!(sites.body("/app/"), "app\n");
+        if let Some(mut holder) = holder {
+            drop(holder.stdin.take());
+            let _ = holder.wait();
+        }
+    }
+    sites.end();
+}
+
+#[test]
+fn one_that_hangs_in_a_loop_is_replaced() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    is_replaced("it is busy and takes up nothing", |pid| {
+        hang(pid);
+        None
+    });
+}
+
+/// The kernel does not tell the master of such a stop.
+#[test]
+fn one_that_a_tracer_holds_is_replaced() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    is_replaced("it is stopped", |pid| Some(hold(pid)));
+}
+
+/// As after a machine was asleep, or had no processor for any of them.
+#[test]
+fn one_that_was_held_up_together_with_the_master_goes_on() {
+    if crate::skip::needs_root() {
+        return;
+    }
+    let sites = Sites::start("max = 3");
+    sites.cgi("app", 0, "echo app");
+    assert_eq!(sites.body("/app/"), "app\n");
+    let both = ["router", "scout"].map(|which| sites.companion(which));
+    let holders = both.map(hold);
+    let master = sites.daemon.pid();
+    process::signal(master, Signal::SIGSTOP);
+    wait(Duration::from_secs(8));
+    process::signal(master, Signal::SIGCONT);
+    wait(Duration::from_millis(300));
+    for mut holder in holders {
+        holder
+            .stdin
+            .take()
+            .expect("a pipe")
+            .write_all(b"\n")
+            .expect("write");
+        holder.wait().expect("wait");
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(6) {
+        assert_eq!(sites.body("/app/"), "app\n");
+        pause();
+    }
+    assert_eq!(both, ["router", "scout"].map(|which| sites.companion(which)));
+    sites.end();
+}
+
+/// Time is what passes here, and no event.
+fn wait(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        pause();
+    }
+}
