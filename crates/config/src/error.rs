@@ -156,6 +156,17 @@ impl fmt::Display for Finding {
 }
 
 impl Finding {
+    /// An error in a file, of no pool and no key.
+    pub(super) fn error(place: Place, kind: Kind) -> Finding {
+        Finding {
+            severity: Severity::Error,
+            place,
+            pool: None,
+            key: None,
+            kind,
+        }
+    }
+
     /// What a log line says of it, which has a level of its own, and, if it speaks of a pool, that pool's name.
     pub fn said_of(&self, pool: Option<&str>) -> String {
         let mut text = format!("{}: ", self.place);

@@ -1,6 +1,8 @@
 //! One section's keys as a flat list of dotted paths, so that `ping.path`, `ping = { path = … }` and a table
 //! `[….ping]` are the same thing, and so that unknown keys can be reported.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -8,8 +10,10 @@ use toml::de::{DeTable, DeValue};
 use super::error::{Kind, Place};
 use super::known::{self, Section};
 use super::report::Report;
+use super::said::Said;
 use super::source::Source;
-use super::value;
+use super::units::{Form, Time};
+use super::value::{self, Given};
 
 /// A value that was written, and where its key is.
 #[derive(Debug, Clone)]
@@ -43,6 +47,25 @@ impl<T> Field<T> {
     }
 }
 
+impl<T: Form> Field<T> {
+    /// The value, if it was written.
+    pub(super) fn get(&self) -> Option<T::Value> {
+        self.written().map(|written| written.value.value().clone())
+    }
+
+    /// The value, or this one.
+    pub(super) fn or(&self, default: T::Value) -> T::Value {
+        self.get().unwrap_or(default)
+    }
+}
+
+impl Field<Time> {
+    /// A duration for which 0 is the same as none.
+    pub(super) fn above_zero(&self) -> Option<Duration> {
+        self.get().filter(|time| !time.is_zero())
+    }
+}
+
 /// The entries of a table of free names (environment, php.ini settings), in the order of the text.
 pub(super) type Entries<T> = Vec<Entry<T>>;
 
@@ -68,7 +91,7 @@ struct Leaf<'t> {
     path: String,
     place: Place,
     offset: usize,
-    value: DeValue<'t>,
+    value: Given<'t>,
 }
 
 impl<'t> Leaves<'t> {
@@ -78,6 +101,24 @@ impl<'t> Leaves<'t> {
         flatten(table, &[], source, pool, &mut leaves);
         leaves.sort_by_key(|leaf| leaf.offset);
         Leaves { leaves }
+    }
+
+    /// What files of php-fpm's say. Of entries with one name php-fpm applies the first last: the order is reversed.
+    pub(super) fn of(said: &[Said], file: &Place) -> Leaves<'t> {
+        let said = said.iter().rev().filter(|said| !said.key.is_empty());
+        let leaf = |said: &Said| {
+            let names = said.key.split('.').map(str::to_owned);
+            Some(Leaf {
+                segments: names.chain(said.item.clone()).collect(),
+                path: said.key.clone(),
+                place: said.place.as_ref().unwrap_or(file).clone(),
+                offset: 0,
+                value: Given::Ini(said.value.clone()?),
+            })
+        };
+        Leaves {
+            leaves: said.filter_map(leaf).collect(),
+        }
     }
 
     /// Takes a key out and reads its value; a value that can't be read is reported.
@@ -218,7 +259,7 @@ fn flatten<'t>(
                     path,
                     place: source.place(offset),
                     offset,
-                    value,
+                    value: Given::Toml(value),
                 });
             }
         }

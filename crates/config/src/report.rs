@@ -2,6 +2,7 @@
 
 use super::error::{Finding, Kind, Place, Severity};
 use super::leaves::{Field, Written};
+use super::model::LogLevel;
 use super::units::Whole;
 
 /// Collects what is found.
@@ -10,9 +11,60 @@ pub(super) struct Findings {
     list: Vec<Finding>,
     /// Pools that the finding of this number concerns beside its own.
     others: Vec<(usize, String)>,
+    dialect: Dialect,
+}
+
+/// By whose rules a configuration is resolved, and in whose words it is told what is wrong.
+#[derive(Debug, Default)]
+enum Dialect {
+    /// forkyard's.
+    #[default]
+    Toml,
+    /// php-fpm's: its own rules were kept before, and forkyard's do not hold. What php-fpm says, up to the first
+    /// failure, which ends its start.
+    PhpFpm {
+        said: Vec<(LogLevel, String)>,
+        has_failed: bool,
+        /// What some lines end with.
+        line_end: &'static str,
+    },
 }
 
 impl Findings {
+    /// Of a configuration in php-fpm's own files. `line_end`: what some of its lines end with.
+    pub(super) fn php_fpm(line_end: &'static str) -> Findings {
+        let dialect = Dialect::PhpFpm {
+            said: Vec::new(),
+            has_failed: false,
+            line_end,
+        };
+        Findings {
+            dialect,
+            ..Findings::default()
+        }
+    }
+
+    pub(super) fn is_php_fpm(&self) -> bool {
+        matches!(self.dialect, Dialect::PhpFpm { .. })
+    }
+
+    /// What php-fpm says.
+    pub(super) fn said(self) -> Vec<(LogLevel, String)> {
+        match self.dialect {
+            Dialect::PhpFpm { said, .. } => said,
+            Dialect::Toml => Vec::new(),
+        }
+    }
+
+    fn say(&mut self, level: LogLevel, text: String, fails: bool) {
+        if let Dialect::PhpFpm { said, has_failed, .. } = &mut self.dialect {
+            if !*has_failed {
+                said.push((level, text));
+                *has_failed = fails;
+            }
+        }
+    }
+
     pub(super) fn push(&mut self, finding: Finding) {
         self.list.push(finding);
     }
@@ -39,9 +91,11 @@ impl Findings {
     }
 
     pub(super) fn has_errors(&self) -> bool {
-        self.list
-            .iter()
-            .any(|finding| finding.severity == Severity::Error)
+        let mut list = self.list.iter();
+        match self.dialect {
+            Dialect::Toml => list.any(|finding| finding.severity == Severity::Error),
+            Dialect::PhpFpm { has_failed, .. } => has_failed,
+        }
     }
 
     /// All of them, in the order of the files and of the text.
@@ -88,6 +142,29 @@ impl<'f> Report<'f> {
         }
     }
 
+    /// Whether php-fpm's rules hold, which were applied before, and not forkyard's.
+    pub(super) fn is_php_fpm(&self) -> bool {
+        self.findings.is_php_fpm()
+    }
+
+    /// What some lines of php-fpm's end with.
+    pub(super) fn line_end(&self) -> &'static str {
+        match self.findings.dialect {
+            Dialect::PhpFpm { line_end, .. } => line_end,
+            Dialect::Toml => "",
+        }
+    }
+
+    /// Says something in php-fpm's words, if they are wanted.
+    pub(super) fn say(&mut self, level: LogLevel, text: String) {
+        self.findings.say(level, text, false);
+    }
+
+    /// Says why php-fpm does not start, in its words, if they are wanted.
+    pub(super) fn fail(&mut self, text: String) {
+        self.findings.say(LogLevel::Error, text, true);
+    }
+
     /// Advice about pools in general, said of this one.
     pub(super) fn name_pool(&self, advice: String) -> String {
         match &self.pool {
@@ -101,6 +178,9 @@ impl<'f> Report<'f> {
     }
 
     pub(super) fn find(&mut self, severity: Severity, place: &Place, key: &str, kind: Kind) {
+        if self.is_php_fpm() {
+            return;
+        }
         let key = format!("{}{key}", self.prefix);
         let finding = Finding {
             severity,
@@ -130,17 +210,36 @@ impl<'f> Report<'f> {
         self.find(Severity::Warning, &at.place, at.key, kind);
     }
 
+    /// The same, of what must not be written.
+    pub(super) fn refuse<T>(&mut self, field: &Field<T>, problem: &str, remedy: &str) {
+        if let Some(written) = field.written() {
+            self.rule(written, problem, remedy);
+        }
+    }
+
+    /// The same, of what is written without effect.
+    pub(super) fn useless<T>(&mut self, field: &Field<T>, problem: &str, remedy: &str) {
+        if let Some(written) = field.written() {
+            self.warn(written, problem, remedy);
+        }
+    }
+
     /// A key that has to be there and isn't.
     pub(super) fn missing(&mut self, place: &Place, key: &str, write: impl Into<String>) {
         self.error(place, key, Kind::Missing { write: write.into() });
     }
 
     /// The number, if it is within the range; an error otherwise.
-    pub(super) fn range(&mut self, field: &Field<Whole>, least: i64, most: i64) -> Option<i64> {
+    pub(super) fn range<N: TryFrom<i64>>(
+        &mut self,
+        field: &Field<Whole>,
+        least: i64,
+        most: i64,
+    ) -> Option<N> {
         let written = field.written()?;
         let found = written.value.0;
-        if (least..=most).contains(&found) {
-            return Some(found);
+        if (least..=most).contains(&found) || self.is_php_fpm() {
+            return N::try_from(found).ok();
         }
         self.error(&written.place, written.key, Kind::Range { found, least, most });
         None
@@ -148,12 +247,19 @@ impl<'f> Report<'f> {
 
     /// Warns that a key has no effect because this process is not root.
     pub(super) fn ignored_without_root<T>(&mut self, field: &Field<T>) {
-        if let Some(written) = field.written() {
-            self.warn(
-                written,
-                "it is ignored",
-                "only a master that runs as root can do this",
-            );
+        let Some(written) = field.written() else {
+            return;
+        };
+        // Of the pools it was said when their users were looked at.
+        if self.pool.is_none() {
+            let key = written.key;
+            let text = format!("'{key}' directive is ignored when FPM is not running as root");
+            self.say(LogLevel::Notice, text);
         }
+        self.warn(
+            written,
+            "it is ignored",
+            "only a master that runs as root can do this",
+        );
     }
 }

@@ -146,8 +146,7 @@ fn text(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
 }
 
 fn number(field: &Field<Whole>, least: i64, report: &mut Report<'_>) -> Option<u32> {
-    let number = report.range(field, least, MOST)?;
-    u32::try_from(number).ok()
+    report.range(field, least, MOST)
 }
 
 fn env(leaves: &mut Leaves<'_>, report: &mut Report<'_>) -> BTreeMap<String, String> {

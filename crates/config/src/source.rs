@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{Finding, Kind, Place, Severity};
+use super::error::{Finding, Kind, Place};
 use super::known;
 use super::report::Findings;
 
@@ -79,7 +79,7 @@ impl<'t> Source<'t> {
             let problem = "this looks like a file of php-fpm's".to_owned();
             let advice = Some("forkyard import makes TOML of it".to_owned());
             let place = self.place(start(&errors[0]));
-            findings.push(unreadable(place, Kind::Syntax { problem, advice }));
+            findings.push(Finding::error(place, Kind::Syntax { problem, advice }));
             return None;
         }
         let mut told = 0;
@@ -99,7 +99,7 @@ impl<'t> Source<'t> {
                 break;
             }
             if let Some(kind) = self.duplicate(place.line, error.message()) {
-                findings.push(unreadable(place, kind));
+                findings.push(Finding::error(place, kind));
                 continue;
             }
             let advice = known::advice_for_line(self.line(place.line), error.message());
@@ -111,7 +111,7 @@ impl<'t> Source<'t> {
             };
             let problem = error.message()[..end.unwrap_or(error.message().len())].to_owned();
             let kind = Kind::Syntax { problem, advice };
-            findings.push(unreadable(place, kind));
+            findings.push(Finding::error(place, kind));
         }
         None
     }
@@ -169,17 +169,6 @@ impl<'t> Source<'t> {
         let start = self.line_starts[number - 1];
         let end = self.line_starts.get(number).copied().unwrap_or(self.text.len());
         &self.text[start..end]
-    }
-}
-
-/// What keeps the file from being read as a table.
-fn unreadable(place: Place, kind: Kind) -> Finding {
-    Finding {
-        severity: Severity::Error,
-        place,
-        pool: None,
-        key: None,
-        kind,
     }
 }
 

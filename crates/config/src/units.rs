@@ -75,6 +75,16 @@ pub(super) enum Manager {
     Ondemand,
 }
 
+impl Manager {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Manager::Static => "static",
+            Manager::Dynamic => "dynamic",
+            Manager::Ondemand => "ondemand",
+        }
+    }
+}
+
 /// To what a pool's connections go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Routing {
@@ -99,6 +109,43 @@ pub(super) struct PreloaderChoice(pub(super) Preloading);
 /// A resource limit, soft and hard: `1024`, `"512M"`, `"unlimited"`, `"1024:4096"`. `None`: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds(pub(super) Option<u64>, pub(super) Option<u64>);
+
+/// A form of one value.
+pub(super) trait Form {
+    type Value: Clone;
+
+    fn value(&self) -> &Self::Value;
+}
+
+macro_rules! forms {
+    ($($form:ident: $value:ty,)*) => {$(
+        impl Form for $form {
+            type Value = $value;
+
+            fn value(&self) -> &$value {
+                &self.0
+            }
+        }
+    )*};
+}
+
+forms! {
+    Time: Duration,
+    Size: u64,
+    Core: CoreLimit,
+    Mode: u32,
+    Flag: bool,
+    Text: String,
+    Texts: Vec<String>,
+    Counts: Vec<u64>,
+    RequestRule: RequestSettings,
+    Level: LogLevel,
+    Format: LogFormat,
+    Facility: u8,
+    Reload: ReloadWhen,
+    ErrorRule: OnError,
+    PreloaderChoice: Preloading,
+}
 
 /// `10`, `"10"`, `"500ms"`, `"10s"`, `"5m"`, `"2h"`, `"1d"`.
 pub fn duration(text: &str) -> Option<Duration> {
@@ -159,7 +206,7 @@ fn bounds(text: &str) -> Option<Bounds> {
     fits.then_some(Bounds(soft, hard))
 }
 
-fn level(text: &str) -> Option<LogLevel> {
+pub(super) fn level(text: &str) -> Option<LogLevel> {
     Some(match text.to_ascii_lowercase().as_str() {
         "debug" => LogLevel::Debug,
         "notice" => LogLevel::Notice,
@@ -210,7 +257,7 @@ pub(super) fn facility(name: &str) -> Option<u8> {
         .map(|(_, number)| *number)
 }
 
-fn manager(text: &str) -> Option<Manager> {
+pub(super) fn manager(text: &str) -> Option<Manager> {
     Some(match text.to_ascii_lowercase().as_str() {
         "static" => Manager::Static,
         "dynamic" => Manager::Dynamic,

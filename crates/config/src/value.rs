@@ -12,13 +12,36 @@ use super::error::Kind;
 /// Longer values are cut in messages.
 const MAX_SHOWN: usize = 80;
 
+/// A value that was written.
+#[derive(Debug)]
+pub(super) enum Given<'t> {
+    /// In TOML.
+    Toml(DeValue<'t>),
+    /// In a file of php-fpm's, and as it would be in TOML.
+    Ini(toml_edit::Value),
+}
+
+impl Given<'_> {
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self, Given::Toml(value) if value.is_table())
+    }
+}
+
 /// Reads a value as a `T`.
-pub(super) fn read<'v, T: Deserialize<'v>>(value: &'v DeValue<'v>) -> Result<T, Kind> {
-    T::deserialize(Value(value)).map_err(|error| error.0)
+pub(super) fn read<'v, T: Deserialize<'v>>(value: &'v Given<'v>) -> Result<T, Kind> {
+    let value = match value {
+        Given::Toml(value) => Value::Toml(value),
+        Given::Ini(value) => Value::Ini(value),
+    };
+    T::deserialize(value).map_err(|error| error.0)
 }
 
 /// How a value is shown in a message.
-pub(super) fn shown(value: &DeValue<'_>) -> String {
+pub(super) fn shown(value: &Given<'_>) -> String {
+    let value = match value {
+        Given::Toml(value) => value,
+        Given::Ini(value) => return value.to_string(),
+    };
     match value {
         DeValue::String(text) => quoted(text),
         DeValue::Integer(number) => number.to_string(),
@@ -38,13 +61,37 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-struct Value<'v>(&'v DeValue<'v>);
+enum Value<'v> {
+    Toml(&'v DeValue<'v>),
+    Ini(&'v toml_edit::Value),
+}
+
+impl<'v> Value<'v> {
+    /// Hands over what php-fpm's files say: texts, numbers, flags and lists.
+    fn visit_ini<V: Visitor<'v>>(value: &'v toml_edit::Value, visitor: V) -> Result<V::Value, ValueError> {
+        use toml_edit::Value::{Array, Boolean, Integer, String};
+        match value {
+            String(text) => visitor.visit_borrowed_str(text.value()),
+            Integer(number) => visitor.visit_i64(*number.value()),
+            Boolean(flag) => visitor.visit_bool(*flag.value()),
+            Array(items) => visitor.visit_seq(SeqDeserializer::new(items.iter().map(Value::Ini))),
+            other => Err(ValueError::invalid_value(
+                Unexpected::Other(&other.to_string()),
+                &visitor,
+            )),
+        }
+    }
+}
 
 impl<'de> Deserializer<'de> for Value<'de> {
     type Error = ValueError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
-        match self.0 {
+        let value = match self {
+            Value::Toml(value) => value,
+            Value::Ini(value) => return Value::visit_ini(value, visitor),
+        };
+        match value {
             DeValue::String(text) => visitor.visit_borrowed_str(text),
             DeValue::Boolean(flag) => visitor.visit_bool(*flag),
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
@@ -66,12 +113,12 @@ impl<'de> Deserializer<'de> for Value<'de> {
                 &visitor,
             )),
             DeValue::Array(items) => visitor.visit_seq(SeqDeserializer::new(
-                items.iter().map(|item| Value(item.get_ref())),
+                items.iter().map(|item| Value::Toml(item.get_ref())),
             )),
             DeValue::Table(table) => visitor.visit_map(MapDeserializer::new(
                 table
                     .iter()
-                    .map(|(key, value)| (key.get_ref().as_ref(), Value(value.get_ref()))),
+                    .map(|(key, value)| (key.get_ref().as_ref(), Value::Toml(value.get_ref()))),
             )),
         }
     }

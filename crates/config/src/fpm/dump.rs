@@ -3,8 +3,8 @@
 use super::directives::{Directive, NO_PRIORITY, Shown};
 use super::journal::Journal;
 use super::parse::Written;
-use super::values::{Manager, Value, Values};
-use crate::LogLevel;
+use super::values::{Item, Value, Values};
+use crate::units::Manager;
 
 /// Says the whole configuration.
 pub(super) fn dump(written: &Written, journal: &mut Journal) {
@@ -20,7 +20,7 @@ fn section(name: &str, values: &Values, journal: &mut Journal) {
         let name = directive.name;
         if let Value::List(list) = value {
             // The last one written is the first one kept.
-            for (key, value) in list.iter().rev() {
+            for Item { key, value, .. } in list.iter().rev() {
                 journal.notice(format!("\t{name}[{key}] = {value}"));
             }
             continue;
@@ -45,22 +45,10 @@ fn shown(directive: &Directive, value: &Value) -> String {
             format!("{number}{unit}")
         }
         Value::Core(limit) => limit.to_string(),
-        Value::Level(level) => match level {
-            Some(LogLevel::Debug) => "DEBUG",
-            Some(LogLevel::Notice) => "NOTICE",
-            Some(LogLevel::Warning) => "WARNING",
-            Some(LogLevel::Error) => "ERROR",
-            Some(LogLevel::Alert) => "ALERT",
-            None => "unknown value",
-        }
-        .to_owned(),
-        Value::Manager(manager) => match manager {
-            Some(Manager::Static) => "static",
-            Some(Manager::Dynamic) => "dynamic",
-            Some(Manager::Ondemand) => "ondemand",
-            None => "undefined",
-        }
-        .to_owned(),
+        Value::Level(level) => level.map_or("unknown value".to_owned(), |level| {
+            format!("{level:?}").to_ascii_uppercase()
+        }),
+        Value::Manager(manager) => manager.map_or("undefined", Manager::name).to_owned(),
         Value::List(_) => String::new(),
     }
 }

@@ -1,8 +1,8 @@
 //! php-fpm's own configuration: the INI files and command line options of php-fpm, with its rules and its words.
 //!
 //! `scan` and `ini` read PHP's INI language a line at a time, `parse` makes sections of files, `validate` and
-//! `pool_rules` apply php-fpm's rules, `resolve` gives the model. [`directives`] is php-fpm's
-//! side of the table of all settings, which is behind all of them.
+//! `pool_rules` apply php-fpm's rules, `said` puts what the directives say under forkyard's own keys, and `resolve` has
+//! the model made of that. [`directives`] is php-fpm's side of the table of all settings, which is behind all of them.
 //! Whatever is to be told goes into a [`Journal`].
 
 mod constants;
@@ -16,10 +16,12 @@ mod parse;
 mod paths;
 mod php_ini;
 mod pool_rules;
+mod remarks;
 mod resolve;
+mod said;
 mod scan;
-mod sights;
 mod start;
+mod survey;
 mod validate;
 mod values;
 
@@ -29,7 +31,7 @@ pub use machine::{Machine, OsFailure};
 pub use paths::PREFIX;
 pub use php_ini::{complete, entry};
 pub(crate) use resolve::is_ours;
-pub use sights::{Listed, Plain, Sight, Survey, survey};
+pub use survey::{Section as Surveyed, Survey, survey};
 
 use crate::{Config, php};
 use std::path::{Path, PathBuf};
@@ -106,7 +108,7 @@ pub fn load(options: &Options, machine: &dyn Machine) -> (Option<Config>, Journa
             journal: &mut journal,
         };
         start::settle_identities(&written, &mut context)?;
-        resolve::resolve(&written, &path, &mut context)
+        Ok(resolve::resolve(&written, &path, &mut context)?.config)
     });
     if config.is_err() {
         journal.error("FPM initialization failed");

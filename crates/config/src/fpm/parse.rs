@@ -6,9 +6,12 @@ use super::ini::{self, Statement};
 use super::journal::{Failed, Journal};
 use super::machine::{Machine, value_of};
 use super::paths;
-use super::sights::{Remarks, Sight};
-use super::values::{Values, expand_pool, flag};
+use super::remarks::Remarks;
+use super::values::{Item, Values, expand_pool, flag};
+use crate::Place;
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Files that may include each other.
 const MAX_NESTED: usize = 5;
@@ -19,6 +22,8 @@ const MAX_POOLS: usize = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PoolText {
     pub(super) name: String,
+    /// Where its section was opened last.
+    pub(super) place: Place,
     pub(super) values: Values,
 }
 
@@ -27,11 +32,21 @@ pub(super) struct PoolText {
 pub(super) struct Written {
     pub(super) global: Values,
     pub(super) pools: Vec<PoolText>,
-    /// Where everything was written, if that was wanted.
-    pub(super) sights: Vec<Sight>,
+    /// Where the global section was opened last.
+    pub(super) opened: Option<Place>,
+    /// The comments of each line, by the number of its file and its own, if they were wanted.
+    pub(super) comments: HashMap<(usize, usize), Vec<String>>,
 }
 
-/// Reads the file and those that it includes. `remembers`: where everything was written is kept.
+impl Written {
+    /// The comments right above and behind what stands at a place.
+    pub(super) fn comments(&self, place: Option<&Place>) -> Vec<String> {
+        let found = place.and_then(|place| self.comments.get(&(place.order, place.line)));
+        found.cloned().unwrap_or_default()
+    }
+}
+
+/// Reads the file and those that it includes. `remembers`: comments are kept.
 pub(super) fn read(
     options: &Options,
     machine: &dyn Machine,
@@ -42,8 +57,10 @@ pub(super) fn read(
         written: Written {
             global: Values::new(Section::Global),
             pools: Vec::new(),
-            sights: Vec::new(),
+            opened: None,
+            comments: HashMap::new(),
         },
+        files: 0,
         current: None,
         include: None,
         options,
@@ -58,6 +75,8 @@ pub(super) fn read(
 
 struct Reader<'r> {
     written: Written,
+    /// How many files were begun.
+    files: usize,
     /// The pool that lines are about; `None`: the global section.
     current: Option<usize>,
     /// What is to be included after the line that says so.
@@ -87,8 +106,16 @@ impl Reader<'_> {
         }
         let text = String::from_utf8_lossy(&bytes);
         let mut remarks = Remarks::default();
+        let file: Arc<Path> = Path::new(path).into();
+        let order = self.files;
+        self.files += 1;
         for (at, line) in text.split_inclusive('\n').enumerate() {
-            let place = (path, at + 1);
+            let place = Place {
+                file: file.clone(),
+                line: at + 1,
+                column: 1,
+                order,
+            };
             // php-fpm ends the last line, too.
             let ended;
             let line = if line.ends_with('\n') {
@@ -97,9 +124,10 @@ impl Reader<'_> {
                 ended = format!("{line}\n");
                 &ended
             };
-            self.line(line, path, at + 1)?;
+            self.line(line, &place)?;
             if self.remembers {
-                remarks.take(line, |statement, comments| self.see(statement, place, comments));
+                let comments = remarks.of(line);
+                self.written.comments.insert((order, at + 1), comments);
             }
             if let Some(pattern) = self.include.take() {
                 self.included(&pattern, path, at + 1, nested)?;
@@ -108,13 +136,13 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn line(&mut self, line: &str, path: &str, number: usize) -> Result<(), Failed> {
+    fn line(&mut self, line: &str, place: &Place) -> Result<(), Failed> {
         let (machine, version) = (self.machine, self.options.version());
         let lookup = |name: ini::Name<'_>| value_of(name, version, machine);
         let (statements, error) = ini::parse(line, &lookup);
         self.is_wrong = false;
         for statement in statements {
-            self.statement(statement, &format!("[{path}:{number}]"));
+            self.statement(statement, place);
         }
         if let Some(error) = error {
             self.journal.php(error.0);
@@ -123,50 +151,31 @@ impl Reader<'_> {
         if self.is_wrong { Err(Failed) } else { Ok(()) }
     }
 
-    /// Remembers where something was written.
-    fn see(&mut self, statement: &Statement, place: (&str, usize), comments: Vec<String>) {
-        let pools = &self.written.pools;
-        let (name, key) = match statement {
-            Statement::Section(_) => ("", None),
-            Statement::Entry(name, _) => (name.as_str(), None),
-            Statement::Item(name, key, _) => (name.as_str(), Some(key.clone())),
-        };
-        self.written.sights.push(Sight {
-            pool: self
-                .current
-                .and_then(|at| pools.get(at))
-                .map(|pool| pool.name.clone()),
-            name: name.to_ascii_lowercase(),
-            key,
-            path: place.0.to_owned(),
-            line: place.1,
-            comments,
-        });
-    }
-
-    fn wrong(&mut self, text: String) {
-        self.journal.error(text);
+    fn wrong(&mut self, place: &Place, text: &str) {
+        let (file, line) = (place.file.display(), place.line);
+        self.journal.error(format!("[{file}:{line}] {text}"));
         self.is_wrong = true;
     }
 
-    fn statement(&mut self, statement: Statement, place: &str) {
+    fn statement(&mut self, statement: Statement, place: &Place) {
         match statement {
             Statement::Section(name) => self.section(name, place),
             Statement::Entry(_, None) => {
-                self.wrong(format!("{place} value is NULL for a ZEND_INI_PARSER_ENTRY"));
+                self.wrong(place, "value is NULL for a ZEND_INI_PARSER_ENTRY");
             }
             Statement::Entry(name, Some(value)) => self.entry(&name, &value, place),
             Statement::Item(name, key, value) => {
-                for problem in self.item(&name, &key, &value) {
-                    self.wrong(format!("{place} {problem}"));
+                for problem in self.item(&name, &key, &value, place) {
+                    self.wrong(place, &problem);
                 }
             }
         }
     }
 
-    fn section(&mut self, name: String, place: &str) {
+    fn section(&mut self, name: String, place: &Place) {
         if name.eq_ignore_ascii_case("global") {
             self.current = None;
+            self.written.opened = Some(place.clone());
             return;
         }
         let pools = &mut self.written.pools;
@@ -174,44 +183,45 @@ impl Reader<'_> {
             .iter()
             .position(|pool| pool.name.eq_ignore_ascii_case(&name));
         if known.is_none() && pools.len() >= MAX_POOLS {
-            return self.wrong(format!(
-                "{place} Unable to alloc a new WorkerPool for worker '{name}'"
-            ));
+            let text = format!("Unable to alloc a new WorkerPool for worker '{name}'");
+            return self.wrong(place, &text);
         }
-        self.current = Some(known.unwrap_or_else(|| {
-            pools.push(PoolText {
+        let at = known.unwrap_or(pools.len());
+        match pools.get_mut(at) {
+            Some(pool) => pool.place = place.clone(),
+            None => pools.push(PoolText {
                 name,
+                place: place.clone(),
                 values: Values::new(Section::Pool),
-            });
-            pools.len() - 1
-        }));
+            }),
+        }
+        self.current = Some(at);
     }
 
-    fn entry(&mut self, name: &str, value: &str, place: &str) {
+    fn entry(&mut self, name: &str, value: &str, place: &Place) {
         if name == "include" {
             if self.include.is_some() {
-                return self.wrong(format!("{place} two includes at the same time !"));
+                return self.wrong(place, "two includes at the same time !");
             }
             self.include = Some(value.to_owned()).filter(|pattern| !pattern.is_empty());
             return;
         }
         let outcome = match self.current.and_then(|at| self.written.pools.get_mut(at)) {
-            Some(pool) => pool.values.write(name, value, Some(&pool.name)),
-            None => self.written.global.write(name, value, None),
+            Some(pool) => pool.values.write(name, value, Some(&pool.name), place),
+            None => self.written.global.write(name, value, None, place),
         };
         match outcome {
             Some(Ok(())) => {}
             Some(Err(tail)) => {
-                self.wrong(format!(
-                    "{place} unable to parse value for entry '{name}': {tail}"
-                ));
+                let text = format!("unable to parse value for entry '{name}': {tail}");
+                self.wrong(place, &text);
             }
-            None => self.wrong(format!("{place} unknown entry '{name}'")),
+            None => self.wrong(place, &format!("unknown entry '{name}'")),
         }
     }
 
     /// Takes an entry of a list; says what is wrong with it.
-    fn item(&mut self, name: &str, key: &str, value: &str) -> Vec<String> {
+    fn item(&mut self, name: &str, key: &str, value: &str, place: &Place) -> Vec<String> {
         let problems = key_problems(name, key, value);
         if !problems.is_empty() {
             return problems;
@@ -238,8 +248,12 @@ impl Reader<'_> {
             }
             _ => return vec![format!("unknown directive '{name}'")],
         };
-        let value = expand_pool(value, Some(&pool.name)).unwrap_or_default();
-        pool.values.add(list, key, &value);
+        let item = Item {
+            key: key.to_owned(),
+            value: expand_pool(value, Some(&pool.name)).unwrap_or_default(),
+            place: place.clone(),
+        };
+        pool.values.add(list, item);
         Vec::new()
     }
 

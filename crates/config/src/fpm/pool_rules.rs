@@ -1,11 +1,12 @@
 //! The rules of one pool, in php-fpm's order.
 
-use super::directives::NO_PRIORITY;
 use super::journal::Failed;
 use super::parse::PoolText;
 use super::paths;
 use super::validate::Context;
-use super::values::{Manager, Value};
+use super::values::{Item, Value};
+use crate::resolve::is_tcp;
+use crate::units::Manager;
 use std::path::Path;
 
 /// The kernel's maximum, which is what php-fpm asks for on Linux.
@@ -30,33 +31,6 @@ const PATH_SETTINGS: &[&str] = &[
     "blenc.key_file",
     "coin_acceptor.device",
 ];
-
-/// Whether a number can be a nice value, or stands for none.
-pub(super) fn is_priority(number: i32) -> bool {
-    number == NO_PRIORITY || (-19..=20).contains(&number)
-}
-
-/// `sun_path` with its zero byte (unix(7)).
-pub(super) const SOCKET_PATH_ROOM: usize = 108;
-
-/// Whether a unix socket can have this path.
-pub(super) fn is_short_enough(path: &str) -> bool {
-    path.len() < SOCKET_PATH_ROOM
-}
-
-/// What is said where it can't.
-pub(super) fn too_long(path: &str, pool: &str) -> String {
-    format!(
-        "[pool {pool}] cannot bind to UNIX socket '{path}' as path is too long (found length: {}, maximal length: \
-         {SOCKET_PATH_ROOM})",
-        path.len()
-    )
-}
-
-/// Whether an address is TCP's and not a path.
-pub(super) fn is_tcp(address: &str) -> bool {
-    address.contains(':') || address.bytes().all(|byte| byte.is_ascii_digit())
-}
 
 pub(super) fn check(pool: &mut PoolText, mechanism: &str, context: &mut Context<'_>) -> Result<(), Failed> {
     let mut rules = Rules {
@@ -134,19 +108,26 @@ impl Rules<'_, '_> {
             }
             None => return Err(self.alert("no listen address have been defined!")),
         }
-        if !is_priority(self.number("process.priority")) {
-            return Err(self.error("process.priority must be included into [-19,20]"));
+        self.limits("", "pm")
+    }
+
+    /// The numbers that the table of settings limits: of the directives behind one and up to another.
+    fn limits(&mut self, after: &str, until: &str) -> Result<(), Failed> {
+        match self.pool.values.beyond(after, until) {
+            Some(limit) => {
+                let text = format!("[pool {}] {}", self.pool.name, limit.words);
+                self.context.journal.say(limit.level, text);
+                Err(Failed)
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn manager(&mut self, mechanism: &str) -> Result<(), Failed> {
         let Some(manager) = self.pool.values.manager() else {
             return Err(self.alert("the process manager is missing (static, dynamic or ondemand)"));
         };
-        if self.number("pm.max_children") < 1 {
-            return Err(self.alert("pm.max_children must be a positive value"));
-        }
+        self.limits("pm", "")?;
         match manager {
             Manager::Static => Ok(()),
             Manager::Dynamic => self.dynamic(),
@@ -352,7 +333,7 @@ impl Rules<'_, '_> {
         }
         let prefix = (self.prefix.clone(), self.context.options.prefix.clone());
         for list in ["php_value", "php_admin_value"] {
-            for (key, value) in self.pool.values.list_mut(list) {
+            for Item { key, value, .. } in self.pool.values.list_mut(list) {
                 let is_log = key == "error_log";
                 let stays = is_log && list == "php_admin_value" && value.eq_ignore_ascii_case("syslog");
                 if PATH_SETTINGS.contains(&key.as_str()) && !stays {

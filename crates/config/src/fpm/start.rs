@@ -2,10 +2,10 @@
 
 use super::journal::Failed;
 use super::parse::{PoolText, Written};
-use super::pool_rules::{is_short_enough, is_tcp, too_long};
 use super::validate::Context;
 use crate::World;
 use crate::php::is_before;
+use crate::resolve::{is_short_enough, is_tcp, too_long};
 
 /// php-fpm shows errno, which has nothing to say of it.
 const NO_REASON: &str = ": Success (0)";

@@ -10,8 +10,6 @@ use crate::LogLevel;
 use crate::access::{DEFAULT_FORMAT, parse_format};
 use std::path::{Path, PathBuf};
 
-/// The least `log_limit`.
-const LEAST_LOG_LIMIT: i32 = 512;
 /// Mechanisms that php-fpm has on Linux, best first.
 const MECHANISMS: [&str; 3] = ["epoll", "poll", "select"];
 
@@ -58,18 +56,12 @@ fn globals(written: &mut Written, context: &mut Context<'_>) -> Result<(), Faile
         let path = paths::under(pid, state);
         global.set_text("pid", path);
     }
-    if let Some(daemonize) = options.daemonize {
-        global.set("daemonize", Value::Flag(daemonize));
-    }
+    let daemonize = options.daemonize.unwrap_or(global.flag("daemonize"));
+    global.set("daemonize", Value::Flag(daemonize));
     journal.set_threshold(global.level().unwrap_or(LogLevel::Notice));
-    if global.number("log_limit") < LEAST_LOG_LIMIT {
-        return Err(journal.error(format!("log_limit must be greater than {LEAST_LOG_LIMIT}")));
-    }
-    if global.number("process.max") < 0 {
-        return Err(journal.error("process_max can't be negative"));
-    }
-    if !pool_rules::is_priority(global.number("process.priority")) {
-        return Err(journal.error("process.priority must be included into [-19,20]"));
+    if let Some(limit) = global.beyond("", "") {
+        journal.say(limit.level, limit.words);
+        return Err(Failed);
     }
     for (name, default) in [("error_log", "log/php-fpm.log"), ("syslog.ident", "php-fpm")] {
         if global.text(name).is_none() {

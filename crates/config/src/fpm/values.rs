@@ -2,8 +2,9 @@
 
 use super::directives::{Directive, Form, NO_PRIORITY, Section, Shown, of};
 use super::ini::number;
-use crate::LogLevel;
-use crate::units::{self, FACILITIES};
+use crate::settings::{self, Limit, Setting};
+use crate::units::{self, FACILITIES, Manager};
+use crate::{LogLevel, Place};
 
 /// One value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,23 +19,34 @@ pub(super) enum Value {
     Core(i32),
     Manager(Option<Manager>),
     /// In the order written.
-    List(Vec<(String, String)>),
+    List(Vec<Item>),
 }
 
-/// The process managers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manager {
-    Static,
-    Dynamic,
-    Ondemand,
+/// An entry of a list, and where it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) key: String,
+    pub(super) value: String,
+    pub(super) place: Place,
 }
 
-/// The values of all directives of a section, and which of them were written.
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It is the default.
+    Default,
+    /// A rule has filled it in.
+    Rule,
+    /// It was written here last.
+    Written(Place),
+}
+
+/// The values of all directives of a section, and where they come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Values {
     section: Section,
     list: Vec<Value>,
-    written: Vec<bool>,
+    origins: Vec<Origin>,
 }
 
 impl Values {
@@ -43,7 +55,7 @@ impl Values {
         let list: Vec<Value> = of(section).map(unset).collect();
         Values {
             section,
-            written: vec![false; list.len()],
+            origins: vec![Origin::Default; list.len()],
             list,
         }
     }
@@ -58,32 +70,62 @@ impl Values {
         name: &str,
         text: &str,
         pool: Option<&str>,
+        place: &Place,
     ) -> Option<Result<(), &'static str>> {
         let at = self.index(name)?;
         let directive = of(self.section).nth(at).filter(|d| d.form != Form::List)?;
         Some(read(directive.form, text, pool).map(|value| {
             self.list[at] = value;
-            self.written[at] = true;
+            self.origins[at] = Origin::Written(place.clone());
         }))
     }
 
     /// Adds to a list.
-    pub(super) fn add(&mut self, name: &str, key: &str, value: &str) {
+    pub(super) fn add(&mut self, name: &str, item: Item) {
         if let Some(at) = self.index(name) {
             if let Value::List(list) = &mut self.list[at] {
-                list.push((key.to_owned(), value.to_owned()));
-                self.written[at] = true;
+                self.origins[at] = Origin::Written(item.place.clone());
+                list.push(item);
             }
         }
     }
 
     pub(super) fn is_written(&self, name: &str) -> bool {
-        self.index(name).is_some_and(|at| self.written[at])
+        self.index(name)
+            .is_some_and(|at| matches!(self.origins[at], Origin::Written(_)))
+    }
+
+    /// The first number, of the directives behind one and up to another, that php-fpm does not take.
+    pub(super) fn beyond(&self, after: &str, until: &str) -> Option<&'static Limit> {
+        let behind = self
+            .all()
+            .skip_while(|(directive, _)| directive.name != after && !after.is_empty());
+        let mut between = behind.take_while(|(directive, _)| directive.name != until);
+        between.find_map(|(directive, value)| {
+            let limit = directive.limit.as_ref()?;
+            let is_unset = *value == Value::Number(NO_PRIORITY) && directive.shown == Shown::Priority;
+            let is_beyond =
+                matches!(value, Value::Number(number) if *number < limit.least || *number > limit.most);
+            (is_beyond && !is_unset).then_some(limit)
+        })
     }
 
     /// Every directive with its value, in order.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static Directive, &Value)> {
         of(self.section).zip(&self.list)
+    }
+
+    /// What was written or filled in, in order, with the rows of the table.
+    pub(super) fn given(
+        &self,
+    ) -> impl Iterator<Item = (&'static Directive, &'static Setting, &Value, Option<&Place>)> {
+        let rows = settings::directives(self.section == Section::Global);
+        let given = rows.zip(&self.list).zip(&self.origins);
+        given.filter_map(|(((directive, setting), value), origin)| match origin {
+            Origin::Default => None,
+            Origin::Rule => Some((directive, setting, value, None)),
+            Origin::Written(place) => Some((directive, setting, value, Some(place))),
+        })
     }
 
     fn value(&self, name: &str) -> &Value {
@@ -116,14 +158,6 @@ impl Values {
         }
     }
 
-    /// A syslog facility, shifted as syslog(3) wants it.
-    pub(super) fn facility(&self) -> i32 {
-        match self.value("syslog.facility") {
-            Value::Facility(number) => *number,
-            _ => 0,
-        }
-    }
-
     pub(super) fn level(&self) -> Option<LogLevel> {
         match self.value("log_level") {
             Value::Level(level) => *level,
@@ -138,14 +172,14 @@ impl Values {
         }
     }
 
-    pub(super) fn list(&self, name: &str) -> &[(String, String)] {
+    pub(super) fn list(&self, name: &str) -> &[Item] {
         match self.value(name) {
             Value::List(list) => list,
             _ => &[],
         }
     }
 
-    pub(super) fn list_mut(&mut self, name: &str) -> &mut [(String, String)] {
+    pub(super) fn list_mut(&mut self, name: &str) -> &mut [Item] {
         match self.index(name).map(|at| &mut self.list[at]) {
             Some(Value::List(list)) => list,
             _ => &mut [],
@@ -159,6 +193,9 @@ impl Values {
     pub(super) fn set(&mut self, name: &str, value: Value) {
         if let Some(at) = self.index(name) {
             self.list[at] = value;
+            if self.origins[at] == Origin::Default {
+                self.origins[at] = Origin::Rule;
+            }
         }
     }
 }
@@ -166,7 +203,7 @@ impl Values {
 fn unset(directive: &Directive) -> Value {
     match (directive.form, directive.shown) {
         // Filled in when the file has been read, where the dump shows them.
-        (Form::Text, _) => Value::Text(None),
+        (Form::Text | Form::Commas | Form::Blanks | Form::Octal, _) => Value::Text(None),
         (Form::Level, _) => Value::Level(None),
         (Form::Manager, _) => Value::Manager(None),
         (Form::List, _) => Value::List(Vec::new()),
@@ -177,18 +214,26 @@ fn unset(directive: &Directive) -> Value {
 
 fn read(form: Form, text: &str, pool: Option<&str>) -> Result<Value, &'static str> {
     match form {
-        Form::Text | Form::List => expand_pool(text, pool).map(|text| Value::Text(Some(text))),
+        Form::Text | Form::Commas | Form::Blanks | Form::Octal | Form::List => {
+            expand_pool(text, pool).map(|text| Value::Text(Some(text)))
+        }
         Form::Flag => flag(text).map(Value::Flag),
         Form::Number => whole(text).map(Value::Number),
         Form::Time => time(text).map(Value::Time),
-        Form::Level => level(text).map(|level| Value::Level(Some(level))),
+        Form::Level => match units::level(text) {
+            None => Err("invalid value for 'log_level'"),
+            level => Ok(Value::Level(level)),
+        },
         Form::Facility => facility(text).map(Value::Facility),
         Form::Core if text.eq_ignore_ascii_case("unlimited") => Ok(Value::Core(-1)),
         Form::Core => match whole(text)? {
             limit if limit < 0 => Err("must be greater than zero or 'unlimited'"),
             limit => Ok(Value::Core(limit)),
         },
-        Form::Manager => manager(text).map(|manager| Value::Manager(Some(manager))),
+        Form::Manager => match units::manager(text) {
+            None => Err("invalid process manager (static, dynamic or ondemand)"),
+            manager => Ok(Value::Manager(manager)),
+        },
     }
 }
 
@@ -229,17 +274,6 @@ fn time(text: &str) -> Result<i32, &'static str> {
     Ok(number(text).wrapping_mul(seconds))
 }
 
-fn level(text: &str) -> Result<LogLevel, &'static str> {
-    match text.to_ascii_lowercase().as_str() {
-        "debug" => Ok(LogLevel::Debug),
-        "notice" => Ok(LogLevel::Notice),
-        "warning" | "warn" => Ok(LogLevel::Warning),
-        "error" => Ok(LogLevel::Error),
-        "alert" => Ok(LogLevel::Alert),
-        _ => Err("invalid value for 'log_level'"),
-    }
-}
-
 fn facility(text: &str) -> Result<i32, &'static str> {
     let number = units::facility(text).ok_or("invalid value")?;
     Ok(i32::from(number) << 3)
@@ -250,15 +284,6 @@ pub(super) fn facility_name(number: i32) -> &'static str {
         .iter()
         .find(|(_, facility)| i32::from(*facility) << 3 == number);
     found.map_or("daemon", |(name, _)| name)
-}
-
-fn manager(text: &str) -> Result<Manager, &'static str> {
-    match text.to_ascii_lowercase().as_str() {
-        "static" => Ok(Manager::Static),
-        "dynamic" => Ok(Manager::Dynamic),
-        "ondemand" => Ok(Manager::Ondemand),
-        _ => Err("invalid process manager (static, dynamic or ondemand)"),
-    }
 }
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
 //! A php-fpm configuration as one of forkyard's: the TOML, and what it could not take over.
 //!
-//! `convert` knows what each directive becomes, `write` makes the text, with the comments that stood beside the
-//! directives. Names come from the table of [`settings`](super::settings) alone.
+//! What the directives say under forkyard's keys is written down: `convert` knows what of it the TOML can't say, `write`
+//! makes the text, with the comments that stood beside the directives.
 
 mod convert;
 mod machine;
 mod write;
 
-use super::application::{Application, Preloading};
-use super::fpm::{self, Journal, Machine, Options, Sight, Survey, is_ours};
-use super::model::{Address, Config, Pool};
+use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
+use super::model::{Address, Config};
+use super::said::Said;
 use convert::Outcome;
 use machine::Elsewhere;
-use std::collections::HashMap;
 use std::fmt;
 use write::Document;
+
+/// The comment of the rule for settings that come with requests.
+const ALL_SETTINGS: &str = "As in php-fpm. Without this line a request can't have settings that run code; see docs/explain/security.md.";
 
 /// Something that is not in the TOML.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,12 +69,10 @@ pub fn import(options: &Options, machine: &dyn Machine) -> Imported {
     };
     let mut import = Import {
         options,
-        survey: &survey,
-        sights: by_pool(&survey.sights),
         document: Document::new(&options.path()),
         lost: Vec::new(),
     };
-    import.run();
+    import.run(&survey);
     let Import { document, lost, .. } = import;
     Imported {
         text: Some(document.into_text()),
@@ -82,176 +82,135 @@ pub fn import(options: &Options, machine: &dyn Machine) -> Imported {
     }
 }
 
-/// Where each directive of each pool was written, in order. There may be thousands of pools.
-type Sights<'s> = HashMap<Option<&'s str>, HashMap<&'s str, Vec<&'s Sight>>>;
-
-fn by_pool(sights: &[Sight]) -> Sights<'_> {
-    let mut found = Sights::new();
-    for sight in sights {
-        let pool = found.entry(sight.pool.as_deref()).or_default();
-        pool.entry(list_of(&sight.name)).or_default().push(sight);
-    }
-    found
-}
-
 struct Import<'i> {
     options: &'i Options,
-    survey: &'i Survey,
-    sights: Sights<'i>,
     document: Document,
     lost: Vec<Lost>,
 }
 
 impl Import<'_> {
-    fn run(&mut self) {
-        let survey = self.survey;
-        self.document.open(&["global"], self.comments(None, "", None));
-        if self.options.allow_root {
-            self.document.put(&["global"], "allow_root", true, Vec::new());
-        }
-        for (directive, value) in &survey.global {
-            let is_written = self.sight(None, directive.name, None).is_some();
-            let outcome = convert::global(directive, value, is_written);
-            self.settle(None, directive.name, outcome);
-        }
+    fn run(&mut self, survey: &Survey) {
+        self.section(None, &survey.global, convert::global);
         self.options_for_php();
-        for (at, (name, values)) in survey.pools.iter().enumerate() {
-            let Some(pool) = survey.config.pools.get(at) else {
-                continue;
-            };
-            let table = ["pool", name.as_str()];
-            self.document.open(&table, self.comments(Some(name), "", None));
-            self.application(name, pool);
-            for (directive, value) in values {
-                if self.sight(Some(name), directive.name, None).is_some() {
-                    let has_more = self.has_more_of_listen(name);
-                    let outcome = convert::pool(directive, value, pool, has_more);
-                    self.settle(Some(name), directive.name, outcome);
-                }
-            }
+        for (pool, section) in survey.config.pools.iter().zip(&survey.pools) {
+            // Whether more is written of the address than where it is, so that it becomes a table.
+            let mut said = section.said.iter().filter(|(said, _)| said.place.is_some());
+            let has_more = said.any(|(said, _)| said.name.starts_with("listen."));
+            self.section(Some(&pool.name), section, |said| {
+                convert::pool(said, pool, has_more)
+            });
         }
     }
 
-    /// Whether more is written of the address than where it is, so that it becomes a table.
-    fn has_more_of_listen(&self, pool: &str) -> bool {
-        let written = self.sights.get(&Some(pool));
-        written.is_some_and(|written| written.keys().any(|name| name.starts_with("listen.")))
-    }
-
-    /// What every pool needs and php-fpm has no directive for.
-    fn application(&mut self, name: &str, pool: &Pool) {
-        // Users of php-fpm rely on a fresh OPcache after a reload.
-        self.document.put(&["pool", name], "reload", "always", Vec::new());
-        let table = ["pool", name, "application"];
-        self.document.put(&table, "runtime", "php", Vec::new());
-        self.document
-            .put(&table, "version", self.options.version(), Vec::new());
-        if let Some(path) = &self.options.php_ini {
-            self.document
-                .put(&table, "php_ini", &*path.to_string_lossy(), Vec::new());
-        }
-        if let Application::Php(php) = &pool.application {
-            let (rule, comments) = convert::request_settings(&php.request_settings);
-            self.document.put(&table, "request_settings", rule, comments);
-            if php.preloading != Preloading::Own {
-                self.document
-                    .put(&table, "preloader", php.preloading.word(), Vec::new());
-            }
-        }
-    }
-
-    fn options_for_php(&mut self) {
-        if self.options.no_php_ini {
-            self.lose(None, "-n", None, "name an empty file as php_ini");
-        }
-        let defines = self.options.defines.iter();
-        for (name, _) in defines.filter(|(name, _)| !is_ours(name)) {
-            self.lose(
-                None,
-                &format!("-d {name}"),
-                None,
-                "write it in php.ini, or as a php_value",
-            );
-        }
-        if self.options.scan_dir.is_some() {
-            let advice = "give it to the pools in env, as PHP_INI_SCAN_DIR";
-            self.lose(None, "PHP_INI_SCAN_DIR", None, advice);
-        }
-    }
-
-    fn settle(&mut self, pool: Option<&str>, name: &str, outcome: Outcome) {
+    fn section(&mut self, pool: Option<&str>, section: &Surveyed, outcome: impl Fn(&Said) -> Outcome) {
         let table = match pool {
             Some(pool) => vec!["pool", pool],
             None => vec!["global"],
         };
-        match outcome {
-            Outcome::Nothing => {}
-            Outcome::Lost(reason) => self.lose(pool, name, None, &reason),
-            Outcome::Key { path, value, lost } => {
-                let comments = self.comments(pool, name, None);
-                self.put(&table, &path, value, comments);
-                for reason in lost {
-                    self.lose(pool, name, None, &reason);
-                }
-            }
-            Outcome::Entries { path, entries, lost } => {
-                for (key, value) in entries {
-                    let comments = self.comments(pool, name, Some(&key));
-                    let mut table = table.clone();
-                    table.extend(path.split('.'));
-                    self.document.put_entry(&table, &key, &value, comments);
-                }
-                for (key, reason) in lost {
-                    self.lose(pool, name, Some(&key), &reason);
-                }
+        self.document.open(&table, section.comments.clone());
+        // The entries of a list are together.
+        let of_one_list = |a: &(Said, _), b: &(Said, _)| a.0.item.is_some() && a.0.name == b.0.name;
+        for said in section.said.chunk_by(of_one_list) {
+            match said {
+                [(said, comments)] if said.item.is_none() => match outcome(said) {
+                    Outcome::Nothing => {}
+                    Outcome::Lost(reason) => self.lose(pool, said, &reason),
+                    Outcome::Key(key, value, lost) => {
+                        self.put(&table, &key, value, comments);
+                        for reason in lost {
+                            self.lose(pool, said, &reason);
+                        }
+                    }
+                },
+                list => self.entries(pool, &table, list),
             }
         }
     }
 
-    fn put(&mut self, table: &[&str], path: &str, value: toml_edit::Value, comments: Vec<String>) {
-        match path.strip_prefix("application.") {
+    fn put(&mut self, table: &[&str], key: &str, value: toml_edit::Value, comments: &[String]) {
+        let mut comments = comments.to_vec();
+        if key == "application.request_settings" && value.as_str() == Some("all") {
+            comments.push(ALL_SETTINGS.to_owned());
+        }
+        match key.strip_prefix("application.") {
             Some(key) => {
                 let mut table = table.to_vec();
                 table.push("application");
                 self.document.put(&table, key, value, comments);
             }
-            None => self.document.put(table, path, value, comments),
+            None => self.document.put(table, key, value, comments),
         }
     }
 
-    /// The line that counts: the last, and of entries with one key the first.
-    fn sight(&self, pool: Option<&str>, name: &str, key: Option<&str>) -> Option<&Sight> {
-        let found = self.sights.get(&pool)?.get(name)?;
-        match key {
-            Some(_) => found.iter().find(|sight| sight.key.as_deref() == key).copied(),
-            None => found.last().copied(),
+    /// The first entry of a name wins in php-fpm, and is the only one here. The order is that in which they are applied.
+    fn entries(&mut self, pool: Option<&str>, table: &[&str], list: &[(Said, Vec<String>)]) {
+        let mut kept: Vec<(&str, &(Said, Vec<String>))> = Vec::new();
+        let mut lost = Vec::new();
+        for entry in list {
+            let said = &entry.0;
+            let name = said.item.as_deref().unwrap_or_default();
+            let is_env = said.key == "env";
+            let is_known = kept.iter().any(|(known, _)| *known == name);
+            let reason = match name {
+                "extension" | "zend_extension" if is_known => "name a second extension in php.ini",
+                // It has become a key.
+                ours if is_ours(ours) && !is_env => continue,
+                _ if is_known => continue,
+                name if name.contains(['=', '\0', '\n', '\r']) || (!is_env && name.contains(' ')) => {
+                    "this can't be a name"
+                }
+                name => {
+                    kept.push((name, entry));
+                    continue;
+                }
+            };
+            lost.push((said, reason));
+        }
+        for (name, (said, comments)) in kept.into_iter().rev() {
+            let mut table = table.to_vec();
+            table.extend(said.key.split('.'));
+            let value = said.value.clone().unwrap_or_else(|| "".into());
+            self.document.put_entry(&table, name, value, comments.clone());
+        }
+        for (said, reason) in lost {
+            self.lose(pool, said, reason);
         }
     }
 
-    fn comments(&self, pool: Option<&str>, name: &str, key: Option<&str>) -> Vec<String> {
-        let sight = self.sight(pool, name, key);
-        sight.map_or_else(Vec::new, |sight| sight.comments.clone())
+    fn options_for_php(&mut self) {
+        let mut lose = |name: String, reason: &str| {
+            self.lost.push(Lost {
+                place: None,
+                pool: None,
+                name,
+                reason: reason.to_owned(),
+            });
+        };
+        if self.options.no_php_ini {
+            lose("-n".to_owned(), "name an empty file as php_ini");
+        }
+        let defines = self.options.defines.iter();
+        for (name, _) in defines.filter(|(name, _)| !is_ours(name)) {
+            lose(format!("-d {name}"), "write it in php.ini, or as a php_value");
+        }
+        if self.options.scan_dir.is_some() {
+            let advice = "give it to the pools in env, as PHP_INI_SCAN_DIR";
+            lose("PHP_INI_SCAN_DIR".to_owned(), advice);
+        }
     }
 
-    fn lose(&mut self, pool: Option<&str>, name: &str, key: Option<&str>, reason: &str) {
-        let place = self
-            .sight(pool, name, key)
-            .map(|sight| (sight.path.clone(), sight.line));
+    fn lose(&mut self, pool: Option<&str>, said: &Said, reason: &str) {
+        let place = said.place.as_ref();
+        let name = said.name;
         self.lost.push(Lost {
-            place,
+            place: place.map(|place| (place.file.display().to_string(), place.line)),
             pool: pool.map(str::to_owned),
-            name: key.map_or_else(|| name.to_owned(), |key| format!("{name}[{key}]")),
+            name: said
+                .item
+                .as_ref()
+                .map_or_else(|| name.to_owned(), |item| format!("{name}[{item}]")),
             reason: reason.to_owned(),
         });
-    }
-}
-
-/// The list that a directive adds to: flags are values.
-fn list_of(name: &str) -> &str {
-    match name {
-        "php_flag" => "php_value",
-        "php_admin_flag" => "php_admin_value",
-        name => name,
     }
 }
 

@@ -40,9 +40,9 @@ impl Document {
     }
 
     /// Puts a value under a name, whatever it is made of, into a table of free names.
-    pub(super) fn put_entry(&mut self, path: &[&str], name: &str, value: &str, comments: Vec<String>) {
+    pub(super) fn put_entry(&mut self, path: &[&str], name: &str, value: Value, comments: Vec<String>) {
         let target = table(self.document.as_table_mut(), path, false);
-        insert(target, name, Value::from(value), &comments);
+        insert(target, name, value, &comments);
     }
 
     pub(super) fn into_text(self) -> String {

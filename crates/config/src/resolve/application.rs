@@ -135,10 +135,6 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         );
         None
     });
-    let preloader_idle_timeout = draft
-        .preloader_idle_timeout
-        .written()
-        .map_or(DEFAULT_PRELOADER_IDLE_TIMEOUT, |written| written.value.0);
     Some(Php {
         library: file(&draft.library, world, report),
         no_php_ini: false,
@@ -150,16 +146,16 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
         php_ini: file(&draft.php_ini, world, report),
         limit_extensions: limit_extensions(draft, report),
         script_root: script_root(&draft.script_root, world, report),
-        request_settings: request_settings(draft),
+        // The default is not php-fpm's: reaching a socket must not be enough to run code, and what web servers usually
+        // send goes through.
+        request_settings: draft.request_settings.or(RequestSettings::Harmless),
         php_value: settings(&draft.php_value, &draft.php_flag, report),
         php_admin_value: settings(&draft.php_admin_value, &draft.php_admin_flag, report),
-        preloader_idle_timeout,
+        preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
-        warm_up: (report.range(&draft.warm_up, 0, MOST_WARM_UP))
-            .and_then(|count| u32::try_from(count).ok())
-            .unwrap_or(DEFAULT_WARM_UP),
+        warm_up: (report.range(&draft.warm_up, 0, MOST_WARM_UP)).unwrap_or(DEFAULT_WARM_UP),
         warm_up_time: positive(&draft.warm_up_time, DEFAULT_WARM_UP_TIME, report),
-        preloading: (draft.preloader.written()).map_or(Preloading::Own, |written| written.value.0.clone()),
+        preloading: draft.preloader.or(Preloading::Own),
         version: version.or_else(|| {
             let is_left_out = text.is_routed() && draft.version.is_absent();
             is_left_out.then(|| versions::newest().to_owned())
@@ -167,7 +163,6 @@ fn php(text: &PoolText, draft: &PhpDraft, world: &dyn World, report: &mut Report
     })
 }
 
-/// An absolute path of something that is there.
 /// Where scripts may be.
 pub(super) fn script_root(
     field: &Field<Text>,
@@ -179,10 +174,14 @@ pub(super) fn script_root(
     Some(ScriptRoot { path, names })
 }
 
+/// An absolute path of something that is there.
 pub(super) fn file(field: &Field<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
     let written = field.written()?;
     let text = &written.value.0;
     let path = Path::new(text);
+    if report.is_php_fpm() {
+        return Some(path.to_owned());
+    }
     if !path.is_absolute() {
         report.rule(
             written,
@@ -215,21 +214,16 @@ fn limit_extensions(draft: &PhpDraft, report: &mut Report<'_>) -> Vec<String> {
     written.value.0.clone()
 }
 
-/// The default is not php-fpm's: reaching a socket must not be enough to run code, and what web servers usually send goes
-/// through.
-fn request_settings(draft: &PhpDraft) -> RequestSettings {
-    draft
-        .request_settings
-        .written()
-        .map_or(RequestSettings::Harmless, |written| written.value.0.clone())
-}
-
 /// Values and flags as one list, in the order of the text.
 fn settings(
     values: &[Entry<IniValue>],
     flags: &[Entry<IniValue>],
     report: &mut Report<'_>,
 ) -> Vec<(String, String)> {
+    if report.is_php_fpm() {
+        let setting = |entry: &Entry<IniValue>| (entry.name.join("."), entry.value.0.clone());
+        return values.iter().map(setting).collect();
+    }
     let mut settings: Vec<(&Entry<IniValue>, String, String)> = Vec::new();
     for entry in values.iter().chain(flags) {
         let name = entry.name.join(".");

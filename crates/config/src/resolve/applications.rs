@@ -13,7 +13,7 @@ use crate::error::Kind;
 use crate::leaves::{Field, Written};
 use crate::model::ProcessManager;
 use crate::report::Report;
-use crate::units::{Text, Time, Whole};
+use crate::units::{Text, Whole};
 use crate::value::quoted;
 use forkyard_core::applications::{Options, RestartMethod};
 
@@ -112,12 +112,12 @@ fn applications(
             }
             (path != Path::new(DEFAULT_RESTART_DIR)).then(|| path.to_owned())
         }),
-        stat_throttle_rate: duration(&draft.stat_throttle_rate, DEFAULT_STAT_THROTTLE),
-        max_request_queue_time: some(&draft.max_request_queue_time),
-        forget_after: duration(&draft.forget_after, DEFAULT_FORGET_AFTER),
+        stat_throttle_rate: draft.stat_throttle_rate.or(DEFAULT_STAT_THROTTLE),
+        max_request_queue_time: draft.max_request_queue_time.above_zero(),
+        forget_after: draft.forget_after.or(DEFAULT_FORGET_AFTER),
         min_uid: number(&draft.min_uid, MOST, report).unwrap_or(DEFAULT_MIN_UID),
         user_switching: user_switching(draft, world, report),
-        user_mounts: draft.user_mounts.written().is_some_and(|written| written.value.0),
+        user_mounts: draft.user_mounts.or(false),
         default_user: user(&draft.default_user, world, report),
         router_user: user(&draft.router_user, world, report),
         groups: groups(draft, report),
@@ -169,26 +169,23 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
         min_instances,
         max_requests: positive_count(&draft.max_requests, report),
         max_idle_time: match draft.max_idle_time.written() {
-            Some(_) => some(&draft.max_idle_time),
+            Some(_) => draft.max_idle_time.above_zero(),
             None => defaults.max_idle_time,
         },
-        use_global_queue: (draft.use_global_queue.written())
-            .map_or(defaults.use_global_queue, |written| written.value.0),
+        use_global_queue: draft.use_global_queue.or(defaults.use_global_queue),
         max_request_queue_size: match draft.max_request_queue_size.written() {
             Some(_) => positive_count(&draft.max_request_queue_size, report),
             None => defaults.max_request_queue_size,
         },
         start_timeout: super::pool::positive(&draft.start_timeout, defaults.start_timeout, report),
         stop_timeout: super::pool::positive(&draft.stop_timeout, defaults.stop_timeout, report),
-        drain_timeout: some(&draft.drain_timeout),
+        drain_timeout: draft.drain_timeout.above_zero(),
         work_timeout: super::pool::positive(&draft.work_timeout, defaults.work_timeout, report),
-        max_request_time: some(&draft.max_request_time),
-        memory_limit: (draft.memory_limit.written())
-            .map(|written| written.value.0)
-            .filter(|limit| *limit > 0),
-        restart_method: match draft.rolling_restarts.written() {
-            Some(written) if written.value.0 => RestartMethod::Rolling,
-            Some(_) | None => RestartMethod::Blocking,
+        max_request_time: draft.max_request_time.above_zero(),
+        memory_limit: draft.memory_limit.get().filter(|limit| *limit > 0),
+        restart_method: match draft.rolling_restarts.or(false) {
+            true => RestartMethod::Rolling,
+            false => RestartMethod::Blocking,
         },
         ..defaults
     }
@@ -200,12 +197,8 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     let remedy = "leave it out: how many instances there are is said by the keys of [pool.NAME.applications]";
     let remedy = remedy.replace("NAME", &text.name);
     let problem = "it is not for routing = \"application\"";
-    if let Some(written) = draft.pm.written() {
-        report.rule(written, problem, remedy.as_str());
-    }
-    if let Some(written) = draft.process_idle_timeout.written() {
-        report.rule(written, problem, remedy.as_str());
-    }
+    report.refuse(&draft.pm, problem, &remedy);
+    report.refuse(&draft.process_idle_timeout, problem, &remedy);
     for field in [
         &draft.max_children,
         &draft.start_servers,
@@ -214,14 +207,10 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
         &draft.max_spawn_rate,
         &draft.max_requests,
     ] {
-        if let Some(written) = field.written() {
-            report.rule(written, problem, remedy.as_str());
-        }
+        report.refuse(field, problem, &remedy);
     }
     for field in [&draft.chroot, &draft.status_listen] {
-        if let Some(written) = field.written() {
-            report.rule(written, problem, "leave it out");
-        }
+        report.refuse(field, problem, "leave it out");
     }
 }
 
@@ -313,26 +302,14 @@ fn groups(draft: &ApplicationsDraft, report: &mut Report<'_>) -> BTreeMap<String
 }
 
 fn number(field: &Field<Whole>, most: i64, report: &mut Report<'_>) -> Option<u32> {
-    let number = report.range(field, 0, most)?;
-    u32::try_from(number).ok()
+    report.range(field, 0, most)
 }
 
 fn count(field: &Field<Whole>, most: i64, report: &mut Report<'_>) -> Option<NonZeroU32> {
-    let number = report.range(field, 1, most)?;
-    u32::try_from(number).ok().and_then(NonZeroU32::new)
+    report.range(field, 1, most).and_then(NonZeroU32::new)
 }
 
 /// A number for which 0 means: without a limit.
 fn positive_count(field: &Field<Whole>, report: &mut Report<'_>) -> Option<NonZeroU32> {
     number(field, MOST, report).and_then(NonZeroU32::new)
-}
-
-fn duration(field: &Field<Time>, default: Duration) -> Duration {
-    field.written().map_or(default, |written| written.value.0)
-}
-
-/// A duration for which 0 means: without a limit.
-fn some(field: &Field<Time>) -> Option<Duration> {
-    let written = field.written()?;
-    Some(written.value.0).filter(|time| !time.is_zero())
 }

@@ -20,20 +20,17 @@ const LONGEST_NAME: usize = 255;
 
 pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_>) -> Confine {
     let draft = &text.draft;
-    let flag = |field: &Field<crate::units::Flag>| field.written().is_some_and(|w| w.value.0);
     Confine {
         apparmor_hat: hat(&draft.apparmor_hat, report),
         paths: paths(draft, world, report),
-        deny_system_calls: flag(&draft.confine_deny_system_calls),
-        private_tmp: flag(&draft.confine_private_tmp) && {
+        deny_system_calls: draft.confine_deny_system_calls.or(false),
+        private_tmp: draft.confine_private_tmp.or(false) && {
             if !world.is_root() {
-                if let Some(written) = draft.confine_private_tmp.written() {
-                    report.rule(
-                        written,
-                        "only a master that runs as root can do this",
-                        "leave it out, or start forkyard as root",
-                    );
-                }
+                report.refuse(
+                    &draft.confine_private_tmp,
+                    "only a master that runs as root can do this",
+                    "leave it out, or start forkyard as root",
+                );
             }
             world.is_root()
         },
@@ -44,6 +41,9 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
 fn hat(field: &Field<Text>, report: &mut Report<'_>) -> Option<String> {
     let written = field.written()?;
     let name = &written.value.0;
+    if report.is_php_fpm() {
+        return Some(name.clone());
+    }
     if name.is_empty() || name.len() > LONGEST_NAME || name.contains(['/', ' ', '^', '\n']) {
         let problem = format!("{} can't be the name of a hat", quoted(name));
         report.rule(
@@ -137,7 +137,7 @@ fn cgroup(text: &PoolText, report: &mut Report<'_>) -> Option<Cgroup> {
     Some(Cgroup {
         parent,
         memory_max,
-        cpu_percent: cpu_percent.and_then(|percent| u32::try_from(percent).ok()),
-        pids_max: pids_max.and_then(|most| u32::try_from(most).ok()),
+        cpu_percent,
+        pids_max,
     })
 }

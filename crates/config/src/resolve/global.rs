@@ -31,7 +31,7 @@ pub(super) fn resolve(
     report: &mut Report<'_>,
 ) -> Global {
     let error_log = error_log(draft, world, report);
-    let daemonize = draft.daemonize.written().is_some_and(|written| written.value.0);
+    let daemonize = draft.daemonize.or(false);
     if let (true, LogTarget::Stderr, Some(written)) = (daemonize, &error_log, draft.daemonize.written()) {
         report.warn(
             written,
@@ -45,45 +45,27 @@ pub(super) fn resolve(
             .written()
             .and_then(|written| absolute(written, world, report)),
         error_log,
-        log_format: draft
-            .log_format
-            .written()
-            .map_or(LogFormat::Text, |written| written.value.0),
-        log_limit: (report.range(&draft.log_limit, LOG_LIMIT.0, LOG_LIMIT.1))
-            .and_then(|limit| usize::try_from(limit).ok())
-            .unwrap_or(DEFAULT_LOG_LIMIT),
-        systemd_interval: Some(
-            (draft.systemd_interval.written()).map_or(DEFAULT_SYSTEMD_INTERVAL, |written| written.value.0),
-        )
-        .filter(|interval| !interval.is_zero()),
-        log_level: draft
-            .log_level
-            .written()
-            .map_or(LogLevel::Notice, |written| written.value.0),
+        log_format: draft.log_format.or(LogFormat::Text),
+        log_limit: (report.range(&draft.log_limit, LOG_LIMIT.0, LOG_LIMIT.1)).unwrap_or(DEFAULT_LOG_LIMIT),
+        systemd_interval: Some(draft.systemd_interval.or(DEFAULT_SYSTEMD_INTERVAL))
+            .filter(|interval| !interval.is_zero()),
+        log_level: draft.log_level.or(LogLevel::Notice),
         process_max: process_max(draft, pools, report),
         emergency_restart: emergency_restart(draft, report),
         process_priority: priority(&draft.process_priority, world, report),
-        process_control_timeout: (draft.process_control_timeout.written())
-            .map_or(DEFAULT_CONTROL_TIMEOUT, |written| written.value.0),
+        process_control_timeout: draft.process_control_timeout.or(DEFAULT_CONTROL_TIMEOUT),
         daemonize,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
-        rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
-        on_error: on_error(draft),
+        rlimit_core: draft.rlimit_core.get(),
+        on_error: draft.on_error.or(OnError::Fail),
         control: (draft.control.written()).and_then(|written| control(written, pools, world, report)),
     }
-}
-
-/// The rule for pools with errors.
-pub(super) fn on_error(draft: &GlobalDraft) -> OnError {
-    (draft.on_error.written()).map_or(OnError::Fail, |written| written.value.0)
 }
 
 /// Both keys or none: one alone says nothing.
 fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<EmergencyRestart> {
     let threshold = report.range(&draft.emergency_restart_threshold, 0, i64::from(i32::MAX));
-    let threshold = threshold
-        .and_then(|count| u32::try_from(count).ok())
-        .filter(|count| *count > 0);
+    let threshold = threshold.filter(|count| *count > 0);
     let interval = draft.emergency_restart_interval.written();
     let interval = interval.filter(|written| !written.value.0.is_zero());
     match (threshold, interval) {
@@ -92,13 +74,11 @@ fn emergency_restart(draft: &GlobalDraft, report: &mut Report<'_>) -> Option<Eme
             interval: interval.value.0,
         }),
         (Some(_), None) => {
-            if let Some(written) = draft.emergency_restart_threshold.written() {
-                report.warn(
-                    written,
-                    "it has no effect without emergency_restart_interval",
-                    "set both",
-                );
-            }
+            report.useless(
+                &draft.emergency_restart_threshold,
+                "it has no effect without emergency_restart_interval",
+                "set both",
+            );
             None
         }
         (None, Some(interval)) => {
@@ -118,9 +98,8 @@ fn error_log(draft: &GlobalDraft, world: &dyn World, report: &mut Report<'_>) ->
         None => LogTarget::Stderr,
         Some(written) if written.value.0 == "stderr" => LogTarget::Stderr,
         Some(written) if written.value.0.eq_ignore_ascii_case("syslog") => LogTarget::Syslog {
-            ident: (draft.syslog_ident.written())
-                .map_or_else(|| DEFAULT_IDENT.to_owned(), |written| written.value.0.clone()),
-            facility: (draft.syslog_facility.written()).map_or(DEFAULT_FACILITY, |written| written.value.0),
+            ident: draft.syslog_ident.or(DEFAULT_IDENT.to_owned()),
+            facility: draft.syslog_facility.or(DEFAULT_FACILITY),
         },
         Some(written) => absolute(written, world, report).map_or(LogTarget::Stderr, LogTarget::File),
     }
@@ -153,7 +132,7 @@ pub(super) fn control(
 
 /// An absolute path of a file that is yet to be made, outside every pool.
 fn absolute(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<PathBuf> {
-    if written.value.0.contains("$pool") {
+    if written.value.0.contains("$pool") && !report.is_php_fpm() {
         report.rule(
             written,
             "$pool means nothing outside a pool",
@@ -172,6 +151,9 @@ pub(super) fn absolute_file(
 ) -> Option<PathBuf> {
     let text = &written.value.0;
     let path = Path::new(text);
+    if report.is_php_fpm() {
+        return Some(path.to_owned());
+    }
     if !path.is_absolute() || path.file_name().is_none() {
         report.rule(
             written,
@@ -202,8 +184,7 @@ pub(super) fn new_file<T>(written: &Written<T>, path: &Path, world: &dyn World, 
 fn process_max(draft: &GlobalDraft, pools: &[(&PoolText, Pool)], report: &mut Report<'_>) -> Option<u32> {
     let max = report
         .range(&draft.process_max, 0, i64::from(i32::MAX))
-        .and_then(|max| u32::try_from(max).ok());
-    let max = max.filter(|max| *max > 0)?;
+        .filter(|max| *max > 0)?;
     if let (Some(written), Some((_, pool))) = (
         draft.process_max.written(),
         pools.iter().find(|(_, pool)| pool.pm.max_children() > max),
@@ -222,11 +203,10 @@ pub(super) fn priority(field: &Field<Whole>, world: &dyn World, report: &mut Rep
         report.ignored_without_root(field);
         return None;
     }
-    i32::try_from(value).ok()
+    Some(value)
 }
 
 /// A limit of open files; 0: as inherited.
 pub(super) fn rlimit_files(field: &Field<Whole>, report: &mut Report<'_>) -> Option<u64> {
-    let limit = report.range(field, 0, i64::from(i32::MAX))?;
-    u64::try_from(limit).ok().filter(|limit| *limit > 0)
+    (report.range(field, 0, i64::from(i32::MAX))).filter(|limit| *limit > 0)
 }

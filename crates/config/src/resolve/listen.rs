@@ -8,15 +8,17 @@ use super::pool::group_id;
 use crate::World;
 use crate::draft::{PoolDraft, PoolText};
 use crate::leaves::{Field, Written};
-use crate::model::{Address, Listen};
+use crate::model::{Address, Listen, LogLevel, NOT_ONE_CLIENT};
 use crate::report::Report;
 use crate::units::{Text, Texts};
 use crate::value::quoted;
 
 const DEFAULT_BACKLOG: i32 = -1;
 const DEFAULT_MODE: u32 = 0o660;
-/// What fits into a `sockaddr_un` with the NUL at its end.
-const MAX_SOCKET_PATH: usize = 107;
+/// `sun_path` with its zero byte (unix(7)).
+const SOCKET_PATH_ROOM: usize = 108;
+/// What fits into it.
+const MAX_SOCKET_PATH: usize = SOCKET_PATH_ROOM - 1;
 const FORMS: &str = "write an absolute path, \"ADDRESS:PORT\", \"[IPV6]:PORT\" or a port";
 
 /// The address as written, in either form.
@@ -36,7 +38,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
             ),
         );
     }
-    let address = written(draft).and_then(|written| address(written, world, report));
+    let address = written(draft).and_then(|written| pool_address(written, &text.name, world, report));
     let backlog = report.range(&draft.listen_backlog, -1, i64::from(i32::MAX));
     let owner = draft
         .listen_owner
@@ -46,7 +48,7 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
         group_id(written, world, report);
         written.value.0.clone()
     });
-    let allowed_clients = allowed_clients(draft, report);
+    let (allowed_clients, wrong_clients) = allowed_clients(draft, report);
     // What has no effect on the one may have one on the address of the status.
     let status = draft
         .status_listen
@@ -57,68 +59,73 @@ pub(super) fn resolve(text: &PoolText, world: &dyn World, report: &mut Report<'_
     let acl_users = acl_users(&draft.listen_acl_users, world, report);
     let acl_groups = acl_groups(&draft.listen_acl_groups, world, report);
     let has_list = !acl_users.is_empty() || !acl_groups.is_empty();
+    if let (Some(Address::Unix(_)), true) = (&address, has_list) {
+        for field in [&draft.listen_owner, &draft.listen_group] {
+            if let Some(Written { value, key, .. }) = field.written() {
+                let (pool, value) = (&text.name, &value.0);
+                let text = format!("[pool {pool}] ACL set, {key} = '{value}' is ignored");
+                report.say(LogLevel::Warning, text);
+            }
+        }
+    }
     match &address {
         Some(Address::Unix(_)) if is_status_tcp => {}
         Some(Address::Tcp(_) | Address::TcpAny(_)) if is_status_unix => {}
         Some(Address::Unix(_)) => {
-            without_effect(
+            let problem = "it has no effect on a unix socket";
+            report.useless(
                 &draft.listen_allowed_clients,
-                "a unix socket",
+                problem,
                 "use owner, group and mode",
-                report,
             );
             if has_list {
+                let problem = "it has no effect on a socket with acl_users or acl_groups";
                 let remedy = "a list of users or groups takes the place of owner and group";
-                without_effect(
-                    &draft.listen_owner,
-                    "a socket with acl_users or acl_groups",
-                    remedy,
-                    report,
-                );
-                without_effect(
-                    &draft.listen_group,
-                    "a socket with acl_users or acl_groups",
-                    remedy,
-                    report,
-                );
+                report.useless(&draft.listen_owner, problem, remedy);
+                report.useless(&draft.listen_group, problem, remedy);
             }
         }
         Some(Address::Tcp(_) | Address::TcpAny(_)) => {
-            let remedy = "use allowed_clients";
-            without_effect(&draft.listen_owner, "a TCP socket", remedy, report);
-            without_effect(&draft.listen_group, "a TCP socket", remedy, report);
-            without_effect(&draft.listen_mode, "a TCP socket", remedy, report);
-            without_effect(&draft.listen_acl_users, "a TCP socket", remedy, report);
-            without_effect(&draft.listen_acl_groups, "a TCP socket", remedy, report);
+            let (problem, remedy) = ("it has no effect on a TCP socket", "use allowed_clients");
+            report.useless(&draft.listen_owner, problem, remedy);
+            report.useless(&draft.listen_group, problem, remedy);
+            report.useless(&draft.listen_mode, problem, remedy);
+            report.useless(&draft.listen_acl_users, problem, remedy);
+            report.useless(&draft.listen_acl_groups, problem, remedy);
         }
         None => {}
     }
-    Some(Listen {
+    let listen = Listen {
         address: address?,
-        backlog: backlog
-            .and_then(|backlog| i32::try_from(backlog).ok())
-            .unwrap_or(DEFAULT_BACKLOG),
+        backlog: backlog.unwrap_or(DEFAULT_BACKLOG),
         owner,
         group,
-        mode: draft
-            .listen_mode
-            .written()
-            .map_or(DEFAULT_MODE, |written| written.value.0),
+        mode: draft.listen_mode.or(DEFAULT_MODE),
         allowed_clients,
-        wrong_clients: Vec::new(),
+        wrong_clients,
         acl_users,
         acl_groups,
-    })
+    };
+    // php-fpm's workers say so, to their standard error. Where that is not caught, the log has it from here.
+    if !matches!(listen.address, Address::Unix(_)) && !draft.catch_workers_output.or(false) {
+        for complaint in listen.client_complaints() {
+            report.say(LogLevel::Error, format!("[pool {}] {complaint}", text.name));
+        }
+    }
+    Some(listen)
 }
 
 /// Where the status is served besides: at an address of its own, with all else as the pool's socket has it.
 pub(super) fn status(
-    draft: &PoolDraft,
+    text: &PoolText,
     pool: &Listen,
     world: &dyn World,
     report: &mut Report<'_>,
 ) -> Option<Listen> {
-    let address = address(draft.status_listen.written()?, world, report)?;
+    let written = text.draft.status_listen.written()?;
+    // In php-fpm it is a pool of this name.
+    let name = format!("{}_status", text.name);
+    let address = pool_address(written, &name, world, report)?;
     Some(Listen {
         address,
         backlog: DEFAULT_BACKLOG,
@@ -157,12 +164,6 @@ fn names(
     written.value.0.clone()
 }
 
-fn without_effect<T>(field: &Field<T>, on: &str, remedy: &str, report: &mut Report<'_>) {
-    if let Some(written) = field.written() {
-        report.warn(written, format!("it has no effect on {on}"), remedy);
-    }
-}
-
 fn owner(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> String {
     let name = &written.value.0;
     if name.parse::<u32>().is_err() && world.user(name).is_none() {
@@ -170,6 +171,25 @@ fn owner(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) ->
         report.rule(written, problem, "name an existing user, or give a numeric id");
     }
     name.clone()
+}
+
+/// Whether php-fpm takes an address for TCP's and not for a path.
+pub(crate) fn is_tcp(address: &str) -> bool {
+    address.contains(':') || address.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether a unix socket can have this path.
+pub(crate) fn is_short_enough(path: &str) -> bool {
+    path.len() <= MAX_SOCKET_PATH
+}
+
+/// What php-fpm says where it can't.
+pub(crate) fn too_long(path: &str, pool: &str) -> String {
+    format!(
+        "[pool {pool}] cannot bind to UNIX socket '{path}' as path is too long (found length: {}, maximal length: \
+         {SOCKET_PATH_ROOM})",
+        path.len()
+    )
 }
 
 /// As in php-fpm, a colon makes it TCP, digits alone are a port, and the rest is a unix socket.
@@ -194,10 +214,71 @@ pub(super) fn address(
         .ok()
 }
 
+/// The address of a pool, by the rules of the files that name it.
+fn pool_address(
+    written: &Written<Text>,
+    pool: &str,
+    world: &dyn World,
+    report: &mut Report<'_>,
+) -> Option<Address> {
+    if report.is_php_fpm() {
+        php_fpm(written.value.0.as_str(), pool, world, report)
+    } else {
+        address(written, world, report)
+    }
+}
+
+/// An address as php-fpm reads it. A path that fits stays as it is, and a host may be empty.
+fn php_fpm(text: &str, pool: &str, world: &dyn World, report: &mut Report<'_>) -> Option<Address> {
+    if !is_tcp(text) {
+        return Some(Address::Unix(socket_path(text, pool, report)));
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let Some(port) = port.parse::<u16>().ok().filter(|port| *port > 0) else {
+        report.fail(format!("invalid port value '{port}'"));
+        return None;
+    };
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = inner.unwrap_or(host);
+    if host.is_empty() {
+        return Some(Address::TcpAny(port));
+    }
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Some(Address::Tcp((address, port).into()));
+    }
+    match world.resolve(host, port).as_deref() {
+        Err(reason) => report.fail(format!("getaddrinfo: {reason}{}", report.line_end())),
+        Ok([]) => report.fail(format!("cannot resolve hostname '{host}'")),
+        Ok([first, others @ ..]) => {
+            for other in others.iter().filter(|other| *other != first) {
+                let text = format!("Found multiple addresses for {host}, {} ignored", other.ip());
+                report.say(LogLevel::Warning, text);
+            }
+            return Some(Address::Tcp(*first));
+        }
+    }
+    None
+}
+
+/// The path of a unix socket, cut where the kernel's structure ends, as in php-fpm.
+fn socket_path(text: &str, pool: &str, report: &mut Report<'_>) -> PathBuf {
+    if is_short_enough(text) {
+        return PathBuf::from(text);
+    }
+    let mut ends = (0..SOCKET_PATH_ROOM).rev();
+    let end = ends.find(|end| text.is_char_boundary(*end));
+    let (cut, problem) = (&text[..end.unwrap_or(0)], too_long(text, pool));
+    report.say(
+        LogLevel::Warning,
+        format!("{problem}, trying cut socket path instead '{cut}'"),
+    );
+    PathBuf::from(cut)
+}
+
 fn unix(written: &Written<Text>, world: &dyn World, report: &mut Report<'_>) -> Option<Address> {
     let text = written.value.0.as_str();
     let path = Path::new(text);
-    if text.len() > MAX_SOCKET_PATH {
+    if !is_short_enough(text) {
         let problem = format!("the path has {} bytes", text.len());
         report.rule(
             written,
@@ -266,9 +347,10 @@ fn port(digits: &str) -> Result<u16, Wrong> {
     }
 }
 
-fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> Vec<IpAddr> {
+/// The addresses of a list, and what in it is none, which php-fpm passes over.
+fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> (Vec<IpAddr>, Vec<String>) {
     let Some(written) = draft.listen_allowed_clients.written() else {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     };
     if written.value.0.is_empty() {
         report.rule(
@@ -277,11 +359,12 @@ fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> Vec<IpAddr> {
             "name an address, or leave it out to let everybody connect",
         );
     }
-    let mut clients = Vec::new();
+    let (mut clients, mut wrong) = (Vec::new(), Vec::new());
     for text in &written.value.0 {
         match text.parse() {
             Ok(ip) => clients.push(ip),
             Err(_) => {
+                wrong.push(text.clone());
                 let problem = format!("{} is not an IP address", quoted(text));
                 report.rule(
                     written,
@@ -291,5 +374,8 @@ fn allowed_clients(draft: &PoolDraft, report: &mut Report<'_>) -> Vec<IpAddr> {
             }
         }
     }
-    clients
+    if clients.is_empty() {
+        clients.push(NOT_ONE_CLIENT);
+    }
+    (clients, wrong)
 }

@@ -49,9 +49,7 @@ pub(super) fn resolve(text: &PoolText, report: &mut Report<'_>) -> Option<Proces
 }
 
 fn count(field: &Field<Whole>, least: i64, report: &mut Report<'_>) -> Option<u32> {
-    report
-        .range(field, least, MAX_CHILDREN)
-        .and_then(|count| u32::try_from(count).ok())
+    report.range(field, least, MAX_CHILDREN)
 }
 
 fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) -> Option<ProcessManager> {
@@ -76,7 +74,12 @@ fn dynamic(text: &PoolText, max_children: Option<u32>, report: &mut Report<'_>) 
     let max = count(&draft.max_spare_servers, 1, report);
     let start = count(&draft.start_servers, 0, report);
     let max_spawn_rate = count(&draft.max_spawn_rate, 1, report).unwrap_or(DEFAULT_SPAWN_RATE);
-    let process_idle_timeout = positive(&draft.process_idle_timeout, DEFAULT_IDLE_TIMEOUT, report);
+    // php-fpm has no use for it.
+    let process_idle_timeout = if report.is_php_fpm() {
+        DEFAULT_IDLE_TIMEOUT
+    } else {
+        positive(&draft.process_idle_timeout, DEFAULT_IDLE_TIMEOUT, report)
+    };
     let mut valid = true;
     for (field, spare) in [(&draft.min_spare_servers, min), (&draft.max_spare_servers, max)] {
         if let (Some(written), Some(spare), Some(children)) = (field.written(), spare, max_children) {
@@ -126,19 +129,16 @@ fn spare_without_effect(draft: &PoolDraft, manager: &str, report: &mut Report<'_
         &draft.max_spare_servers,
         &draft.max_spawn_rate,
     ] {
-        if let Some(written) = field.written() {
-            report.warn(
-                written,
-                format!("it has no effect with pm = \"{manager}\""),
-                "it is for \"dynamic\"",
-            );
-        }
+        let problem = format!("it has no effect with pm = \"{manager}\"");
+        report.useless(field, &problem, "it is for \"dynamic\"");
     }
 }
 
 fn idle_without_effect(draft: &PoolDraft, report: &mut Report<'_>) {
-    if let Some(written) = draft.process_idle_timeout.written() {
-        let remedy = "it is for \"dynamic\" and \"ondemand\"";
-        report.warn(written, "it has no effect with pm = \"static\"", remedy);
-    }
+    let remedy = "it is for \"dynamic\" and \"ondemand\"";
+    report.useless(
+        &draft.process_idle_timeout,
+        "it has no effect with pm = \"static\"",
+        remedy,
+    );
 }

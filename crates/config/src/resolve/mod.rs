@@ -13,15 +13,18 @@ mod programs;
 mod slow;
 mod started;
 
+pub(super) use listen::{is_short_enough, is_tcp, too_long};
+pub(super) use pool::read as pool_text;
+
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::draft::{ApplicationDraft, GlobalDraft, PoolText};
-use super::error::{Errors, Finding, Kind, Place, Severity};
+use super::error::{Errors, Finding, Kind, Place};
 use super::known::{self, Section};
 use super::leaves::Leaves;
 use super::model::{Address, Config, Pool};
@@ -94,34 +97,53 @@ fn resolve(text: &str, path: &Path, world: &dyn World, findings: &mut Findings) 
         order: text.place.order,
     }));
     let texts = unique(texts, findings);
-    let allow_root = global.allow_root.written().is_some_and(|written| written.value.0);
-    let mut pools = Vec::new();
-    for text in &texts {
-        let mut report = Report::pool(findings, &text.name);
-        if let Some(pool) = pool::resolve(text, allow_root, world, &mut report) {
-            pools.push((text, pool));
-        }
-    }
+    let mut config = whole(&global, &texts, path, world, findings)?;
     if texts.is_empty() && !findings.has_errors() {
         let write =
             "a table [pool.NAME] with listen, pm, max_children and [pool.NAME.application]".to_owned();
         loose(findings, source.whole(), "pool", Kind::Missing { write });
     }
-    shared_addresses(&pools, findings);
-    shared_preloaders(&pools, findings);
-    helpers::check(&pools, world, findings);
-    let global = global::resolve(&global, &pools, world, &mut Report::global(findings));
-    let pools = pools.into_iter().map(|(_, pool)| pool).collect();
-    let mut config = Config {
-        path: path.to_owned(),
-        global,
-        pools,
-        skipped: Vec::new(),
-        included: skip::included(&mentions),
-    };
+    config.included = skip::included(&mentions);
     let place = |text: &PoolText| (text.name.clone(), text.runtime_place().clone());
     let places = texts.iter().map(place).collect();
     skip::leave_out(&mut config, &mentions, findings).then_some((config, places))
+}
+
+/// The configuration that drafts make; pools that break a rule are not in it. `None`: php-fpm would not start.
+pub(super) fn whole(
+    global: &GlobalDraft,
+    texts: &[PoolText],
+    path: &Path,
+    world: &dyn World,
+    findings: &mut Findings,
+) -> Option<Config> {
+    let allow_root = global.allow_root.or(false);
+    let mut pools = Vec::new();
+    for text in texts {
+        let mut report = Report::pool(findings, &text.name);
+        match pool::resolve(text, allow_root, world, &mut report) {
+            Some(pool) => pools.push((text, pool)),
+            None if report.is_php_fpm() => {
+                report.fail(format!("[pool {}] it can't be had", text.name));
+                return None;
+            }
+            None => {}
+        }
+    }
+    if !findings.is_php_fpm() {
+        shared_addresses(&pools, findings);
+        helpers::check(&pools, world, findings);
+    }
+    shared_preloaders(&pools, findings);
+    let global = global::resolve(global, &pools, world, &mut Report::global(findings));
+    let is_refused = findings.is_php_fpm() && findings.has_errors();
+    (!is_refused).then(|| Config {
+        path: path.to_owned(),
+        global,
+        pools: pools.into_iter().map(|(_, pool)| pool).collect(),
+        skipped: Vec::new(),
+        included: BTreeMap::new(),
+    })
 }
 
 /// What a file holds: `[global]`, if it is there, and its pools in the order of the text.
@@ -242,7 +264,7 @@ fn included_pools(
         Ok(bytes) => bytes,
         Err(reason) => {
             let place = Source::new(file, order, "").whole();
-            loose_without_key(findings, place, Kind::Unreadable { reason });
+            findings.push(Finding::error(place, Kind::Unreadable { reason }));
             return None;
         }
     };
@@ -272,14 +294,8 @@ fn text<'b>(bytes: &'b [u8], path: &Path, order: usize, findings: &mut Findings)
             let before = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
             let place = Source::new(path, order, before).place(before.len());
             let advice = Some("save the file as UTF-8".to_owned());
-            loose_without_key(
-                findings,
-                place,
-                Kind::Syntax {
-                    problem: "this is not UTF-8".to_owned(),
-                    advice,
-                },
-            );
+            let problem = "this is not UTF-8".to_owned();
+            findings.push(Finding::error(place, Kind::Syntax { problem, advice }));
             None
         }
     }
@@ -296,13 +312,9 @@ fn unique(texts: Vec<PoolText>, findings: &mut Findings) -> Vec<PoolText> {
                     problem,
                     remedy: "give one of the two another name".to_owned(),
                 };
-                let (severity, pool) = (Severity::Error, Some(text.name));
                 findings.push(Finding {
-                    severity,
-                    place: text.place,
-                    pool,
-                    key: None,
-                    kind,
+                    pool: Some(text.name),
+                    ..Finding::error(text.place, kind)
                 });
             }
             None => kept.push(text),
@@ -362,7 +374,10 @@ fn shared_preloaders(pools: &[(&PoolText, Pool)], findings: &mut Findings) {
         let (text, pool) = &pools[*first];
         if let ApplicationDraft::Php(draft) = &text.application {
             if let Some(written) = draft.preloader.written() {
-                Report::pool(findings, &pool.name).rule(written, conflict.problem, conflict.remedy);
+                let text = format!("[pool {}] forkyard.preloader: {}", pool.name, conflict.problem);
+                let mut report = Report::pool(findings, &pool.name);
+                report.fail(text);
+                report.rule(written, conflict.problem, conflict.remedy);
                 for other in others {
                     findings.concerns(&pools[*other].1.name);
                 }
@@ -397,20 +412,7 @@ fn not_a_table(findings: &mut Findings, place: Place, key: &str, write: &str) {
 /// An error outside any section.
 fn loose(findings: &mut Findings, place: Place, key: &str, kind: Kind) {
     findings.push(Finding {
-        severity: Severity::Error,
-        place,
-        pool: None,
         key: Some(key.to_owned()),
-        kind,
-    });
-}
-
-fn loose_without_key(findings: &mut Findings, place: Place, kind: Kind) {
-    findings.push(Finding {
-        severity: Severity::Error,
-        place,
-        pool: None,
-        key: None,
-        kind,
+        ..Finding::error(place, kind)
     });
 }

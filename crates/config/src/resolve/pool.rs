@@ -30,7 +30,7 @@ const PARAMS_BYTES: (u64, u64) = (1 << 12, 1 << 30);
 const PARAMS_COUNT: (i64, i64) = (32, 10_000_000);
 
 /// Reads the table of a pool.
-pub(super) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &mut Report<'_>) -> PoolText {
+pub(crate) fn read(name: String, place: Place, mut leaves: Leaves<'_>, report: &mut Report<'_>) -> PoolText {
     let draft = PoolDraft::read(&mut leaves, report);
     let application = application::read(&draft, &mut leaves, report);
     let applications_place = leaves.first_place("applications");
@@ -77,62 +77,46 @@ pub(super) fn resolve(
     };
     let (chdir, chroot) = directories(draft, world, report);
     let (status_path, ping_path) = uris(draft, report);
-    let status_listen = (listen.as_ref()).and_then(|listen| listen::status(draft, listen, world, report));
-    let flag = |field: &Field<_>, default| {
-        field
-            .written()
-            .map_or(default, |written: &Written<_>| flag_value(written))
-    };
+    let status_listen = (listen.as_ref()).and_then(|listen| listen::status(text, listen, world, report));
     Some(Pool {
         name: text.name.clone(),
         title: TITLE.to_owned(),
         user,
         group,
-        max_requests: (report.range(&draft.max_requests, 0, i64::MAX))
-            .and_then(|most| u64::try_from(most).ok())
-            .filter(|most| *most > 0),
-        request_terminate_timeout: (draft.request_terminate_timeout.written())
-            .map(|written| written.value.0)
-            .filter(|timeout| !timeout.is_zero()),
-        request_terminate_timeout_track_finished: flag(
-            &draft.request_terminate_timeout_track_finished,
-            false,
-        ),
+        max_requests: (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0),
+        request_terminate_timeout: draft.request_terminate_timeout.above_zero(),
+        request_terminate_timeout_track_finished: draft.request_terminate_timeout_track_finished.or(false),
         slow_log: super::slow::resolve(draft, world, report),
         client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
         keepalive_timeout: positive(&draft.keepalive_timeout, DEFAULT_KEEPALIVE_TIMEOUT, report),
         limits: limits(draft, report),
         chdir,
         chroot,
-        clear_env: flag(&draft.clear_env, true),
+        clear_env: draft.clear_env.or(true),
         env: environment(draft, world, report),
         own_env: Vec::new(),
         origin: None,
         tells_memory: false,
         rlimit_files: rlimit_files(&draft.rlimit_files, report),
-        rlimit_core: draft.rlimit_core.written().map(|written| written.value.0),
+        rlimit_core: draft.rlimit_core.get(),
         process_priority: priority(&draft.process_priority, world, report),
-        process_dumpable: flag(&draft.process_dumpable, false),
-        no_new_privs: flag(&draft.no_new_privs, false),
+        process_dumpable: draft.process_dumpable.or(false),
+        no_new_privs: draft.no_new_privs.or(false),
         confine: confine::resolve(text, world, report),
         status_path,
         status_listen,
         ping_path,
         ping_response: ping_response(draft, report),
-        catch_workers_output: flag(&draft.catch_workers_output, false),
-        decorate_workers_output: flag(&draft.decorate_workers_output, true),
-        friendly_error_pages: flag(&draft.friendly_error_pages, false),
-        reload: (draft.reload.written()).map_or(ReloadWhen::Changed, |written| written.value.0),
+        catch_workers_output: draft.catch_workers_output.or(false),
+        decorate_workers_output: draft.decorate_workers_output.or(true),
+        friendly_error_pages: draft.friendly_error_pages.or(false),
+        reload: draft.reload.or(ReloadWhen::Changed),
         access: access(draft, world, report),
         application: application::resolve(text, world, report)?,
         applications: applications?,
         listen: listen?,
         pm: pm?,
     })
-}
-
-fn flag_value(written: &Written<crate::units::Flag>) -> bool {
-    written.value.0
 }
 
 fn name(text: &PoolText, report: &mut Report<'_>) {
@@ -215,8 +199,7 @@ fn identity(
             refuse_root(written, Some(0), "group", allow_root, report);
         }
     }
-    let text = |field: &Field<Text>| field.written().map(|written| written.value.0.clone());
-    (text(user), text(group))
+    (user.get(), group.get())
 }
 
 fn refuse_root(
@@ -299,7 +282,7 @@ fn limits(draft: &PoolDraft, report: &mut Report<'_>) -> Limits {
         }
     }
     if let Some(count) = report.range(&draft.params_count, PARAMS_COUNT.0, PARAMS_COUNT.1) {
-        limits.params_count = usize::try_from(count).unwrap_or(usize::MAX);
+        limits.params_count = count;
     }
     limits
 }
@@ -343,7 +326,7 @@ fn directories(
 
 pub(super) fn absolute(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
     let path = Path::new(&written.value.0);
-    if path.is_absolute() {
+    if path.is_absolute() || report.is_php_fpm() {
         return Some(path.to_owned());
     }
     report.rule(
@@ -376,7 +359,9 @@ fn uris(draft: &PoolDraft, report: &mut Report<'_>) -> (Option<String>, Option<S
 fn uri(field: &Field<Text>, least: usize, report: &mut Report<'_>) -> Option<String> {
     let written = field.written()?;
     let text = &written.value.0;
-    let problem = if !text.starts_with('/') {
+    let problem = if report.is_php_fpm() {
+        return Some(text.clone());
+    } else if !text.starts_with('/') {
         "does not start with /"
     } else if text.len() < least {
         "is too short"
@@ -409,7 +394,7 @@ fn environment(draft: &PoolDraft, world: &dyn World, report: &mut Report<'_>) ->
     let mut variables = Vec::new();
     for entry in &draft.env {
         let name = entry.name.join(".");
-        if name.is_empty() || name.contains(['=', '\0']) {
+        if (name.is_empty() || name.contains(['=', '\0'])) && !report.is_php_fpm() {
             let problem = format!("{} can't be the name of a variable", quoted(&name));
             let remedy = "use letters, digits and _".to_owned();
             report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });

@@ -24,20 +24,15 @@ pub(super) fn cgi(
     report: &mut Report<'_>,
 ) -> Option<Cgi> {
     if draft.script.is_absent() && draft.root.is_absent() {
-        let runtime = text.draft.runtime.written();
-        let place = runtime.map_or(&text.place, |runtime| &runtime.place);
         let write =
             "root = \"/usr/lib/cgi-bin\", below which programs may be run, or script = \"...\", the only one";
-        report.missing(place, "application.root", write);
+        report.missing(text.runtime_place(), "application.root", write);
         return None;
     }
     Some(Cgi {
         script: file(&draft.script, world, report),
         root: file(&draft.root, world, report),
-        search_arguments: draft
-            .search_arguments
-            .written()
-            .is_some_and(|written| written.value.0),
+        search_arguments: draft.search_arguments.or(false),
         parameters: parameters(&draft.parameters, report),
     })
 }
@@ -51,10 +46,7 @@ pub(super) fn fastcgi(
     Some(FastCgi {
         root: file(&draft.root, world, report),
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
-        abort_timeout: draft
-            .abort_timeout
-            .written()
-            .map_or(DEFAULT_ABORT_TIMEOUT, |written| written.value.0),
+        abort_timeout: draft.abort_timeout.or(DEFAULT_ABORT_TIMEOUT),
         parameters: parameters(&draft.parameters, report),
         script_root: script_root(&draft.script_root, world, report),
         command: command(text, draft, report)?,
@@ -87,10 +79,8 @@ fn parameters(field: &Field<Texts>, report: &mut Report<'_>) -> Vec<String> {
 /// What is executed: a line for the shell, or a program with its arguments.
 fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Option<StartCommand> {
     if draft.start_command.is_absent() && draft.program.is_absent() {
-        let runtime = text.draft.runtime.written();
-        let place = runtime.map_or(&text.place, |runtime| &runtime.place);
         let write = "start_command = \"/usr/bin/php-cgi8.2\", or program = \"...\" with arguments = [...]";
-        report.missing(place, "application.start_command", write);
+        report.missing(text.runtime_place(), "application.start_command", write);
         return None;
     }
     if let (Some(_), Some(program)) = (draft.start_command.written(), draft.program.written()) {
@@ -123,10 +113,9 @@ fn command(text: &PoolText, draft: &FastCgiDraft, report: &mut Report<'_>) -> Op
         report.rule(program, problem, "start it with /, or write start_command");
         return None;
     }
-    let arguments = draft.arguments.written().map(|written| written.value.0.clone());
     Some(StartCommand::Program {
         path: path.to_owned(),
-        arguments: arguments.unwrap_or_default(),
+        arguments: draft.arguments.or(Vec::new()),
     })
 }
 
@@ -138,10 +127,8 @@ pub(super) fn wrapped(
     report: &mut Report<'_>,
 ) -> Option<Wrapped> {
     if draft.root.is_absent() {
-        let runtime = text.draft.runtime.written();
-        let place = runtime.map_or(&text.place, |runtime| &runtime.place);
         let write = "root = \"/srv/app\", the directory of the application";
-        report.missing(place, "application.root", write);
+        report.missing(text.runtime_place(), "application.root", write);
     }
     let root = file(&draft.root, world, report);
     let interpreter = if draft.interpreter.is_absent() {
@@ -153,17 +140,11 @@ pub(super) fn wrapped(
     Some(Wrapped {
         interface,
         root: root?,
-        entry: draft.entry.written().map(|written| written.value.0.clone()),
+        entry: draft.entry.get(),
         interpreter: interpreter?,
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
-        preloader_idle_timeout: draft
-            .preloader_idle_timeout
-            .written()
-            .map_or(DEFAULT_PRELOADER_IDLE_TIMEOUT, |written| written.value.0),
-        refork_after: draft
-            .refork_after
-            .written()
-            .map_or_else(Vec::new, |written| written.value.0.clone()),
+        preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
+        refork_after: draft.refork_after.or(Vec::new()),
     })
 }
 

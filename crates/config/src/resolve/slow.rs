@@ -18,11 +18,12 @@ pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<
         .written()
         .and_then(|written| absolute_file(written, world, report));
     let depth = report.range(&draft.request_slowlog_trace_depth, 1, i64::from(i32::MAX));
-    if let (Some(written), true) = (
-        draft.request_slowlog_trace_depth.written(),
-        draft.slowlog.is_absent(),
-    ) {
-        report.warn(written, "it has no effect without slowlog", "set slowlog as well");
+    if draft.slowlog.is_absent() {
+        report.useless(
+            &draft.request_slowlog_trace_depth,
+            "it has no effect without slowlog",
+            "set slowlog as well",
+        );
     }
     let timeout = draft.request_slowlog_timeout.written()?;
     let is_longer = |longest: Duration| !longest.is_zero() && timeout.value.0 > longest;
@@ -44,8 +45,6 @@ pub(super) fn resolve(draft: &PoolDraft, world: &dyn World, report: &mut Report<
     Some(SlowLog {
         path: path?,
         timeout: timeout.value.0,
-        trace_depth: depth
-            .and_then(|depth| u32::try_from(depth).ok())
-            .unwrap_or(DEFAULT_TRACE_DEPTH),
+        trace_depth: depth.unwrap_or(DEFAULT_TRACE_DEPTH),
     })
 }

@@ -8,7 +8,7 @@ use crate::World;
 use crate::application::{Application, Http, Program, ResourceLimit};
 use crate::draft::{HttpDraft, PoolText};
 use crate::error::Kind;
-use crate::leaves::{Field, Written};
+use crate::leaves::Field;
 use crate::report::Report;
 use crate::units::Flag;
 use crate::value::quoted;
@@ -136,47 +136,35 @@ fn program(
             report.rule(written, problem, "give the directory of the application");
         }
     }
-    let flag = |field: &Field<Flag>| field.written().is_some_and(|written| written.value.0);
-    let handshake = flag(&draft.handshake);
+    let handshake = draft.handshake.or(false);
     settings_of_workers(text, handshake, report);
-    let app_env = draft.app_env.written();
-    if let Some(written) = app_env.filter(|written| written.value.0.is_empty()) {
+    let app_env = draft.app_env.or(DEFAULT_APP_ENV.to_owned());
+    if let (Some(written), true) = (draft.app_env.written(), app_env.is_empty()) {
         report.rule(written, "it is empty", "write \"production\", or leave it out");
     }
     Some(Program {
         root: root?,
         start_command: command?,
         handshake,
-        instances: (report.range(&draft.instances, 1, MOST_INSTANCES))
-            .and_then(|count| u32::try_from(count).ok())
-            .unwrap_or(1),
-        app_env: app_env.map_or(DEFAULT_APP_ENV.to_owned(), |written| written.value.0.clone()),
-        load_shell_envvars: flag(&draft.load_shell_envvars),
+        instances: (report.range(&draft.instances, 1, MOST_INSTANCES)).unwrap_or(1),
+        app_env,
+        load_shell_envvars: draft.load_shell_envvars.or(false),
         rlimits: rlimits(draft, report),
-        umask: draft.umask.written().map(|written| written.value.0),
+        umask: draft.umask.get(),
         start_timeout: positive(&draft.start_timeout, DEFAULT_START_TIMEOUT, report),
-        preloader_idle_timeout: draft
-            .preloader_idle_timeout
-            .written()
-            .map_or(DEFAULT_PRELOADER_IDLE_TIMEOUT, |written| written.value.0),
+        preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
     })
 }
 
 /// What a pool's workers are made into and the program can't be: better no start than one with less than was asked for.
 fn settings_of_workers(text: &PoolText, handshake: bool, report: &mut Report<'_>) {
     fn refuse<T>(field: &Field<T>, report: &mut Report<'_>) {
-        if let Some(written) = field.written() {
-            let remedy = "leave it out, or start the program elsewhere and write its address";
-            report.rule(
-                written,
-                "it can't be had for a program that forkyard starts",
-                remedy,
-            );
-        }
+        let problem = "it can't be had for a program that forkyard starts";
+        let remedy = "leave it out, or start the program elsewhere and write its address";
+        report.refuse(field, problem, remedy);
     }
     fn refuse_flag(field: &Field<Flag>, report: &mut Report<'_>) {
-        let is_on = |written: &&Written<Flag>| written.value.0;
-        if field.written().filter(is_on).is_some() {
+        if field.or(false) {
             refuse(field, report);
         }
     }

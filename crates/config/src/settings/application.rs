@@ -1,6 +1,6 @@
 //! The rows about what a pool runs.
 
-use super::directive::Form::{List, Text};
+use super::directive::Form::{Blanks, List};
 use super::row::Sample::{Nowhere, Off, On};
 use super::row::Section::{Cgi, FastCgi, Http, Php, Pool, Wrapped};
 use super::row::{Setting, key};
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Setting] = &[
         .unlike("the option `-c`"),
     key(Php, "limit_extensions", "list", r#"`[".php", ".phar"]`"#,
         "endings of the scripts that may be run; an empty list: any")
-        .fpm("security.limit_extensions", Text, "").note("with blanks between them; unset: `.php .phar`"),
+        .fpm("security.limit_extensions", Blanks, "").note("with blanks between them; unset: `.php .phar`"),
     key(Php, "script_root", "path", "",
         "scripts that a request names are below this directory, links resolved; others are answered with 403")
         .sample(Off(r#""/srv/app""#))

@@ -1,10 +1,18 @@
 //! The side of a row that php-fpm's own files see.
 
+use crate::LogLevel;
+
 /// What a value looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Text; `$pool` stands for the pool's name.
     Text,
+    /// Words with commas between them.
+    Commas,
+    /// Words with blanks between them.
+    Blanks,
+    /// Permission bits, as octal digits.
+    Octal,
     /// A boolean.
     Flag,
     /// A whole number.
@@ -60,4 +68,19 @@ pub struct Directive {
     pub effect: Effect,
     /// What is to be said of it beyond the row's meaning; may be empty.
     pub note: &'static str,
+    /// The numbers that php-fpm takes.
+    pub limit: Option<Limit>,
+}
+
+/// The numbers that php-fpm takes, and what it says of another.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    /// The least.
+    pub least: i32,
+    /// The greatest.
+    pub most: i32,
+    /// How bad it is.
+    pub level: LogLevel,
+    /// What php-fpm says.
+    pub words: &'static str,
 }

@@ -5,6 +5,10 @@ use super::directive::Shown::{Priority, Seconds};
 use super::row::Sample::{Off, On};
 use super::row::Section::Global;
 use super::row::{Setting, key, without_key};
+use crate::LogLevel::Error;
+
+/// What php-fpm says of a priority that is none.
+pub(super) const PRIORITY: &str = "process.priority must be included into [-19,20]";
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Setting] = &[
@@ -35,7 +39,7 @@ pub(super) const ROWS: &[Setting] = &[
         .unlike("not there"),
     key(Global, "log_limit", "number, 512 or more", "`1024`",
         "longest line of caught output and of the access log, bytes")
-        .same(Number, "1024")
+        .same(Number, "1024").limit(512, i32::MAX, Error, "log_limit must be greater than 512")
         .unlike("the access log has always 1024 there, before PHP 8.5"),
     key(Global, "emergency_restart_interval", "duration", "`0`",
         "the time for `emergency_restart_threshold`; 0: never")
@@ -50,10 +54,10 @@ pub(super) const ROWS: &[Setting] = &[
         .unlike("0 is the default there, and requests are cut off"),
     key(Global, "process.max", "number", "`0`",
         "most workers over all pools; 0: no limit")
-        .same(Number, "0"),
+        .same(Number, "0").limit(0, i32::MAX, Error, "process_max can't be negative"),
     key(Global, "process.priority", "number, -19 to 20", "as inherited",
         "nice(2) value of the master; ignored without root, with a notice")
-        .same(Number, "64").shown(Priority)
+        .same(Number, "64").shown(Priority).limit(-19, 20, Error, PRIORITY)
         .sample(Off("-5")),
     key(Global, "daemonize", "flag", "`false`",
         "go to the background after start-up")

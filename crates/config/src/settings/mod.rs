@@ -16,7 +16,7 @@ mod row;
 mod sample;
 mod workers;
 
-pub use directive::{Directive, Effect, Form, Shown};
+pub use directive::{Directive, Effect, Form, Limit, Shown};
 pub use files::{FILES, renewed};
 pub use render::{in_php_fpm, render, render_absent, render_fpm, render_runtime};
 pub use row::{Absence, Sample, Section, Setting};

@@ -74,7 +74,7 @@ pub fn render_fpm() -> String {
 
 fn directive_line(directive: &Directive, setting: &Setting) -> String {
     let value = match directive.form {
-        Form::Text => "text",
+        Form::Text | Form::Commas | Form::Blanks | Form::Octal => "text",
         Form::Flag => "boolean",
         Form::Number => "number",
         Form::Time => "time",

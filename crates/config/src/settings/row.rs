@@ -1,6 +1,7 @@
 //! What a row of the table is, and how it is written.
 
-use super::directive::{Directive, Effect, Form, Shown};
+use super::directive::{Directive, Effect, Form, Limit, Shown};
+use crate::LogLevel;
 
 /// The table of the TOML that a key belongs in. A row without a key says by it where its directive belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +138,7 @@ impl Setting {
                 shown: Shown::Plain,
                 effect: Effect::Same,
                 note: "",
+                limit: None,
             }),
             ..self
         }
@@ -159,6 +161,25 @@ impl Setting {
     pub(super) const fn note(mut self, note: &'static str) -> Setting {
         if let Some(directive) = &mut self.directive {
             directive.note = note;
+        }
+        self
+    }
+
+    /// The least and the greatest number that php-fpm takes, and what it says of another.
+    pub(super) const fn limit(
+        mut self,
+        least: i32,
+        most: i32,
+        level: LogLevel,
+        words: &'static str,
+    ) -> Setting {
+        if let Some(directive) = &mut self.directive {
+            directive.limit = Some(Limit {
+                least,
+                most,
+                level,
+                words,
+            });
         }
         self
     }

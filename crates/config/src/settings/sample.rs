@@ -7,8 +7,6 @@ use super::{directives, of};
 
 /// Columns of a comment.
 const WIDTH: usize = 119;
-/// The directives whose words have blanks between them; in the other lists there are commas.
-const SEPARATED_BY_BLANKS: &[&str] = &["security.limit_extensions"];
 
 const TOML_HEAD: &str = r##"# forkyard's configuration, with every key there is.
 #
@@ -182,11 +180,7 @@ fn ini(directive: &Directive, value: &str) -> Vec<String> {
             .map(|item| format!("{name}[] = {}", word(item)))
             .collect(),
         Some(toml::Value::Array(items)) => {
-            let by = if SEPARATED_BY_BLANKS.contains(&name) {
-                " "
-            } else {
-                ","
-            };
+            let by = if directive.form == Form::Blanks { " " } else { "," };
             let words: Vec<String> = items.iter().map(word).collect();
             vec![format!("{name} = {}", words.join(by)).trim_end().to_owned()]
         }

@@ -1,10 +1,12 @@
 //! The rows of a pool that say who its workers are, where they listen, and how many there are.
 
-use super::directive::Form::{Flag, Manager, Number, Text, Time};
+use super::directive::Form::{Commas, Flag, Manager, Number, Octal, Text, Time};
 use super::directive::Shown::Priority;
+use super::global::PRIORITY;
 use super::row::Sample::{Beside, Off, On};
 use super::row::Section::Pool;
 use super::row::{Setting, key, without_key};
+use crate::LogLevel::{Alert, Error};
 
 #[rustfmt::skip]
 pub(super) const ROWS: &[Setting] = &[
@@ -33,11 +35,11 @@ pub(super) const ROWS: &[Setting] = &[
         .same(Number, "-1"),
     key(Pool, "listen.acl_users", "list", "`[]`",
         "users, by name or id, that may connect to the unix socket (an access control list, read and write), in addition to those that `listen.mode` admits; replaces `listen.owner` and `listen.group`, with a warning")
-        .same(Text, "").note("with commas between them")
+        .same(Commas, "").note("with commas between them")
         .unlike("names with commas between them"),
     key(Pool, "listen.acl_groups", "list", "`[]`",
         "groups that may connect to the unix socket, likewise")
-        .same(Text, "")
+        .same(Commas, "")
         .unlike("the same"),
     key(Pool, "listen.owner", "string", "the master's user",
         "owner of a unix socket, a name or a numeric id")
@@ -49,15 +51,15 @@ pub(super) const ROWS: &[Setting] = &[
         .sample(On(r#""www-data""#)),
     key(Pool, "listen.mode", "string of octal digits", r#"`"0660"`"#,
         "permissions of a unix socket")
-        .same(Text, "").note("unset: 0660"),
+        .same(Octal, "").note("unset: 0660"),
     key(Pool, "listen.allowed_clients", "list", "any",
         "the only addresses that may connect over TCP")
-        .same(Text, "").note("with commas between them")
+        .same(Commas, "").note("with commas between them")
         .sample(Off(r#"["127.0.0.1", "::1"]"#))
         .unlike("a wrong address is an error, not left out"),
     key(Pool, "process.priority", "number, -19 to 20", "as inherited",
         "nice(2) value of the workers; ignored without root, with a notice")
-        .same(Number, "64").shown(Priority)
+        .same(Number, "64").shown(Priority).limit(-19, 20, Error, PRIORITY)
         .sample(Off("0")),
     key(Pool, "process.dumpable", "flag", "`false`",
         "let workers be traced and dump core although they changed user")
@@ -72,6 +74,7 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "max_children", "number, 1 or more", "required",
         "most workers; with `static`, their number")
         .fpm("pm.max_children", Number, "0")
+        .limit(1, i32::MAX, Alert, "pm.max_children must be a positive value")
         .sample(On("10")),
     key(Pool, "start_servers", "number", "halfway between the next two",
         "`dynamic`: workers at the start")

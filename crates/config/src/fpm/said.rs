@@ -1,0 +1,270 @@
+//! What php-fpm's directives say, under the keys that the table of settings has for them. The drafts are read from it,
+//! as from TOML, and an import writes it down.
+
+use super::directives::{Directive, Form, NO_PRIORITY};
+use super::journal::Failed;
+use super::parse::PoolText;
+use super::validate::Context;
+use super::values::{Item, Value, Values, facility_name};
+use super::{Options, is_ours};
+use crate::Said;
+use crate::application::{Preloading, RequestSettings};
+use crate::settings::Setting;
+use toml_edit::{Array, Value as Toml};
+
+/// Which php.ini settings a request may bring along; read here and not passed on to PHP.
+pub(super) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
+/// Whose preloader makes the pool's workers.
+pub(super) const PRELOADER: &str = "forkyard.preloader";
+/// Directives whose empty text is not the same as none.
+const MAY_BE_EMPTY: [&str; 2] = ["syslog.ident", "access.format"];
+/// The longest duration that the TOML takes, seconds.
+const LONGEST: i32 = 3650 * 86_400;
+
+/// What is said of the daemon.
+pub(super) fn global(values: &Values, options: &Options) -> Vec<Said> {
+    let mut said = Vec::new();
+    if options.allow_root {
+        said.push(Said::fixed("allow_root", true));
+    }
+    section(values, &mut said);
+    said
+}
+
+/// What is said of a pool; lists are in the order in which they were written.
+pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<Said>, Failed> {
+    let options = context.options;
+    let mut said = vec![
+        // Users of php-fpm rely on a fresh OPcache after a reload.
+        Said::fixed("reload", "always"),
+        Said::fixed("application.runtime", "php"),
+        Said::fixed("application.version", options.version()),
+    ];
+    if let Some(path) = &options.php_ini {
+        said.push(Said::fixed("application.php_ini", &*path.to_string_lossy()));
+    }
+    let rule = request_settings(pool, context)?;
+    said.push(Said::fixed("application.request_settings", rule));
+    if let Some(word) = preloader(pool, context)? {
+        said.push(Said::fixed("application.preloader", word));
+    }
+    section(&pool.values, &mut said);
+    Ok(said)
+}
+
+fn section(values: &Values, said: &mut Vec<Said>) {
+    for (directive, setting, value, place) in values.given() {
+        let one = |value: Toml| Said {
+            name: directive.name,
+            key: path(setting),
+            place: place.cloned(),
+            ..Said::fixed("", value)
+        };
+        match value {
+            Value::List(list) if setting.values == "list" => {
+                let texts: Array = list.iter().map(|item| item.value.as_str()).collect();
+                said.push(one(texts.into()));
+            }
+            Value::List(list) => said.extend(list.iter().map(|item| Said {
+                item: Some(item.key.clone()),
+                place: Some(item.place.clone()),
+                ..one(item.value.as_str().into())
+            })),
+            Value::Time(seconds) if *seconds > LONGEST => said.push(Said {
+                cut: Some("it is cut to the longest time, ten years"),
+                ..one("3650d".into())
+            }),
+            value => said.push(Said {
+                value: plain(directive, value),
+                ..one("".into())
+            }),
+        }
+    }
+}
+
+fn path(setting: &Setting) -> String {
+    if setting.section.is_application() {
+        format!("application.{}", setting.key)
+    } else {
+        setting.key.to_owned()
+    }
+}
+
+fn plain(directive: &Directive, value: &Value) -> Option<Toml> {
+    Some(match value {
+        Value::Text(None) | Value::Level(None) | Value::Manager(None) | Value::Core(0) | Value::List(_) => {
+            return None;
+        }
+        Value::Text(Some(text)) => return worded(directive, text),
+        Value::Flag(flag) => (*flag).into(),
+        Value::Number(number) if is_unset(directive.name, *number) => return None,
+        Value::Number(number) | Value::Core(number @ 1..) => i64::from(*number).into(),
+        Value::Core(_) => "unlimited".into(),
+        Value::Time(seconds) => duration((*seconds).max(0)).into(),
+        Value::Level(Some(level)) => format!("{level:?}").to_ascii_lowercase().into(),
+        Value::Facility(number) => facility_name(*number).into(),
+        Value::Manager(Some(manager)) => manager.name().into(),
+    })
+}
+
+fn worded(directive: &Directive, text: &str) -> Option<Toml> {
+    let words = |by: &[char]| -> Array { text.split(by).filter(|word| !word.is_empty()).collect() };
+    match directive.form {
+        Form::Blanks => Some(words(&[' ', '\t']).into()),
+        // Where clients are listed, only they may connect.
+        Form::Commas if text.is_empty() && directive.name == "listen.allowed_clients" => None,
+        Form::Commas => Some(words(&[',']).into()),
+        Form::Octal if text.is_empty() => Some("0660".into()),
+        Form::Octal => Some(format!("{:04o}", octal(text) & 0o777).into()),
+        _ if text.is_empty() && !MAY_BE_EMPTY.contains(&directive.name) => None,
+        _ if directive.name == "error_log" && text.eq_ignore_ascii_case("syslog") => Some("syslog".into()),
+        _ => Some(text.into()),
+    }
+}
+
+/// The octal digits at the start of a text, as strtoul(3) reads them.
+pub(super) fn octal(text: &str) -> u32 {
+    let digits = text.bytes().take_while(|byte| (b'0'..=b'7').contains(byte));
+    digits.fold(0, |mode: u32, digit| {
+        mode.wrapping_mul(8).wrapping_add(u32::from(digit - b'0')) & 0o7777
+    })
+}
+
+/// What php-fpm takes for "as it is".
+fn is_unset(name: &str, number: i32) -> bool {
+    match name {
+        "process.priority" => number == NO_PRIORITY,
+        "pm.start_servers" | "listen.backlog" => false,
+        _ => number <= 0,
+    }
+}
+
+fn duration(seconds: i32) -> String {
+    match seconds {
+        0 => "0s".to_owned(),
+        seconds if seconds % 86_400 == 0 => format!("{}d", seconds / 86_400),
+        seconds if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        seconds if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        seconds => format!("{seconds}s"),
+    }
+}
+
+/// The pool's `php_admin_value[forkyard.request_settings]`, else `-d forkyard.request_settings`, else php-fpm's way. It is
+/// no directive, so that php-fpm can use the same file.
+fn request_settings(pool: &PoolText, context: &mut Context<'_>) -> Result<Toml, Failed> {
+    let Some(value) = of_ours(REQUEST_SETTINGS, pool, context) else {
+        return Ok("all".into());
+    };
+    // To PHP's language a bare `none` is an empty value.
+    if value.is_empty() {
+        return Ok("none".into());
+    }
+    if RequestSettings::from_word(&value).is_some() {
+        return Ok(value.into());
+    }
+    let names: Array = value.split([',', ' ']).filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        let name = &pool.name;
+        let text = format!(
+            "[pool {name}] {REQUEST_SETTINGS}: write all, harmless, none, or names with commas between them"
+        );
+        return Err(context.journal.error(text));
+    }
+    Ok(names.into())
+}
+
+/// The pool's `php_admin_value[forkyard.preloader]`, else `-d forkyard.preloader`; `None`: a preloader of its own.
+fn preloader(pool: &PoolText, context: &mut Context<'_>) -> Result<Option<String>, Failed> {
+    let word = of_ours(PRELOADER, pool, context);
+    match word.as_deref().map(Preloading::from_word) {
+        Some(None) => {
+            let name = &pool.name;
+            let text = format!("[pool {name}] {PRELOADER}: write own, shared, or shared:NAME");
+            Err(context.journal.error(text))
+        }
+        Some(Some(Preloading::Own)) | None => Ok(None),
+        Some(Some(_)) => Ok(word),
+    }
+}
+
+/// One of the settings that php-fpm does not know: the pool's, else the option's.
+fn of_ours(wanted: &str, pool: &PoolText, context: &Context<'_>) -> Option<String> {
+    let items = pool.values.list("php_admin_value").iter();
+    let mut own = items.map(|Item { key, value, .. }| (key, value));
+    let mut defined = context.options.defines.iter().map(|(key, value)| (key, value));
+    let is_it = |(key, _): &(&String, &String)| is_ours(key) && *key == wanted;
+    let found = own.find(is_it).or_else(|| defined.find(is_it));
+    found.map(|(_, value)| value.trim_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::directives::Section;
+    use super::*;
+    use crate::Place;
+    use crate::draft::GlobalDraft;
+    use crate::leaves::Leaves;
+    use crate::report::{Findings, Report};
+    use crate::resolve::pool_text;
+    use crate::settings;
+    use std::path::Path;
+
+    fn example(form: Form) -> &'static str {
+        match form {
+            Form::Text | Form::Commas | Form::Blanks | Form::List => "a",
+            Form::Octal => "0600",
+            Form::Flag => "yes",
+            Form::Number | Form::Time => "5",
+            Form::Level => "error",
+            Form::Facility => "local3",
+            Form::Core => "unlimited",
+            Form::Manager => "static",
+        }
+    }
+
+    /// What a row of the table and a field of a draft are enough for.
+    #[test]
+    fn what_every_directive_says_is_read_into_its_draft() {
+        let place = Place {
+            file: Path::new("/x.conf").into(),
+            line: 7,
+            column: 1,
+            order: 0,
+        };
+        for (is_global, section) in [(true, Section::Global), (false, Section::Pool)] {
+            for (directive, setting) in settings::directives(is_global).filter(|(_, s)| !s.key.is_empty()) {
+                let mut values = Values::new(section);
+                let text = example(directive.form);
+                if directive.form == Form::List {
+                    let [key, value] = [text, text].map(str::to_owned);
+                    let place = place.clone();
+                    values.add(directive.name, Item { key, value, place });
+                } else {
+                    let written = values.write(directive.name, text, Some("www"), &place);
+                    assert_eq!(written, Some(Ok(())), "{}", directive.name);
+                }
+                let mut said = vec![Said::fixed("application.runtime", "php")];
+                if is_global {
+                    said.clear();
+                }
+                super::section(&values, &mut said);
+                let last = said.last().expect("it says something");
+                assert!(
+                    last.value.is_some() && last.key.ends_with(setting.key),
+                    "{last:?}"
+                );
+                assert_eq!(last.place.as_ref(), Some(&place));
+                let (mut findings, mut leaves) = (Findings::default(), Leaves::of(&said, &place));
+                let mut report = Report::pool(&mut findings, "www");
+                if is_global {
+                    GlobalDraft::read(&mut leaves, &mut report);
+                    leaves.finish(crate::known::Section::Global, GlobalDraft::KEYS, &mut report);
+                } else {
+                    // It reports the keys that no draft takes.
+                    pool_text("www".to_owned(), place.clone(), leaves, &mut report);
+                }
+                assert!(!findings.has_errors(), "{}: {findings:?}", directive.name);
+            }
+        }
+    }
+}

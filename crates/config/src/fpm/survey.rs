@@ -1,0 +1,55 @@
+//! A configuration to be turned into something else.
+
+use super::validate::Context;
+use super::{Journal, Machine, Options, read, resolve};
+use crate::{Config, Said};
+
+/// What is said under one heading.
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// The comments of the heading.
+    pub comments: Vec<String>,
+    /// What is said, with the comments of each line.
+    pub said: Vec<(Said, Vec<String>)>,
+}
+
+/// A whole configuration as php-fpm understands it.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    /// What it means.
+    pub config: Config,
+    /// The global section.
+    pub global: Section,
+    /// The pools, as they are in `config`.
+    pub pools: Vec<Section>,
+}
+
+/// Reads a configuration to be turned into something else: whether its users exist here does not matter.
+pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Journal) {
+    let mut journal = Journal::new();
+    let survey = read(options, machine, &mut journal, true).and_then(|written| {
+        let mut context = Context {
+            options,
+            machine,
+            journal: &mut journal,
+        };
+        let resolved = resolve::resolve(&written, &options.path(), &mut context)?;
+        let section = |place, said: Vec<Said>| {
+            let comments = |said: &Said| written.comments(said.place.as_ref());
+            let said = said.into_iter().map(|said| (said.clone(), comments(&said)));
+            Section {
+                comments: written.comments(place),
+                said: said.collect(),
+            }
+        };
+        let pools = written.pools.iter().zip(resolved.pools);
+        Ok(Survey {
+            config: resolved.config,
+            global: section(written.opened.as_ref(), resolved.global),
+            pools: pools
+                .map(|(pool, said)| section(Some(&pool.place), said))
+                .collect(),
+        })
+    });
+    (survey.ok(), journal)
+}
