@@ -122,9 +122,17 @@ fn one_pool_is_shown_with_its_requests() {
         let table = text(&status(&daemon, &["--sort", sort]).stdout);
         table.lines().nth(3).map(|line| line[..3].to_owned())
     };
-    for (sort, name) in [("name", "one"), ("busy", "one"), ("memory", "one")] {
+    for (sort, name) in [("name", "one"), ("busy", "one")] {
         assert_eq!(first(sort).as_deref(), Some(name), "{sort}");
     }
+    // Which of them has more depends on what the kernel has shared out by then.
+    let table = text(&status(&daemon, &["--sort", "memory"]).stdout);
+    let first = table.lines().nth(3).expect("a line");
+    let [one, two] = ["one", "two"].map(|name| {
+        let memory = &line(&table, name)[9];
+        memory.parse::<f64>().expect("a number of MiB")
+    });
+    assert_eq!(first.starts_with("one") || one == two, one >= two, "{table}");
     let json: serde_json::Value =
         serde_json::from_slice(&status(&daemon, &["two", "--json"]).stdout).expect("JSON");
     assert_eq!(json["pools"].as_array().map(Vec::len), Some(1));
