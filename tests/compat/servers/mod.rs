@@ -80,9 +80,20 @@ pub(crate) fn is_root() -> bool {
 /// Waits until the socket takes connections, or its server has ended.
 fn wait_for(socket: &Path, mut has_ended: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
-    while std::os::unix::net::UnixStream::connect(socket).is_err() {
+    while !listens(socket) {
         assert!(!has_ended(), "the server has ended");
         assert!(Instant::now() < end, "{} takes no connections", socket.display());
         std::thread::yield_now();
     }
+}
+
+/// Whether a socket takes connections, without one: a connection has an ondemand pool start PHP.
+fn listens(socket: &Path) -> bool {
+    /// Of a socket that listens (proc_net(5) calls it a flag).
+    const ACCEPTS: &str = "00010000";
+    let path = socket.display().to_string();
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let mut sockets = sockets.lines().map(|line| line.split_whitespace());
+    sockets.any(|mut fields| fields.nth(3) == Some(ACCEPTS) && fields.last() == Some(&path))
+        && socket.exists()
 }
