@@ -130,7 +130,7 @@ fn from_store() -> Heritage {
     let ours = |name: &str| {
         names::COPIES.contains(&name) || name == names::CONFIG || names::number_in(name).is_some()
     };
-    let all = passed::from_service_manager(|name, kind| ours(name) || kind == passed::Kind::Listener);
+    let all = passed::from_service_manager(|name, kind| ours(name) || kind == Kind::Listener);
     let (mut stored, mut listeners) = (Vec::new(), Vec::new());
     for (name, fd) in all {
         if ours(&name) {
@@ -173,7 +173,7 @@ fn settle(
     for name in named.iter().map(|(name, _)| name) {
         heritage.highest = names::higher(heritage.highest, name);
     }
-    let is_listener = |fd: &OwnedFd| passed::kind(fd.as_fd()) == passed::Kind::Listener;
+    let is_listener = |fd: &OwnedFd| passed::kind(fd.as_fd()) == Kind::Listener;
     let document = match document {
         Ok(document) => document,
         Err(problem) => {
@@ -185,7 +185,10 @@ fn settle(
     };
     let workers = document.generations.iter().flat_map(|it| &it.workers);
     let facts = Facts {
-        kinds: named.iter().map(|(name, fd)| (name.clone(), kind(fd))).collect(),
+        kinds: named
+            .iter()
+            .map(|(name, fd)| (name.clone(), passed::kind(fd.as_fd())))
+            .collect(),
         processes: workers
             .filter_map(|worker| Some((worker.pid, process::start_time(worker.pid)?)))
             .collect(),
@@ -218,16 +221,4 @@ fn settle(
         }
     }
     heritage
-}
-
-fn kind(fd: &OwnedFd) -> Kind {
-    match passed::kind(fd.as_fd()) {
-        passed::Kind::Listener => Kind::Listener,
-        passed::Kind::Stream => Kind::Stream,
-        passed::Kind::Packets => Kind::Packets,
-        passed::Kind::PipeOut => Kind::PipeOut,
-        passed::Kind::PipeIn => Kind::PipeIn,
-        passed::Kind::Memory(pages) => Kind::Memory(pages),
-        passed::Kind::Other => Kind::Other,
-    }
 }

@@ -8,27 +8,9 @@ use super::document::{Document, Generation, Pool, Program, Told, Worker};
 use super::names;
 use crate::runtime::http::table_pages;
 use crate::scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
+pub use forkyard_base::descriptor::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-
-/// What a descriptor is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A stream socket that listens.
-    Listener,
-    /// A stream socket.
-    Stream,
-    /// A socket that keeps messages apart, in order (SOCK_SEQPACKET).
-    Packets,
-    /// A pipe's end to read from.
-    PipeOut,
-    /// A pipe's end to write to.
-    PipeIn,
-    /// Memory that can neither grow nor shrink, of so many pages.
-    Memory(usize),
-    /// Anything else.
-    Other,
-}
 
 /// What is there.
 #[derive(Debug, Clone, Default)]

@@ -1,5 +1,6 @@
 //! A page that a worker can write to.
 
+use forkyard_fuzz::words_of;
 use forkyard_scoreboard::layout::slot;
 use forkyard_scoreboard::{census, header, layout};
 use forkyard_sys::shm::PAGE_WORDS;
@@ -7,14 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A slot is read within its page, and what the master adds up of it does not overflow.
 pub(super) fn slot(input: &[u8]) {
-    let word = |at: usize| {
-        let mut word = [0; 8];
-        let piece = input.get(at * 8..).unwrap_or_default();
-        let piece = &piece[..piece.len().min(8)];
-        word[..piece.len()].copy_from_slice(piece);
-        AtomicU64::new(u64::from_ne_bytes(word))
-    };
-    let page: Vec<AtomicU64> = (0..PAGE_WORDS).map(word).collect();
+    let page = words_of(input, PAGE_WORDS);
     let entry = census::read(&page);
     for (text, (_, room)) in entry.texts.iter().zip(slot::TEXTS) {
         assert!(text.len() <= room);

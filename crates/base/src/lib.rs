@@ -1,6 +1,8 @@
-//! Plain values that every part knows: time, what is due, whose an application is, and what to do about an error.
+//! Plain values that every part knows: time, what is due, whose an application is, what a descriptor is, and what to do
+//! about an error.
 #![forbid(unsafe_code)]
 
+pub mod descriptor;
 pub mod origin;
 pub mod remedy;
 pub mod tick;

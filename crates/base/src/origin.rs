@@ -3,8 +3,8 @@
 //! A path is a name, and names change hands: a directory is deleted and made anew by another user, or the owner of the one
 //! above renames it. A process that runs as the old owner must not run what has taken the place. So device, inode and owner
 //! of the root and the owner of the start-up file belong to an application's identity. The process is in the root from its
-//! start: the kernel gives the inode's number to no other file meanwhile. Whoever replaces the start-up file in the same
-//! directory by one of the same owner deploys, and the application is still his.
+//! start: the kernel gives the inode's number to no other file meanwhile. An owner who replaces the start-up file in the same
+//! directory deploys: the application stays his.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -33,8 +33,8 @@ pub struct Origin {
 
 impl Origin {
     /// Whether this is still the application, by the root that is there now and the owner of its start-up file. A root has to
-    /// be there. A start-up file need not: nothing is loaded from one that is missing, and whoever replaces a file may have
-    /// removed it for a moment.
+    /// be there. A start-up file need not: nothing is loaded from one that is missing, and an owner who replaces a file may
+    /// have removed it for a moment.
     pub fn is_met(&self, root: Option<Mark>, startup: Option<u32>) -> bool {
         let is_other = |known: u32| startup.is_some_and(|now| now != known);
         root == Some(self.root) && !self.startup.as_ref().is_some_and(|(_, known)| is_other(*known))

@@ -3,6 +3,7 @@
 use super::fpm::{Line, Machine, Options, OsFailure};
 use super::{Config, Errors, Kind, UserIds, World, glob, import as importing, parse, resolve, site};
 use forkyard_fuzz::{Grammar, Target, target, words};
+use forkyard_protocol::look::Settings;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -161,26 +162,24 @@ fn toml(input: &[u8]) {
     }
 }
 
+/// A process can be started with these: what execve(2) takes.
+fn can_be_passed_on(settings: &Settings) {
+    let texts = settings.env.keys().chain(settings.env.values());
+    let mut texts = texts.chain(&settings.entry).chain(&settings.start_command);
+    assert!(texts.all(|text| !text.contains('\0')));
+    let mut names = settings.env.keys();
+    assert!(names.all(|name| !name.is_empty() && !name.contains('=')));
+}
+
 /// An application's `forkyard.toml`.
 fn site(input: &[u8]) {
     match site::parse(input, Path::new(FILE)) {
         Ok(settings) => {
-            let texts = settings.env.keys().chain(settings.env.values());
-            let mut texts = texts.chain(&settings.entry).chain(&settings.start_command);
-            assert!(texts.all(|text| !text.contains('\0')));
-            assert!(
-                settings
-                    .env
-                    .keys()
-                    .all(|name| !name.is_empty() && !name.contains('='))
-            );
+            can_be_passed_on(&settings);
             assert!(settings.max_per_app != Some(0) && settings.max_requests != Some(0));
             assert!(settings.entry.as_deref() != Some("") && settings.start_command.as_deref() != Some(""));
             let written = serde_json::to_vec(&settings).expect("settings can be written");
-            assert_eq!(
-                serde_json::from_slice::<forkyard_protocol::look::Settings>(&written).ok(),
-                Some(settings)
-            );
+            assert_eq!(serde_json::from_slice::<Settings>(&written).ok(), Some(settings));
         }
         Err(errors) => check(&errors, input),
     }
@@ -190,15 +189,7 @@ fn site(input: &[u8]) {
 fn passengerfile(input: &[u8]) {
     match site::passengerfile(input, Path::new(FILE)) {
         Ok(Some(settings)) => {
-            let texts = settings.env.keys().chain(settings.env.values());
-            let mut texts = texts.chain(&settings.entry).chain(&settings.start_command);
-            assert!(texts.all(|text| !text.contains('\0')));
-            assert!(
-                settings
-                    .env
-                    .keys()
-                    .all(|name| !name.is_empty() && !name.contains('='))
-            );
+            can_be_passed_on(&settings);
             assert!(settings.max_requests != Some(0) && settings.runtime.is_some());
         }
         Ok(None) => {}

@@ -175,7 +175,7 @@ pub struct Pool {
     #[serde(default)]
     pub own_env: Vec<(String, String)>,
     /// What an application of an application pool is made of; its processes run nothing that has taken its place. `None`: the
-    /// pool is no such application's, or whoever owns its files does not matter.
+    /// pool belongs to no such application, or the owner of its files does not matter.
     #[serde(default)]
     pub origin: Option<Origin>,
     /// Its workers tell their router how much memory they use: the application pool limits it.

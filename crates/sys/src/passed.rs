@@ -2,6 +2,7 @@
 
 use super::fd::{set_close_on_exec, set_nonblocking};
 use super::shm::PAGE_BYTES;
+pub use forkyard_base::descriptor::Kind;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, SealFlag, fcntl};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use nix::sys::stat::{SFlag, fstat};
@@ -18,25 +19,6 @@ pub const FIRST: RawFd = 3;
 const MOST: RawFd = 65_536;
 /// What sd_listen_fds_with_names(3) calls one without a name.
 const NAMELESS: &str = "unknown";
-
-/// What a descriptor is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A stream socket that listens.
-    Listener,
-    /// A stream socket.
-    Stream,
-    /// A SOCK_SEQPACKET socket.
-    Packets,
-    /// A pipe's end to read from.
-    PipeOut,
-    /// A pipe's end to write to.
-    PipeIn,
-    /// A memory file that can neither grow nor shrink, of so many whole pages.
-    Memory(usize),
-    /// Anything else.
-    Other,
-}
 
 /// What a descriptor is.
 pub fn kind(fd: BorrowedFd<'_>) -> Kind {

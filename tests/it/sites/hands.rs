@@ -145,7 +145,7 @@ fn nor_what_the_owner_of_the_directory_above_renames() {
 
 /// Nor anybody else who owns a directory between the pool's and the application.
 #[test]
-fn whoever_owns_a_directory_above_owns_the_application_or_is_root() {
+fn a_directory_above_belongs_to_the_owner_or_to_root() {
     if needs_root() {
         return;
     }

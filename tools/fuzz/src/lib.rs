@@ -19,6 +19,7 @@ pub use mutate::mutate;
 
 use random::Random;
 use std::fmt::Debug;
+use std::sync::atomic::AtomicU64;
 
 /// A parser under test.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +98,18 @@ pub fn numbers_of(input: &[u8]) -> impl FnMut(usize) -> usize {
 /// A number that the input decides, below `bound`.
 pub fn number_of(input: &[u8], bound: usize) -> usize {
     random_of(input).below(bound)
+}
+
+/// Shared memory that starts with the input, a word for each eight bytes, and is zero after it.
+pub fn words_of(input: &[u8], count: usize) -> Vec<AtomicU64> {
+    let mut bytes = input.to_vec();
+    bytes.resize(count * 8, 0);
+    let words = bytes
+        .chunks_exact(8)
+        .map(|word| word.try_into().unwrap_or_default());
+    words
+        .map(|word| AtomicU64::new(u64::from_ne_bytes(word)))
+        .collect()
 }
 
 /// What serde reads is read the same when it is written again.

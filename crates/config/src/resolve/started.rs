@@ -97,23 +97,18 @@ pub(super) fn node(
 
 /// Settings of a start have no effect on a program that forkyard does not start.
 fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {
-    fn check<T>(field: &Field<T>, report: &mut Report<'_>) {
-        if let Some(written) = field.written() {
-            let remedy = "leave it out, or write start_command instead of address";
-            report.rule(written, "it is for a program that forkyard starts", remedy);
-        }
-    }
-    check(&draft.root, report);
-    check(&draft.handshake, report);
-    check(&draft.instances, report);
-    check(&draft.app_env, report);
-    check(&draft.load_shell_envvars, report);
-    check(&draft.umask, report);
-    check(&draft.preloader_idle_timeout, report);
-    check(&draft.start_timeout, report);
+    let problem = "it is for a program that forkyard starts";
+    let remedy = "leave it out, or write start_command instead of address";
+    report.refuse(&draft.root, problem, remedy);
+    report.refuse(&draft.handshake, problem, remedy);
+    report.refuse(&draft.instances, problem, remedy);
+    report.refuse(&draft.app_env, problem, remedy);
+    report.refuse(&draft.load_shell_envvars, problem, remedy);
+    report.refuse(&draft.umask, problem, remedy);
+    report.refuse(&draft.preloader_idle_timeout, problem, remedy);
+    report.refuse(&draft.start_timeout, problem, remedy);
     if let Some(entry) = draft.rlimits.first() {
-        let problem = "it is for a program that forkyard starts".to_owned();
-        let remedy = "leave it out, or write start_command instead of address".to_owned();
+        let (problem, remedy) = (problem.to_owned(), remedy.to_owned());
         report.error(&entry.place, entry.table, Kind::Rule { problem, remedy });
     }
 }

@@ -390,7 +390,7 @@ impl Router {
     }
 
     /// Has the master end a process that is of no more use, or waits for its end. Until that is said it keeps its place, in the
-    /// master's books as in this one: whoever closes his channel and stays must not make room for another of his.
+    /// master's books as in this one: an instance that closes its channel and stays must not make room for another.
     pub(super) fn kill(&mut self, number: u64) {
         self.say(&ToMaster::Stop {
             instance: number,

@@ -37,26 +37,28 @@ impl Memory for Area<'_> {
     }
 }
 
+/// Where things are in a memory that is made up.
+pub(super) const LAYOUT: Layout = Layout {
+    current_call: 0,
+    call_opline: 0,
+    call_function: 8,
+    call_info: 16,
+    call_previous: 24,
+    function_type: 0,
+    function_name: 8,
+    function_file: 16,
+    opline_line: 4,
+    string_length: 0,
+    string_text: 8,
+    info_code: 1,
+    info_top: 2,
+    type_internal: 1,
+};
+
 /// Whatever is in memory, reading it ends.
 pub(crate) fn php(input: &[u8]) {
-    let layout = Layout {
-        current_call: 0,
-        call_opline: 0,
-        call_function: 8,
-        call_info: 16,
-        call_previous: 24,
-        function_type: 0,
-        function_name: 8,
-        function_file: 16,
-        opline_line: 4,
-        string_length: 0,
-        string_text: 8,
-        info_code: 1,
-        info_top: 2,
-        type_internal: 1,
-    };
     let depth = number_of(input, 30) as u32;
-    let stack = php::read(&layout, &Area(input), depth);
+    let stack = php::read(&LAYOUT, &Area(input), depth);
     assert!(stack.calls.len() <= depth as usize);
     for call in &stack.calls {
         assert!(call.file.len() <= TEXT_BYTES && call.function.len() <= TEXT_BYTES);

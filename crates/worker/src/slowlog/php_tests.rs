@@ -3,19 +3,7 @@ use std::cell::Cell;
 
 const LAYOUT: Layout = Layout {
     current_call: 0x100,
-    call_opline: 0,
-    call_function: 8,
-    call_info: 16,
-    call_previous: 24,
-    function_type: 0,
-    function_name: 8,
-    function_file: 16,
-    opline_line: 4,
-    string_length: 0,
-    string_text: 8,
-    info_code: 1,
-    info_top: 2,
-    type_internal: 1,
+    ..crate::slowlog::fuzz::LAYOUT
 };
 
 /// Memory from address 0 on.

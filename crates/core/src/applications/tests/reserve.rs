@@ -33,7 +33,7 @@ fn an_application_that_saturates_the_pool_leaves_the_reserve() {
 }
 
 #[test]
-fn whoever_has_an_instance_grows_into_no_place_of_the_reserve() {
+fn an_application_with_an_instance_takes_no_place_of_the_reserve() {
     let mut bench = reserving(3, 1);
     bench.ask("a", plain());
     bench.ask("b", plain());

@@ -5,8 +5,7 @@ use super::head::{Framing, write};
 use super::table::{Place, Table, words};
 use crate::config::Address;
 use fastcgi::Params;
-use forkyard_fuzz::in_pieces;
-use std::sync::atomic::AtomicU64;
+use forkyard_fuzz::{in_pieces, words_of};
 
 /// What was read of an answer.
 #[derive(Debug, PartialEq)]
@@ -237,14 +236,7 @@ fn has_odd_target(head: &[u8]) -> bool {
 /// Words that any worker of the pool can write: what is read of them is an address or nothing, and counting changes nothing
 /// but the counts.
 pub(crate) fn table(input: &[u8]) {
-    let word = |at: usize| {
-        let mut word = [0; 8];
-        let piece = input.get(at * 8..).unwrap_or_default();
-        let piece = &piece[..piece.len().min(8)];
-        word[..piece.len()].copy_from_slice(piece);
-        AtomicU64::new(u64::from_ne_bytes(word))
-    };
-    let words: Vec<AtomicU64> = (0..words(3, 6)).map(word).collect();
+    let words = words_of(input, words(3, 6));
     let table = Table::new(&words, 3);
     let _ = (
         table.failure(),
