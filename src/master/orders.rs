@@ -1,7 +1,7 @@
 //! What the master is told to do while it runs: reload, upgrade, open its logs anew, answer.
 
-use super::effects::{Extent, UpgradeError};
 use super::event::Event;
+use super::executor::{Extent, UpgradeError};
 use super::run::Master;
 use crate::control::protocol::{Answer, Complaint, Request};
 use crate::logs::Log;

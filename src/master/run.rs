@@ -1,7 +1,7 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the edge.
 
-use super::effects::{Edge, Extent, Handlers, RunError, SIGNALS, Source, Totals};
 use super::event::{Event, Wanted};
+use super::executor::{Edge, Extent, Handlers, RunError, SIGNALS, Source, Totals};
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity, Skipped};
 use crate::control::protocol::Complaint;

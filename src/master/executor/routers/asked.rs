@@ -24,7 +24,7 @@ const MOST_READ: usize = 32;
 
 /// Who asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::master::effects) enum Asked {
+pub(in crate::master::executor) enum Asked {
     /// Nobody waits for the answer.
     Nobody,
     /// A conversation over the control socket.
@@ -37,7 +37,7 @@ pub(in crate::master::effects) enum Asked {
 
 /// A status that waits for routers.
 #[derive(Debug)]
-pub(in crate::master::effects) struct PendingStatus {
+pub(in crate::master::executor) struct PendingStatus {
     asker: u64,
     until: Tick,
     waiting: usize,
@@ -129,7 +129,7 @@ impl Edge {
     }
 
     /// What there is to say of an application pool.
-    pub(in crate::master::effects) fn applications_status(
+    pub(in crate::master::executor) fn applications_status(
         &self,
         id: PoolId,
         views: &[(String, Value)],
@@ -335,7 +335,7 @@ impl Edge {
     }
 
     /// A conversation is over: its leases end, and the instances come back as failed, since their state is unknown.
-    pub(in crate::master::effects) fn end_leases(&mut self, session: u64) {
+    pub(in crate::master::executor) fn end_leases(&mut self, session: u64) {
         self.statuses.retain(|status| status.asker != session);
         for edge in self.routers.values_mut() {
             let mut ended = Vec::new();
@@ -352,7 +352,7 @@ impl Edge {
     }
 
     /// The conversations that hold leases.
-    pub(in crate::master::effects) fn lease_holders(&self) -> Vec<u64> {
+    pub(in crate::master::executor) fn lease_holders(&self) -> Vec<u64> {
         let leases = self.routers.values().flat_map(|edge| edge.leases.values());
         leases.copied().collect()
     }

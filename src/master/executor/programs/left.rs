@@ -2,9 +2,9 @@
 
 use super::{Edge, Place, ProgramEdge, Running, Who};
 use crate::estate::{document, names};
-use crate::master::effects::output::Lines;
-use crate::master::effects::sources::Source;
 use crate::master::event::{Exit, GenerationId};
+use crate::master::executor::output::Lines;
+use crate::master::executor::sources::Source;
 use crate::master::program::Program;
 use crate::runtime::http::Share;
 use crate::spawn::effects::{Remains, SocketFile};
@@ -19,7 +19,7 @@ const CLOCK_TICK_NANOS: u64 = 10_000_000;
 
 impl Edge {
     /// What a next master is told of a generation's program: those of its processes that are to go on.
-    pub(in crate::master::effects) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
+    pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
         let places = self.programs.get(&id).map(|edge| edge.places.as_slice());
         let places = places.unwrap_or_default();
         let entry = |(place, running): (usize, &Running)| {
@@ -36,7 +36,7 @@ impl Edge {
     }
 
     /// Their ends that are the master's, by name.
-    pub(in crate::master::effects) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
+    pub(in crate::master::executor) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
         let places = self.programs.get(&id).map(|edge| edge.places.as_slice());
         let mut ends = Vec::new();
         for (place, running) in running(places.unwrap_or_default()) {
@@ -49,7 +49,7 @@ impl Edge {
 
     /// Removes the sockets of processes that a master who is gone has left, and that do not go on: the kernel has told them
     /// that it is gone.
-    pub(in crate::master::effects) fn remove_sockets_of_others(&self, left: &document::Document) {
+    pub(in crate::master::executor) fn remove_sockets_of_others(&self, left: &document::Document) {
         let goes_on = |pid: i32| matches!(self.pids.get(&pid), Some(Who::Program(..)));
         let programs = left
             .generations
@@ -63,7 +63,7 @@ impl Edge {
     }
 
     /// Goes on with the program of a generation that another master has started. False: nothing of it is there.
-    pub(in crate::master::effects) fn adopt_program(
+    pub(in crate::master::executor) fn adopt_program(
         &mut self,
         left: &document::Generation,
         descriptors: &mut HashMap<String, OwnedFd>,

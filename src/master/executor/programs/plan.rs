@@ -1,7 +1,7 @@
 //! How a program's processes are started, and where they are found.
 
 use crate::config::{Address, Application};
-use crate::master::effects::launches::account;
+use crate::master::executor::launches::account;
 use crate::spawn::handshake::properties::{self, Socket};
 use crate::spawn::plan::{Kind, Limit, Plan};
 use crate::sys::identity;

@@ -204,7 +204,7 @@ impl Edge {
     }
 
     /// A worker is about to be made for an order.
-    pub(in crate::master::effects) fn fill_order(&mut self, order: OrderId, worker: WorkerId) {
+    pub(in crate::master::executor) fn fill_order(&mut self, order: OrderId, worker: WorkerId) {
         if let Some((id, number)) = self.orders.get(&order).copied() {
             self.instances.insert(worker, (id, number));
             if let Some(instance) = self.instance(id, number) {
@@ -214,14 +214,14 @@ impl Edge {
     }
 
     /// Nothing came of an order.
-    pub(in crate::master::effects) fn fail_order(&mut self, order: OrderId) {
+    pub(in crate::master::executor) fn fail_order(&mut self, order: OrderId) {
         if let Some((id, number)) = self.orders.remove(&order) {
             self.end_instance(id, number, NOT_MADE);
         }
     }
 
     /// A worker could not be made; its order may get another.
-    pub(in crate::master::effects) fn instance_not_made(&mut self, worker: WorkerId) {
+    pub(in crate::master::executor) fn instance_not_made(&mut self, worker: WorkerId) {
         if let Some((id, number)) = self.instances.remove(&worker) {
             if let Some(instance) = self.instance(id, number) {
                 if let At::Made(order, _) | At::Up(order, _) = instance.at {
@@ -232,7 +232,7 @@ impl Edge {
     }
 
     /// A worker is up.
-    pub(in crate::master::effects) fn instance_up(&mut self, worker: WorkerId) {
+    pub(in crate::master::executor) fn instance_up(&mut self, worker: WorkerId) {
         let Some((id, number)) = self.instances.get(&worker).copied() else {
             return;
         };
@@ -269,7 +269,7 @@ impl Edge {
     }
 
     /// A worker that was ordered was reaped.
-    pub(in crate::master::effects) fn instance_gone(&mut self, worker: WorkerId) {
+    pub(in crate::master::executor) fn instance_gone(&mut self, worker: WorkerId) {
         let Some((id, number)) = self.instances.remove(&worker) else {
             return;
         };
@@ -318,7 +318,7 @@ impl Edge {
     }
 
     /// The preloader of generations could not be started.
-    pub(in crate::master::effects) fn note_failure(&mut self, ids: &[GenerationId], report: &Report) {
+    pub(in crate::master::executor) fn note_failure(&mut self, ids: &[GenerationId], report: &Report) {
         for edge in self.routers.values_mut() {
             let applications = edge.applications.values_mut();
             for application in applications.filter(|application| ids.contains(&application.generation)) {
@@ -359,7 +359,7 @@ impl Edge {
     }
 
     /// Forgets an application whose pool was closed.
-    pub(in crate::master::effects) fn forget_application(&mut self, pool: PoolId) {
+    pub(in crate::master::executor) fn forget_application(&mut self, pool: PoolId) {
         for edge in self.routers.values_mut() {
             edge.applications
                 .retain(|_, application| application.pool != pool);

@@ -368,7 +368,7 @@ impl Edge {
     }
 
     /// Takes up what a router said. `true`: there may be more.
-    pub(in crate::master::effects) fn hear_router(&mut self, id: PoolId) -> bool {
+    pub(in crate::master::executor) fn hear_router(&mut self, id: PoolId) -> bool {
         let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
         for _ in 0..LOOKS {
             let Some(edge) = self.routers.get_mut(&id) else {
@@ -402,7 +402,7 @@ impl Edge {
     }
 
     /// Takes up what a scout found. `true`: there may be more.
-    pub(in crate::master::effects) fn hear_scout(&mut self, id: PoolId) -> bool {
+    pub(in crate::master::executor) fn hear_scout(&mut self, id: PoolId) -> bool {
         let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
         for _ in 0..LOOKS {
             let Some(edge) = self.routers.get_mut(&id) else {
@@ -428,7 +428,7 @@ impl Edge {
     }
 
     /// Takes up what one of them says for the log. `true`: there may be more.
-    pub(in crate::master::effects) fn read_companion_messages(&mut self, id: PoolId, which: Which) -> bool {
+    pub(in crate::master::executor) fn read_companion_messages(&mut self, id: PoolId, which: Which) -> bool {
         let log = self.log;
         let Some(edge) = self.routers.get_mut(&id) else {
             return false;
