@@ -2,10 +2,10 @@
 
 use super::generation::{Generation, Resources};
 use super::output::Lines;
-use super::pools::{PoolEdge, policy};
+use super::pools::{RunningPool, policy};
 use super::reports::Reports;
 use super::sources::Source;
-use super::{Edge, Who, WorkerEdge};
+use super::{Executor, Who, WorkerProcess};
 use crate::config::{Application, Config, Pool};
 use crate::confine;
 use crate::estate::{Heritage, document, names};
@@ -23,7 +23,7 @@ use nix::errno::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 
-impl Edge {
+impl Executor {
     /// Takes over what goes on, and says what the core is to be told; `None`: nothing does. `config` stands in where the
     /// configuration of before is not known.
     pub(in crate::master) fn adopt(&mut self, heritage: Heritage, config: &Config) -> Option<Adopted> {
@@ -38,7 +38,7 @@ impl Edge {
             problem,
             ..
         } = heritage;
-        self.inherited = Inherited::new(listeners, own_listeners);
+        self.handover.inherited = Inherited::new(listeners, own_listeners);
         if let Some(problem) = problem {
             log::error!(
                 "what the master before this one has left can't be used, only its sockets can; its workers finish by \
@@ -54,17 +54,17 @@ impl Edge {
         for complaint in &plan.complaints {
             log::warn!("{complaint}");
         }
-        (self.next_pool, self.next_generation) = (highest.0, highest.1);
-        self.descriptor_limit = document.descriptor_limit.or(self.descriptor_limit);
+        (self.pools.last_pool, self.pools.last_generation) = (highest.0, highest.1);
+        self.context.descriptor_limit = document.descriptor_limit.or(self.context.descriptor_limit);
         if let Some(before) = before {
             // They are there; one whose pool is gone by now is to be removed.
             let groups = before.pools.iter().map(confine::check);
-            self.groups = groups.filter_map(|group| group.ok().flatten()).collect();
-            self.config = before;
+            self.pools.groups = groups.filter_map(|group| group.ok().flatten()).collect();
+            self.reload.config = before;
         }
         let mut adopted = Adopted {
-            process_max: self.config.global.process_max,
-            control_timeout: self.config.global.process_control_timeout,
+            process_max: self.reload.config.global.process_max,
+            control_timeout: self.reload.config.global.process_control_timeout,
             next_worker: highest.2 + 1,
             ..Adopted::default()
         };
@@ -115,10 +115,15 @@ impl Edge {
             [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?)),
             _ => None,
         };
-        let known = self.config.pools.iter().find(|known| known.name == pool.name);
+        let known = self
+            .reload
+            .config
+            .pools
+            .iter()
+            .find(|known| known.name == pool.name);
         let backlog = known.map_or(-1, |known| known.listen.backlog);
         let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
-        let edge = PoolEdge {
+        let running = RunningPool {
             name: pool.name.clone(),
             listener: Some(listener.map_err(|error| error.to_string())?),
             queue,
@@ -126,9 +131,9 @@ impl Edge {
             latest: None,
             serving: None,
         };
-        self.errors.begin(&pool.name);
-        self.tallies.begin(&pool.name, pool.tally.clone());
-        self.pools.insert(PoolId(pool.id), edge);
+        self.pools.errors.begin(&pool.name);
+        self.pools.tallies.begin(&pool.name, pool.tally.clone());
+        self.pools.by_id.insert(PoolId(pool.id), running);
         Ok(PoolId(pool.id))
     }
 
@@ -141,11 +146,11 @@ impl Edge {
     ) -> Result<AdoptedGeneration, String> {
         let id = GenerationId(left.id);
         let named = |config: &Config| config.pools.iter().find(|pool| pool.name == left.name).cloned();
-        let pool: Pool = named(&self.config)
+        let pool: Pool = named(&self.reload.config)
             .or_else(|| named(config))
             .ok_or("no configuration names the pool")?;
         let mut settings = self
-            .settings(&pool, self.config.global.log_limit, &mut HashMap::new())
+            .settings(&pool, self.reload.config.global.log_limit, &mut HashMap::new())
             .map_err(|error| error.to_string())?;
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = pool
@@ -155,23 +160,23 @@ impl Edge {
         let resources = resources(&left, &pool.application, access.as_ref(), descriptors)
             .map_err(|error| error.to_string())?;
         let watched = self
+            .context
             .sources
-            .watch(&self.registry, &resources.child_accept.0, Source::ChildAccept(id))
+            .watch(&resources.child_accept.0, Source::ChildAccept(id))
             .and_then(|()| {
-                self.sources
-                    .watch(&self.registry, resources.messages.pipe(), Source::Messages(id))
+                self.context
+                    .sources
+                    .watch(resources.messages.pipe(), Source::Messages(id))
             })
             .and_then(|()| match &resources.reports {
-                Some(reports) => self
-                    .sources
-                    .watch(&self.registry, reports.ends().0, Source::Reports(id)),
+                Some(reports) => self.context.sources.watch(reports.ends().0, Source::Reports(id)),
                 None => Ok(()),
             });
         watched.map_err(|error| error.to_string())?;
         let mut generation = Generation::new(PoolId(left.pool), settings, access);
         generation.resources = Some(resources);
         generation.set_notify(Notify::default());
-        self.generations.insert(id, generation);
+        self.pools.generations.insert(id, generation);
         let has_preloader = self.adopt_program(&left, descriptors).unwrap_or_else(|error| {
             log::error!("[pool {}] the program ends: {error}", left.name);
             false
@@ -221,7 +226,7 @@ impl Edge {
     ) -> Result<(), Error> {
         let id = WorkerId(left.id);
         let foreign = if process::is_child(left.pid) {
-            self.pids.insert(left.pid, Who::Worker(id));
+            self.processes.by_pid.insert(left.pid, Who::Worker(id));
             None
         } else {
             let process = pidfd::open(left.pid)?;
@@ -229,8 +234,7 @@ impl Edge {
             if process::start_time(left.pid) != Some(left.start_time) {
                 return Err(Error::new("pidfd_open", left.pid.to_string(), Errno::ESRCH));
             }
-            self.sources
-                .watch(&self.registry, &process, Source::Foreign(id))?;
+            self.context.sources.watch(&process, Source::Foreign(id))?;
             Some(process)
         };
         let mut output = Vec::new();
@@ -240,12 +244,11 @@ impl Edge {
             .enumerate()
         {
             if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
-                self.sources
-                    .watch(&self.registry, &pipe, Source::Output(id, index))?;
-                output.push((Lines::new(pipe).knowing_mark(self.speaks_as_fpm), stream));
+                self.context.sources.watch(&pipe, Source::Output(id, index))?;
+                output.push((Lines::new(pipe).knowing_mark(self.context.speaks_as_fpm), stream));
             }
         }
-        let edge = WorkerEdge {
+        let adopted = WorkerProcess {
             generation,
             slot: left.slot,
             pid: Some(left.pid),
@@ -264,8 +267,8 @@ impl Edge {
             foreign,
             start_time: std::cell::Cell::new(Some(left.start_time)),
         };
-        self.workers.insert(id, edge);
-        if let Some(generation) = self.generations.get_mut(&generation) {
+        self.pools.workers.insert(id, adopted);
+        if let Some(generation) = self.pools.generations.get_mut(&generation) {
             generation.seats.insert(left.slot, id);
         }
         Ok(())
@@ -273,7 +276,7 @@ impl Edge {
 
     /// The seat of a worker that is gone is free, unless another process has written there since.
     fn free_seat(&mut self, id: GenerationId, gone: &document::Worker) {
-        let Some(generation) = self.generations.get_mut(&id) else {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
             return;
         };
         let page = generation
@@ -289,7 +292,7 @@ impl Edge {
     /// Slots that were given away and whose worker is unknown: it was being made when the master ended. Its retire channel
     /// is closed, so it leaves; until the generation ends nobody else may sit there.
     fn lost_slots(&self, id: GenerationId) -> Vec<SlotIndex> {
-        let Some(generation) = self.generations.get(&id) else {
+        let Some(generation) = self.pools.generations.get(&id) else {
             return Vec::new();
         };
         let Some(resources) = &generation.resources else {

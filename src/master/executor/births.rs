@@ -6,7 +6,7 @@ use super::output::Lines;
 use super::preloader::Command;
 use super::promotion::refork_at;
 use super::sources::Source;
-use super::{Edge, Who, WorkerEdge};
+use super::{Executor, Who, WorkerProcess};
 use crate::config::{Application, ProcessManager};
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
@@ -19,7 +19,7 @@ use nix::sys::socket::SockType;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
-impl Edge {
+impl Executor {
     /// Makes a worker, or asks its preloader for one.
     pub(super) fn fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) {
         if let Err(error) = self.try_fork(worker, id, slot) {
@@ -30,22 +30,22 @@ impl Edge {
 
     /// Forgets a worker that was not made.
     pub(super) fn fork_failed(&mut self, worker: WorkerId) {
-        if let Some(edge) = self.workers.remove(&worker) {
-            if let Some(generation) = self.generations.get_mut(&edge.generation) {
-                generation.unseat(edge.slot);
+        if let Some(failed) = self.pools.workers.remove(&worker) {
+            if let Some(generation) = self.pools.generations.get_mut(&failed.generation) {
+                generation.unseat(failed.slot);
             }
-            for (lines, _) in &edge.output {
-                self.sources.forget(&self.registry, lines.pipe());
+            for (lines, _) in &failed.output {
+                self.context.sources.forget(lines.pipe());
             }
-            self.unkeep_worker(worker, &edge);
+            self.unkeep_worker(worker, &failed);
         }
         self.instance_not_made(worker);
-        self.happened.push_back(Event::ForkFailed(worker));
+        self.context.happened.push_back(Event::ForkFailed(worker));
     }
 
     fn try_fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) -> Result<(), Error> {
         self.open(id)?;
-        let Some(generation) = self.generations.get_mut(&id) else {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
         };
         generation.seat(slot, worker);
@@ -62,7 +62,7 @@ impl Edge {
             | ProcessManager::Dynamic { .. }
             | ProcessManager::Ondemand { .. } => (None, None),
         };
-        let edge = WorkerEdge {
+        let unborn = WorkerProcess {
             generation: id,
             slot,
             pid: None,
@@ -80,7 +80,7 @@ impl Edge {
         };
         let catch = generation.settings.pool.catch_workers_output;
         let application = generation.settings.pool.application.clone();
-        self.workers.insert(worker, edge);
+        self.pools.workers.insert(worker, unborn);
         let output = if catch {
             Some(self.catch_output(worker)?)
         } else {
@@ -110,11 +110,13 @@ impl Edge {
         for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
             let (reader, writer) = pipe(false)?;
             crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
-            self.sources
-                .watch(&self.registry, &reader, Source::Output(worker, index))?;
-            if let Some(edge) = self.workers.get_mut(&worker) {
-                edge.output
-                    .push((Lines::new(reader).knowing_mark(self.speaks_as_fpm), name));
+            self.context
+                .sources
+                .watch(&reader, Source::Output(worker, index))?;
+            if let Some(newborn) = self.pools.workers.get_mut(&worker) {
+                newborn
+                    .output
+                    .push((Lines::new(reader).knowing_mark(self.context.speaks_as_fpm), name));
             }
             ends.push(writer);
         }
@@ -149,6 +151,7 @@ impl Edge {
     fn start_worker(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
         let kit = self.kit(id)?;
         let share = self
+            .pools
             .generations
             .get(&id)
             .and_then(|generation| generation.share.as_ref());
@@ -193,7 +196,7 @@ impl Edge {
         let kit = self.kit(id)?;
         let name = kit.settings.pool.name.clone();
         let has_elder = self.has_elder(id);
-        let Some(handler) = self.handlers.get_mut(&name) else {
+        let Some(handler) = self.context.handlers.get_mut(&name) else {
             let subject = format!("no Rust handler named {name}");
             return Err(Error::new("fork", subject, nix::errno::Errno::ENOENT));
         };
@@ -213,32 +216,33 @@ impl Edge {
 
     /// Whether the generation before it is still there.
     fn has_elder(&self, id: GenerationId) -> bool {
-        let pool = self.generations.get(&id).map(|generation| generation.pool);
-        let mut all = self.generations.iter();
+        let pool = self.pools.generations.get(&id).map(|generation| generation.pool);
+        let mut all = self.pools.generations.iter();
         all.any(|(other, generation)| *other < id && Some(generation.pool) == pool)
     }
 
     /// A worker exists.
     pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
-        if let Some(edge) = self.workers.get_mut(&worker) {
+        if let Some(newborn) = self.pools.workers.get_mut(&worker) {
             let resources = self
+                .pools
                 .generations
-                .get(&edge.generation)
+                .get(&newborn.generation)
                 .and_then(|g| g.resources.as_ref());
-            let preloader = resources.and_then(|r| self.preloaders.get(&r.preloader?));
-            edge.traceable = preloader.and_then(|p| p.traceable.clone());
-            edge.pid = Some(pid);
-            if let Some(store) = &mut self.store {
+            let preloader = resources.and_then(|r| self.helpers.preloaders.get(&r.preloader?));
+            newborn.traceable = preloader.and_then(|p| p.traceable.clone());
+            newborn.pid = Some(pid);
+            if let Some(store) = &mut self.handover.store {
                 store.is_stale = true;
             }
-            self.pids.insert(pid, Who::Worker(worker));
+            self.processes.by_pid.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
-                let generation = edge.generation;
+                let generation = newborn.generation;
                 self.generation_name(generation)
             });
-            self.happened.push_back(Event::Forked(worker));
+            self.context.happened.push_back(Event::Forked(worker));
             self.count_start(worker);
-            if self.workers.get(&worker).is_some_and(|edge| edge.up) {
+            if self.pools.workers.get(&worker).is_some_and(|newborn| newborn.up) {
                 self.instance_up(worker);
             }
         }
@@ -246,7 +250,7 @@ impl Edge {
 
     /// Brings a generation's scoreboard and pipes into being and watches them.
     pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
-        let Some(generation) = self.generations.get_mut(&id) else {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
         };
         if generation.resources.is_some() {
@@ -254,13 +258,16 @@ impl Edge {
         }
         generation.open()?;
         if let Some(resources) = &generation.resources {
-            self.sources
-                .watch(&self.registry, &resources.child_accept.0, Source::ChildAccept(id))?;
-            self.sources
-                .watch(&self.registry, resources.messages.pipe(), Source::Messages(id))?;
+            self.context
+                .sources
+                .watch(&resources.child_accept.0, Source::ChildAccept(id))?;
+            self.context
+                .sources
+                .watch(resources.messages.pipe(), Source::Messages(id))?;
             if let Some(reports) = &resources.reports {
-                self.sources
-                    .watch(&self.registry, reports.ends().0, Source::Reports(id))?;
+                self.context
+                    .sources
+                    .watch(reports.ends().0, Source::Reports(id))?;
             }
         }
         let pool = generation.pool;
@@ -270,8 +277,8 @@ impl Edge {
 
     pub(super) fn kit(&self, id: GenerationId) -> Result<Kit, Error> {
         let nothing = || Error::new("kit", "the pool is closed", nix::errno::Errno::EINVAL);
-        let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
-        let pool = self.pools.get(&generation.pool).ok_or_else(nothing)?;
+        let generation: &Generation = self.pools.generations.get(&id).ok_or_else(nothing)?;
+        let pool = self.pools.by_id.get(&generation.pool).ok_or_else(nothing)?;
         let queue = pool.queue.as_ref().ok_or_else(nothing)?;
         match &pool.listener {
             Some(listener) => generation.kit(&listener.socket, queue),

@@ -1,10 +1,10 @@
 //! The control sockets: who asks, what is asked, and what there is.
 
 use super::generation::Generation;
-use super::pools::PoolEdge;
+use super::pools::RunningPool;
 use super::sources::Source;
 use super::totals::Reading;
-use super::{Edge, GenerationId};
+use super::{Executor, GenerationId};
 use crate::config::{Address, Application, Listen, ProcessManager};
 use crate::control::protocol::{self, Answer, Format, LastError, Request, Status, WorkerLimits};
 use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
@@ -43,7 +43,7 @@ impl Door {
 
 /// The sockets and the conversations over them.
 #[derive(Debug, Default)]
-pub(super) struct Control {
+pub(in crate::master) struct Control {
     listener: Option<Listener>,
     owners_listener: Option<Listener>,
     sessions: HashMap<u64, Session>,
@@ -87,12 +87,17 @@ impl Control {
     }
 }
 
-impl Edge {
+impl Executor {
     /// Listens at this path from now on, and for owners of applications beside it if there are application pools; `None`:
     /// nowhere. On an error it is as before.
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         self.open_door(Door::Main, path)?;
-        let has_owners = self.config.pools.iter().any(|pool| pool.applications.is_some());
+        let has_owners = self
+            .reload
+            .config
+            .pools
+            .iter()
+            .any(|pool| pool.applications.is_some());
         let owners = path.filter(|_| has_owners).map(owners_socket);
         self.open_door(Door::Owners, owners.as_deref())
     }
@@ -116,17 +121,18 @@ impl Edge {
             });
         }
         let listener = match wanted {
-            Some(address) => Some(bind(&private(address, mode), &mut self.inherited)?),
+            Some(address) => Some(bind(&private(address, mode), &mut self.handover.inherited)?),
             None => None,
         };
         if let Some(before) = self.control.listener_mut(door).take() {
-            self.sources.forget(&self.registry, &before.socket);
+            self.context.sources.forget(&before.socket);
             before.remove_file();
         }
         if let Some(listener) = &listener {
             let watched = self
+                .context
                 .sources
-                .watch(&self.registry, &listener.socket, Source::Control(door));
+                .watch(&listener.socket, Source::Control(door));
             if let Err(error) = watched {
                 log::error!("control: {error}");
             }
@@ -219,9 +225,10 @@ impl Edge {
         self.control.last += 1;
         let id = self.control.last;
         let both = Interest::READABLE | Interest::WRITABLE;
-        let watched =
-            self.sources
-                .watch_for(&self.registry, session.socket(), Source::ControlSession(id), both);
+        let watched = self
+            .context
+            .sources
+            .watch_for(session.socket(), Source::ControlSession(id), both);
         match watched {
             Ok(()) => {
                 self.control.sessions.insert(id, session);
@@ -261,7 +268,7 @@ impl Edge {
 
     fn end_session(&mut self, id: u64) {
         if let Some(session) = self.control.sessions.remove(&id) {
-            self.sources.forget(&self.registry, session.socket());
+            self.context.sources.forget(session.socket());
             self.control.guests.remove(id);
             self.end_leases(id);
         }
@@ -300,7 +307,7 @@ impl Edge {
         // One look at each scoreboard, whatever pool it counts for.
         let mut readings: HashMap<&str, Reading> = HashMap::new();
         let mut uses = self.cpu_of_workers();
-        for (id, generation) in &self.generations {
+        for (id, generation) in &self.pools.generations {
             let mut reading = generation.reading();
             reading.cpu_us = uses.remove(id).unwrap_or(0);
             let sum = readings.entry(self.shown_with(generation)).or_default();
@@ -308,10 +315,11 @@ impl Edge {
         }
         let mut pools: Vec<protocol::Pool> = self
             .pools
+            .by_id
             .iter()
             .filter_map(|(id, pool)| Some((id, pool, pool.listener.as_ref()?)))
             .map(|(id, pool, listener)| {
-                let own = self.generations.iter().filter(|(_, g)| g.pool == *id);
+                let own = self.pools.generations.iter().filter(|(_, g)| g.pool == *id);
                 let own: BTreeMap<GenerationId, &Generation> = own.map(|(id, g)| (*id, g)).collect();
                 let mut counts = self.past(&pool.name);
                 let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
@@ -330,8 +338,8 @@ impl Edge {
                     cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
                     counts,
                     memory: None,
-                    failed_starts: self.errors.count(&pool.name),
-                    last_error: self.errors.last(&pool.name).map(|kept| LastError {
+                    failed_starts: self.pools.errors.count(&pool.name),
+                    last_error: self.pools.errors.last(&pool.name).map(|kept| LastError {
                         id: kept.report.id.to_string(),
                         time: kept.epoch_s,
                         summary: kept
@@ -342,7 +350,7 @@ impl Edge {
                             .next()
                             .unwrap_or_default()
                             .to_owned(),
-                        refusing: self.stand_ins.contains_key(id),
+                        refusing: self.helpers.stand_ins.contains_key(id),
                     }),
                     applications: self.applications_status(*id, views),
                     generations: own
@@ -356,16 +364,16 @@ impl Edge {
         Status {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            config: self.config.path.display().to_string(),
+            config: self.reload.config.path.display().to_string(),
             pools,
-            skipped: self.config.skipped.clone(),
+            skipped: self.reload.config.skipped.clone(),
         }
     }
 
     /// Processor time of the workers that are there, microseconds.
     pub(super) fn cpu_of_workers(&self) -> HashMap<GenerationId, u64> {
         let mut uses = HashMap::new();
-        for worker in self.workers.values() {
+        for worker in self.pools.workers.values() {
             let clock = worker.pid.and_then(ProcessClock::of);
             *uses.entry(worker.generation).or_default() += clock.map_or(0, ProcessClock::micros);
         }
@@ -373,15 +381,15 @@ impl Edge {
     }
 
     /// How many workers a pool may have by the configuration that came last.
-    fn worker_limits(&self, id: PoolId, pool: &PoolEdge) -> WorkerLimits {
-        if let Some(edge) = self.routers.get(&id) {
+    fn worker_limits(&self, id: PoolId, pool: &RunningPool) -> WorkerLimits {
+        if let Some(app_pool) = self.applications.routers.get(&id) {
             return WorkerLimits {
-                max_children: edge.max,
+                max_children: app_pool.max,
                 ..WorkerLimits::default()
             };
         }
         let latest = pool.latest.or(pool.serving);
-        let generation = latest.and_then(|latest| self.generations.get(&latest));
+        let generation = latest.and_then(|latest| self.pools.generations.get(&latest));
         let Some(pm) = generation.map(|generation| generation.settings.pool.pm) else {
             return WorkerLimits::default();
         };
@@ -404,7 +412,7 @@ impl Edge {
 
     /// Why an application could not be started.
     pub(in crate::master) fn error_report(&self, id: Option<&str>, format: Format) -> Answer {
-        let Some(kept) = self.errors.find(id) else {
+        let Some(kept) = self.pools.errors.find(id) else {
             let what = id.map_or_else(|| "of any error".to_owned(), |id| format!("of error {id}"));
             return Answer::refusal(format!("there is no report {what}; only the last few are kept"));
         };
@@ -420,7 +428,7 @@ impl Edge {
         &self,
         id: GenerationId,
         generation: &Generation,
-        pool: &PoolEdge,
+        pool: &RunningPool,
     ) -> protocol::Generation {
         let state = if pool.serving == Some(id) {
             "serving"
@@ -436,7 +444,7 @@ impl Edge {
             .filter_map(|(slot, worker)| {
                 let page = resources?.board.slot(*slot as usize)?;
                 let entry = census::read(page);
-                let pid = self.workers.get(worker).and_then(|worker| worker.pid);
+                let pid = self.pools.workers.get(worker).and_then(|worker| worker.pid);
                 let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
                 Some(protocol::Worker {
                     slot: *slot,
@@ -483,7 +491,7 @@ impl Edge {
             .filter_map(|(slot, worker)| {
                 let page = resources.board.slot(*slot as usize)?;
                 let sight = Sight::read(census::program(page))?;
-                let worker = self.workers.get(worker)?.pid?;
+                let worker = self.pools.workers.get(worker)?.pid?;
                 // It may name none but its own children.
                 let pid = Some(sight.pid).filter(|pid| *pid > 1 && process::parent(*pid) == Some(worker));
                 let is_up = sight.doing == Doing::Up && pid.is_some();

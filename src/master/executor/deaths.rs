@@ -3,7 +3,7 @@
 use super::preloader::Heard;
 use super::routers::Which;
 use super::slow::Traceable;
-use super::{Edge, Who, WorkerEdge};
+use super::{Executor, Who, WorkerProcess};
 use crate::config::Application;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
@@ -18,34 +18,34 @@ const MOST_REAPED: usize = 256;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 pub(super) const LAST_LOOKS: usize = 64;
 
-impl Edge {
+impl Executor {
     /// Reaps children that have ended: all, or as many as others can wait for.
     pub(in crate::master) fn reap(&mut self) {
         // What preloaders and workers have said comes first, so that children are known, and known to have been up.
-        let preloaders: Vec<i32> = self.preloaders.keys().copied().collect();
+        let preloaders: Vec<i32> = self.helpers.preloaders.keys().copied().collect();
         for preloader in preloaders {
             self.hear_preloader(preloader);
         }
-        let seconds: Vec<GenerationId> = self.seconds.keys().copied().collect();
+        let seconds: Vec<GenerationId> = self.helpers.seconds.keys().copied().collect();
         for generation in seconds {
             self.hear_second(generation);
         }
-        let generations: Vec<GenerationId> = self.generations.keys().copied().collect();
+        let generations: Vec<GenerationId> = self.pools.generations.keys().copied().collect();
         for generation in generations {
             self.child_accept(generation);
         }
         self.kill_stopped_companions();
-        self.has_more_dead = false;
+        self.processes.has_more_dead = false;
         for count in 0.. {
             // Thousands may end at once, such as what a start has left behind: others have their turn meanwhile.
             if count == MOST_REAPED {
-                self.has_more_dead = true;
+                self.processes.has_more_dead = true;
                 break;
             }
             let Some((pid, ended, used)) = process::reap_any() else {
                 break;
             };
-            match self.pids.remove(&pid) {
+            match self.processes.by_pid.remove(&pid) {
                 Some(Who::Worker(worker)) => {
                     self.count_cpu(worker, used.cpu_micros);
                     self.worker_gone(worker, pid, exit_of(ended));
@@ -58,13 +58,13 @@ impl Edge {
                 Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
-                None if self.spawner.reaped(pid, ended) => self.drain_spawner(),
+                None if self.helpers.spawner.reaped(pid, ended) => self.drain_spawner(),
                 // An orphan that we inherited as subreaper, or a worker whose birth was not announced yet.
                 None => {
-                    if self.early_deaths.len() >= EARLY_DEATHS {
-                        self.early_deaths.pop_front();
+                    if self.processes.early_deaths.len() >= EARLY_DEATHS {
+                        self.processes.early_deaths.pop_front();
                     }
-                    self.early_deaths.push_back((pid, ended));
+                    self.processes.early_deaths.push_back((pid, ended));
                 }
             }
         }
@@ -72,7 +72,7 @@ impl Edge {
 
     /// A worker that another process reaps has ended.
     pub(super) fn foreign_gone(&mut self, id: WorkerId) {
-        let Some(worker) = self.workers.get(&id) else {
+        let Some(worker) = self.pools.workers.get(&id) else {
             return;
         };
         let (pid, generation) = (worker.pid.unwrap_or_default(), worker.generation);
@@ -83,24 +83,26 @@ impl Edge {
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
         let had_work = self.note_death(id, pid);
         self.count_exit(id, exit);
-        if let Some(mut worker) = self.workers.remove(&id) {
+        if let Some(mut worker) = self.pools.workers.remove(&id) {
             self.kill_rest(&worker, pid, exit);
             self.read_last_output(&mut worker, pid);
             if let Some(process) = &worker.foreign {
-                self.sources.forget(&self.registry, process);
+                self.context.sources.forget(process);
             }
-            if let Some(generation) = self.generations.get_mut(&worker.generation) {
+            if let Some(generation) = self.pools.generations.get_mut(&worker.generation) {
                 generation.unseat(worker.slot);
             }
             self.unkeep_worker(id, &worker);
         }
         self.instance_gone(id);
-        self.happened.push_back(Event::WorkerExited(id, exit, had_work));
+        self.context
+            .happened
+            .push_back(Event::WorkerExited(id, exit, had_work));
     }
 
     /// A worker with a program of its own that did not end by itself has left what its program has started: it leads a session.
-    fn kill_rest(&self, worker: &WorkerEdge, pid: i32, exit: Exit) {
-        let generation = self.generations.get(&worker.generation);
+    fn kill_rest(&self, worker: &WorkerProcess, pid: i32, exit: Exit) {
+        let generation = self.pools.generations.get(&worker.generation);
         let application = generation.map(|generation| &generation.settings.pool.application);
         if matches!(application, Some(Application::FastCgi(_))) && exit != Exit::Code(0) {
             crate::sys::session::kill_rest(pid);
@@ -110,10 +112,10 @@ impl Edge {
     /// Notes how a worker ended and what it was doing, for the line that the core asks for. Says whether it had ever taken
     /// up work.
     fn note_death(&mut self, id: WorkerId, pid: i32) -> bool {
-        let Some(worker) = self.workers.get(&id) else {
+        let Some(worker) = self.pools.workers.get(&id) else {
             return false;
         };
-        let Some(generation) = self.generations.get(&worker.generation) else {
+        let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return false;
         };
         let uptime = crate::sys::clock::now().since(worker.begun);
@@ -130,7 +132,7 @@ impl Edge {
             uptime,
             doing,
         };
-        self.deaths.insert(id, death);
+        self.processes.deaths.insert(id, death);
         had_work
     }
 
@@ -144,15 +146,15 @@ impl Edge {
         }
         self.read_preloader_output(pid);
         self.take_scripts(pid, Vec::new());
-        let Some(preloader) = self.preloaders.remove(&pid) else {
+        let Some(preloader) = self.helpers.preloaders.remove(&pid) else {
             return;
         };
-        self.sources.forget(&self.registry, &preloader.channel);
+        self.context.sources.forget(&preloader.channel);
         if let Some(output) = &preloader.output {
-            self.sources.forget(&self.registry, output.pipe());
+            self.context.sources.forget(output.pipe());
         }
         for id in preloader.members.all() {
-            self.last_words.insert(id, preloader.last_words.clone());
+            self.processes.last_words.insert(id, preloader.last_words.clone());
             if self.second_pid(id) == Some(pid) {
                 self.detach_second(id, exit);
             } else {
@@ -163,7 +165,7 @@ impl Edge {
 
     /// Reads what a preloader answered. `true`: there may be more; one that never stops must not keep the master.
     pub(super) fn hear_preloader(&mut self, pid: i32) -> bool {
-        let Some(preloader) = self.preloaders.get_mut(&pid) else {
+        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return false;
         };
         preloader.push();
@@ -184,7 +186,8 @@ impl Edge {
                     self.preloader_name(pid)
                 );
                 if let Some(token) = start {
-                    self.spawner
+                    self.helpers
+                        .spawner
                         .complain(token, &format!("It does not keep to the protocol: {what}."));
                 }
                 let _ = process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
@@ -206,8 +209,8 @@ impl Edge {
             } => {
                 log::debug!("[pool {}] the preloader is ready: {version}", name());
                 self.note_loaded(pid, loaded.as_slice());
-                let facts = Edge::facts(extensions, &loaded, powered_by, is_code_fixed);
-                let Some(preloader) = self.preloaders.get_mut(&pid) else {
+                let facts = Executor::facts(extensions, &loaded, powered_by, is_code_fixed);
+                let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
                     return;
                 };
                 let known = stack.zip(preloader.executable);
@@ -216,7 +219,7 @@ impl Edge {
                 preloader.facts = Some(facts);
                 match preloader.start {
                     Some(token) => {
-                        self.spawner.is_up(token);
+                        self.helpers.spawner.is_up(token);
                         self.drain_spawner();
                     }
                     None => self.preloader_is_ready(pid),
@@ -244,9 +247,14 @@ impl Edge {
                 worker: None,
                 message,
             } => {
-                match self.preloaders.get(&pid).and_then(|preloader| preloader.start) {
+                match self
+                    .helpers
+                    .preloaders
+                    .get(&pid)
+                    .and_then(|preloader| preloader.start)
+                {
                     // It ends, and then it is told.
-                    Some(token) => self.spawner.complain(token, &message),
+                    Some(token) => self.helpers.spawner.complain(token, &message),
                     None => log::error!("[pool {}] the preloader: {message}", name()),
                 }
             }
@@ -255,8 +263,12 @@ impl Edge {
 
     /// The generation of a worker that this preloader was asked for and has not made yet.
     fn unborn_of(&self, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
-        let worker = self.workers.get(&worker).filter(|worker| worker.pid.is_none())?;
-        let members = &self.preloaders.get(&preloader)?.members;
+        let worker = self
+            .pools
+            .workers
+            .get(&worker)
+            .filter(|worker| worker.pid.is_none())?;
+        let members = &self.helpers.preloaders.get(&preloader)?.members;
         let is_asked =
             members.contains(worker.generation) && self.second_pid(worker.generation) != Some(preloader);
         is_asked.then_some(worker.generation)
@@ -265,16 +277,24 @@ impl Edge {
     /// Whether a process is a child of ours that nobody else is, and that this generation may have. Orphans of every pool
     /// become children of ours: nobody must get hold of another user's.
     pub(super) fn is_new_child(&self, id: GenerationId, pid: i32) -> bool {
-        let generation = self.generations.get(&id);
+        let generation = self.pools.generations.get(&id);
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
         let is_foreign = identity.is_some_and(|identity| process::real_user(pid) != Some(identity.uid));
-        !self.pids.contains_key(&pid) && !self.spawner.knows(pid) && process::is_child(pid) && !is_foreign
+        let is_known = self.processes.by_pid.contains_key(&pid) || self.helpers.spawner.knows(pid);
+        !is_known && process::is_child(pid) && !is_foreign
     }
 
     /// Takes a child out of those that ended before anybody knew them.
     pub(super) fn early_death(&mut self, pid: i32) -> Option<Exit> {
-        let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
-        self.early_deaths.remove(at).map(|(_, ended)| exit_of(ended))
+        let at = self
+            .processes
+            .early_deaths
+            .iter()
+            .position(|(dead, _)| *dead == pid)?;
+        self.processes
+            .early_deaths
+            .remove(at)
+            .map(|(_, ended)| exit_of(ended))
     }
 
     /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
@@ -289,7 +309,7 @@ impl Edge {
         };
         if let Some(exit) = self.early_death(pid) {
             self.born(worker, pid);
-            self.pids.remove(&pid);
+            self.processes.by_pid.remove(&pid);
             self.worker_gone(worker, pid, exit);
             return;
         }

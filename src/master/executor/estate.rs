@@ -1,6 +1,6 @@
 //! What is left to a next master: the document, and the descriptors by name.
 
-use super::{Edge, WorkerEdge};
+use super::{Executor, WorkerProcess};
 use crate::estate::document::{Document, Generation, Pool, Stopping, VERSION, Worker};
 use crate::estate::names;
 use crate::master::event::WorkerId;
@@ -8,12 +8,13 @@ use crate::master::manager::Manager;
 use crate::sys::process;
 use std::os::fd::{AsFd, BorrowedFd};
 
-impl Edge {
+impl Executor {
     /// The document as of now.
     pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
         let ending = self.counted_by_ordered();
         let mut pools: Vec<Pool> = self
             .pools
+            .by_id
             .iter()
             // What was ordered ends with this master.
             .filter_map(|(id, pool)| {
@@ -37,6 +38,7 @@ impl Edge {
             .collect();
         pools.sort_by_key(|pool| pool.id);
         let mut generations: Vec<Generation> = self
+            .pools
             .generations
             .iter()
             .filter(|(_, generation)| generation.resources.is_some() && !generation.is_ordered())
@@ -55,7 +57,7 @@ impl Edge {
             })
             .collect();
         generations.sort_by_key(|generation| generation.id);
-        for (id, worker) in &self.workers {
+        for (id, worker) in &self.pools.workers {
             let at = generations.binary_search_by_key(&worker.generation.0, |generation| generation.id);
             if let (Ok(at), Some(entry)) = (at, entry(*id, worker)) {
                 generations[at].workers.push(entry);
@@ -66,9 +68,9 @@ impl Edge {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             master: std::process::id() as i32,
             stopping,
-            descriptor_limit: self.descriptor_limit,
-            last_pool: self.next_pool,
-            last_generation: self.next_generation,
+            descriptor_limit: self.context.descriptor_limit,
+            last_pool: self.pools.last_pool,
+            last_generation: self.pools.last_generation,
             pools,
             generations,
         }
@@ -77,7 +79,7 @@ impl Edge {
     /// Every descriptor that a next master needs, by name.
     pub(in crate::master) fn descriptors(&self) -> Vec<(String, BorrowedFd<'_>)> {
         let mut all = Vec::new();
-        for (id, pool) in &self.pools {
+        for (id, pool) in &self.pools.by_id {
             let Some(listener) = &pool.listener else {
                 continue;
             };
@@ -86,10 +88,10 @@ impl Edge {
                 all.extend(names::queue(id.0).into_iter().zip([out, into]));
             }
         }
-        for (id, reporter) in &self.reporters {
+        for (id, reporter) in &self.helpers.reporters {
             all.push((names::status(id.0), &reporter.listener.socket));
         }
-        for (id, generation) in self.generations.iter().filter(|(_, it)| !it.is_ordered()) {
+        for (id, generation) in self.pools.generations.iter().filter(|(_, it)| !it.is_ordered()) {
             if let Some(resources) = &generation.resources {
                 let descriptors = resources.descriptors();
                 all.extend(names::of_generation(id.0).into_iter().zip(descriptors));
@@ -99,12 +101,17 @@ impl Edge {
                 }
             }
         }
-        for (id, generation) in &self.generations {
+        for (id, generation) in &self.pools.generations {
             let share = generation.share.iter();
             all.extend(share.map(|share| (names::program_table(id.0), share.memory())));
             all.extend(self.program_ends(*id));
         }
-        for (id, worker) in self.workers.iter().filter(|(_, worker)| worker.channel.is_none()) {
+        for (id, worker) in self
+            .pools
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.channel.is_none())
+        {
             all.extend(worker.retire.iter().map(|retire| (names::retire(id.0), retire)));
             let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
             all.extend(names::output(id.0).into_iter().zip(outputs));
@@ -114,7 +121,7 @@ impl Edge {
 }
 
 /// What the document says of a worker; nothing of one that does not exist yet, or no more.
-fn entry(id: WorkerId, worker: &WorkerEdge) -> Option<Worker> {
+fn entry(id: WorkerId, worker: &WorkerProcess) -> Option<Worker> {
     let pid = worker.pid?;
     if worker.start_time.get().is_none() {
         worker.start_time.set(process::start_time(pid));

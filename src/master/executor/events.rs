@@ -3,7 +3,7 @@
 use super::deaths::LAST_LOOKS;
 use super::output::{Lines, Look};
 use super::sources::Source;
-use super::{Edge, GenerationId, PoolId, WorkerId};
+use super::{Executor, GenerationId, PoolId, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
 use crate::worker::{IS_SEASONED, IS_UP};
@@ -13,10 +13,10 @@ use nix::errno::Errno;
 /// Reads of a child_accept pipe at once: 16 hold more words than a pipe does.
 const CHILD_ACCEPT_READS: usize = 17;
 
-impl Edge {
+impl Executor {
     /// What a token stands for.
     pub(in crate::master) fn source(&self, token: Token) -> Option<Source> {
-        self.sources.source(token)
+        self.context.sources.source(token)
     }
 
     /// Takes up what a source announced. `true`: there is more, come again.
@@ -61,14 +61,14 @@ impl Edge {
 
     /// The event counts only while the pool is watched: one that was under way when it was parked is void.
     fn work_waits(&mut self, id: PoolId) {
-        if self.pools.get(&id).is_some_and(|pool| pool.watched) {
-            self.happened.push_back(Event::SourceReady(id));
+        if self.pools.by_id.get(&id).is_some_and(|pool| pool.watched) {
+            self.context.happened.push_back(Event::SourceReady(id));
         }
     }
 
     /// Takes up what workers told. `true`: there is more; a worker that never stops telling must not keep the master.
     pub(super) fn child_accept(&mut self, id: GenerationId) -> bool {
-        let Some(generation) = self.generations.get(&id) else {
+        let Some(generation) = self.pools.generations.get(&id) else {
             return false;
         };
         let Some(resources) = &generation.resources else {
@@ -102,41 +102,42 @@ impl Edge {
         }
         let mut generation_is_well = false;
         for id in up {
-            if let Some(worker) = self.workers.get_mut(&id) {
+            if let Some(worker) = self.pools.workers.get_mut(&id) {
                 // A worker of a preloader may be up before its birth was announced.
                 if !worker.up {
                     worker.up = true;
-                    if let Some(store) = &mut self.store {
+                    if let Some(store) = &mut self.handover.store {
                         store.is_stale = true;
                     }
                     generation_is_well = true;
-                    self.happened.push_back(Event::WorkerUp(id));
+                    self.context.happened.push_back(Event::WorkerUp(id));
                 }
             }
             self.instance_up(id);
         }
         if generation_is_well {
-            if let Some(generation) = self.generations.get_mut(&id) {
+            if let Some(generation) = self.pools.generations.get_mut(&id) {
                 generation.make.is_ailing = false;
             }
         }
-        self.happened
+        self.context
+            .happened
             .extend(seasoned.into_iter().map(Event::WorkerSeasoned));
         if told {
-            self.happened.push_back(Event::ChildAccept(id));
+            self.context.happened.push_back(Event::ChildAccept(id));
         }
         more
     }
 
     fn read_messages(&mut self, id: GenerationId) -> bool {
-        let Some(generation) = self.generations.get_mut(&id) else {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
             return false;
         };
         let name = generation.settings.pool.name.clone();
         let Some(resources) = generation.resources.as_mut() else {
             return false;
         };
-        let log = self.log;
+        let log = self.context.log;
         let look = resources.messages.read(|line| write_message(log, &name, line));
         look == Look::More
     }
@@ -145,7 +146,7 @@ impl Edge {
     /// faster than anybody reads.
     pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
         for _ in 0..LAST_LOOKS {
-            if messages.read(|line| write_message(self.log, pool, line)) != Look::More {
+            if messages.read(|line| write_message(self.context.log, pool, line)) != Look::More {
                 break;
             }
         }
@@ -153,7 +154,7 @@ impl Edge {
 
     pub(super) fn read_preloader_output(&mut self, pid: i32) -> bool {
         let name = self.preloader_name(pid);
-        let Some(preloader) = self.preloaders.get_mut(&pid) else {
+        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return false;
         };
         let Some(mut output) = preloader.output.take() else {
@@ -165,7 +166,7 @@ impl Edge {
             preloader.note_words(text);
         });
         if look == Look::Ended {
-            self.sources.forget(&self.registry, output.pipe());
+            self.context.sources.forget(output.pipe());
         } else {
             preloader.output = Some(output);
         }
@@ -174,7 +175,7 @@ impl Edge {
 
     /// What a preloader wrote last, as the end of a sentence.
     pub(super) fn last_words(&self, id: GenerationId) -> String {
-        match self.last_words.get(&id) {
+        match self.processes.last_words.get(&id) {
             Some(words) if !words.is_empty() => {
                 let words: Vec<&str> = words.iter().map(String::as_str).collect();
                 format!(", having said {:?}", words.join(" / "))
@@ -184,7 +185,7 @@ impl Edge {
     }
 
     pub(super) fn name_worker(&self, id: WorkerId) -> (&str, i32) {
-        self.workers.get(&id).map_or(("?", 0), |worker| {
+        self.pools.workers.get(&id).map_or(("?", 0), |worker| {
             (
                 self.generation_name(worker.generation),
                 worker.pid.unwrap_or_default(),
@@ -194,10 +195,10 @@ impl Edge {
 
     /// `, script '/x.php' (request: "GET /x.php")`, as the worker's slot has it.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
-        let Some(worker) = self.workers.get(&id) else {
+        let Some(worker) = self.pools.workers.get(&id) else {
             return String::new();
         };
-        let Some(generation) = self.generations.get(&worker.generation) else {
+        let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return String::new();
         };
         let page = generation

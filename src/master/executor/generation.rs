@@ -1,4 +1,4 @@
-//! The edge's side of one generation: scoreboard, pipes, preloader.
+//! One generation, as the executor knows it: scoreboard, pipes, preloader.
 
 use super::output::Lines;
 use super::renewal::Make;

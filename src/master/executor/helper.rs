@@ -1,6 +1,6 @@
 //! Starts helpers: `forkyard` anew, without anything of this process' memory.
 
-use super::Edge;
+use super::Executor;
 use crate::config::OWN_USER;
 use crate::helper::{COMMAND, DOCUMENT, FIRST, Role, Start};
 use crate::sys::identity::{self, Identity};
@@ -22,7 +22,7 @@ pub(super) fn program(directory: &Path) -> PathBuf {
     directory.join(PROGRAM)
 }
 
-impl Edge {
+impl Executor {
     /// Starts a helper with these descriptors; says its pid.
     pub(super) fn start_helper(
         &self,
@@ -34,7 +34,7 @@ impl Edge {
         let start = Start {
             title: title.clone(),
             descriptors: descriptors.len(),
-            log_level: self.config.global.log_level,
+            log_level: self.reload.config.global.log_level,
             role,
         };
         let document = serde_json::to_vec(&start)
@@ -53,7 +53,7 @@ impl Edge {
             c_string(&text)
         };
         let program = Program {
-            path: c_string(program(&self.libexec).as_os_str()),
+            path: c_string(program(&self.context.libexec).as_os_str()),
             arguments: vec![
                 c_string(OsStr::new(&title)),
                 c_string(OsStr::new(COMMAND)),

@@ -8,7 +8,7 @@ use super::promotion::refork_at;
 use super::shared::Mould;
 use super::sources::Source;
 use super::spawner::{Purpose, Said, Started, Tidings};
-use super::{Edge, Who};
+use super::{Executor, Who};
 use crate::config::{Application, Interface, sharing};
 use crate::confine;
 use crate::master::event::{Event, Exit, GenerationId};
@@ -41,7 +41,7 @@ pub(super) const LAST_WORDS: usize = 4;
 /// Lines that are logged of why a process can't start.
 const MOST_LINES_OF_A_REPORT: usize = 200;
 
-impl Edge {
+impl Executor {
     /// Starts a generation's preloader, or attaches it to one that its pool shares.
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
         let is_program = self.has_program(id);
@@ -55,7 +55,8 @@ impl Edge {
                 "[pool {}] can't start the preloader: {error}",
                 self.generation_name(id)
             );
-            self.happened
+            self.context
+                .happened
                 .push_back(Event::PreloaderGone(id, Exit::Code(EXIT_SOFTWARE)));
         }
     }
@@ -69,7 +70,7 @@ impl Edge {
         crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
         let mould = self.mould(id);
         let settings = mould.as_ref().map_or(&kit.settings, Mould::settings);
-        let mut launch = runtime::launch(&kit.settings.pool.application, &self.libexec)?;
+        let mut launch = runtime::launch(&kit.settings.pool.application, &self.context.libexec)?;
         if let Some(ini) = source.ini {
             launch.arguments.push(held::OPTION.to_owned());
             launch.script = Some(ini);
@@ -86,16 +87,20 @@ impl Edge {
         });
         let mut descriptors = vec![(theirs, PRELOADER_CHANNEL)];
         descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
-        let token = self.spawner.spawn(plan, descriptors, Purpose::Preloader(id));
+        let token = self
+            .helpers
+            .spawner
+            .spawn(plan, descriptors, Purpose::Preloader(id));
         // Without one the answer is there already.
-        if let Some(pid) = self.spawner.pid(token) {
+        if let Some(pid) = self.helpers.spawner.pid(token) {
             let mut preloader = Preloader::new(pid, channel, Some(token));
             preloader.executable = executable;
             preloader.mould = mould;
             let both = Interest::READABLE | Interest::WRITABLE;
-            let watched =
-                self.sources
-                    .watch_for(&self.registry, &preloader.channel, Source::Preloader(pid), both);
+            let watched = self
+                .context
+                .sources
+                .watch_for(&preloader.channel, Source::Preloader(pid), both);
             let (mut settings, descriptors) = kit.take_apart();
             settings.refork_at = refork_at(&settings, 0);
             let begin = Command::Begin {
@@ -106,12 +111,17 @@ impl Edge {
             preloader.send(&begin, descriptors);
             log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
             self.take_preloader(id, preloader);
-            if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
+            if let Some(resources) = self
+                .pools
+                .generations
+                .get_mut(&id)
+                .and_then(|g| g.resources.as_mut())
+            {
                 resources.promotions = 0;
             }
             if let Err(error) = watched {
-                self.spawner.complain(token, &error.to_string());
-                self.spawner.cancel(token);
+                self.helpers.spawner.complain(token, &error.to_string());
+                self.helpers.spawner.cancel(token);
             }
         }
         self.drain_spawner();
@@ -120,33 +130,33 @@ impl Edge {
 
     /// Something of a process that is being started is ready. What it has said over its channel comes first.
     pub(super) fn attend_spawner(&mut self, token: mio::Token) {
-        let starting = self.preloaders.values().filter(|p| p.start.is_some());
+        let starting = self.helpers.preloaders.values().filter(|p| p.start.is_some());
         for pid in starting.map(|p| p.pid).collect::<Vec<_>>() {
             self.hear_preloader(pid);
         }
-        self.spawner.ready(token);
+        self.helpers.spawner.ready(token);
         self.drain_spawner();
     }
 
-    /// When [`Edge::tend_spawner`] is to be called next.
+    /// When [`Executor::tend_spawner`] is to be called next.
     pub(in crate::master) fn spawner_deadline(&self) -> Option<Tick> {
-        self.spawner.next_deadline()
+        self.helpers.spawner.next_deadline()
     }
 
     /// Removes what the kit has on disk; at the end.
     pub(in crate::master) fn end_spawner(&mut self) {
-        self.spawner.end();
+        self.helpers.spawner.end();
     }
 
     /// Time has passed for what is being started.
     pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
-        self.spawner.pass(now);
+        self.helpers.spawner.pass(now);
         self.drain_spawner();
     }
 
     /// Takes up what the kit has to tell.
     pub(super) fn drain_spawner(&mut self) {
-        while let Some(tidings) = self.spawner.next() {
+        while let Some(tidings) = self.helpers.spawner.next() {
             match tidings {
                 Tidings::Line(said) => self.take_line(&said),
                 Tidings::Say(line) => log::info!("{line}"),
@@ -168,7 +178,7 @@ impl Edge {
     /// A start failed: it is logged, and kept for whoever asks.
     fn take_report(&mut self, report: Arc<Report>) {
         say_report(&report);
-        let mut preloaders = self.preloaders.values();
+        let mut preloaders = self.helpers.preloaders.values();
         let found = preloaders.find(|preloader| report.pid == Some(preloader.pid));
         let pools: BTreeSet<String> = found
             .into_iter()
@@ -179,7 +189,7 @@ impl Edge {
             true => vec![report.plan.group.clone()],
             false => pools.into_iter().collect(),
         };
-        self.errors.keep(Kept {
+        self.pools.errors.keep(Kept {
             report,
             epoch_s: clock::epoch_seconds(),
             pools,
@@ -194,7 +204,7 @@ impl Edge {
                     "[pool {}] preloader {pid} said: \"{text}\"",
                     self.preloader_name(pid)
                 );
-                if let Some(preloader) = self.preloaders.get_mut(&pid) {
+                if let Some(preloader) = self.helpers.preloaders.get_mut(&pid) {
                     preloader.note_words(text);
                 }
             }
@@ -204,19 +214,19 @@ impl Edge {
 
     /// The preloader whose start has this token.
     fn starting(&self, token: Token) -> Option<i32> {
-        let mut preloaders = self.preloaders.values();
+        let mut preloaders = self.helpers.preloaders.values();
         let found = preloaders.find(|preloader| preloader.start == Some(token));
         found.map(|preloader| preloader.pid)
     }
 
     fn preloader_up(&mut self, token: Token, started: Started) {
         let Some(pid) = self.starting(token) else { return };
-        self.pids.insert(pid, Who::Preloader);
+        self.processes.by_pid.insert(pid, Who::Preloader);
         let output = started
             .process
             .output
             .map(|output| Lines::resume(output, started.splitter));
-        let Some(preloader) = self.preloaders.get_mut(&pid) else {
+        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return;
         };
         preloader.start = None;
@@ -226,8 +236,9 @@ impl Edge {
         );
         if let Some(output) = output {
             let watched = self
+                .context
                 .sources
-                .watch(&self.registry, output.pipe(), Source::PreloaderOutput(pid));
+                .watch(output.pipe(), Source::PreloaderOutput(pid));
             if let Err(error) = watched {
                 log::error!("{error}");
             }
@@ -235,14 +246,14 @@ impl Edge {
         }
         self.preloader_is_ready(pid);
         if let Some(ended) = started.process.gone {
-            self.pids.remove(&pid);
+            self.processes.by_pid.remove(&pid);
             self.preloader_gone(pid, exit_of(ended));
         }
     }
 
     /// Tells the core, once a preloader is up and has said what it is.
     pub(super) fn preloader_is_ready(&mut self, pid: i32) {
-        let Some(preloader) = self.preloaders.get(&pid).filter(|p| p.start.is_none()) else {
+        let Some(preloader) = self.helpers.preloaders.get(&pid).filter(|p| p.start.is_none()) else {
             return;
         };
         let Some(facts) = preloader.facts.clone() else {
@@ -251,23 +262,25 @@ impl Edge {
         let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
         for id in members {
             if self.second_pid(id) == Some(pid) {
-                self.happened.push_back(Event::SecondReady(id));
+                self.context.happened.push_back(Event::SecondReady(id));
                 continue;
             }
             self.note_facts(id, facts.clone());
-            self.happened.push_back(Event::PreloaderReady(id));
+            self.context.happened.push_back(Event::PreloaderReady(id));
         }
     }
 
     /// Nothing is left of it.
     fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
         let exit = exit_of_report(report);
-        let members = self.starting(token).and_then(|pid| self.preloaders.get(&pid));
+        let members = self
+            .starting(token)
+            .and_then(|pid| self.helpers.preloaders.get(&pid));
         let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
         self.note_failure(&members, report);
         match self.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
-            None => self.happened.push_back(Event::PreloaderGone(id, exit)),
+            None => self.context.happened.push_back(Event::PreloaderGone(id, exit)),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod adoption;
 mod apply_error;
 mod births;
+mod context;
 mod control;
 mod deaths;
 mod errors;
@@ -10,15 +11,19 @@ mod estate;
 mod events;
 mod failure;
 mod generation;
+mod handover;
 mod helper;
+mod helpers;
 mod launches;
 mod needs;
 mod opening;
 mod output;
 mod pools;
 mod preloader;
+mod processes;
 mod programs;
 mod promotion;
+mod reload;
 mod reloads;
 mod renewal;
 mod reporter;
@@ -38,25 +43,33 @@ mod tallies;
 mod totals;
 mod upgrade;
 mod warm;
+mod worker;
 
 use super::action::{Action, Force};
-use super::event::{Event, GenerationId, OrderId, PoolId, Row, Told, WorkerId};
+use super::event::{Event, GenerationId, PoolId, Row, Told, WorkerId};
 use crate::config::Config;
 use crate::estate::names;
-use crate::listen::Inherited;
 use crate::logs::Log;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, last_word, pidfd, process};
 use crate::worker::Runtime;
+use context::Context;
+use control::Control;
 use generation::Generation;
+use handover::Handover;
+use helpers::Helpers;
 use mio::Registry;
 use nix::sys::signal::Signal;
-use output::Lines;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use pools::Pools;
+use processes::{Processes, Who};
+use reload::Reload;
+use routers::Applications;
+use sources::Sources;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::rc::Rc;
+use worker::WorkerProcess;
 
 pub use apply_error::ApplyError;
 pub(super) use control::Rights;
@@ -71,124 +84,19 @@ pub(crate) use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION}
 /// Workers' runtimes that live in this process: by pool name.
 pub type Handlers = HashMap<String, Box<dyn Runtime>>;
 
-/// Everything that the master holds of the world.
-pub(super) struct Edge {
-    registry: Registry,
-    log: &'static Log,
-    config: Config,
-    handlers: Handlers,
-    /// The directory in which the preloaders' executables are.
-    libexec: PathBuf,
-    descriptor_limit: Option<(u64, u64)>,
-    pools: HashMap<PoolId, pools::PoolEdge>,
-    generations: HashMap<GenerationId, Generation>,
-    workers: HashMap<WorkerId, WorkerEdge>,
-    reporters: HashMap<PoolId, reporter::ReporterEdge>,
-    /// Who refuses requests.
-    stand_ins: HashMap<PoolId, stand_in::StandInEdge>,
-    /// Why starts failed.
-    errors: errors::Errors,
-    /// What was counted of pools.
-    tallies: tallies::Tallies,
-    /// Of application pools.
-    routers: BTreeMap<PoolId, routers::RouterEdge>,
-    /// The pool, and the router's number of the instance, of each ordered worker and of each order.
-    instances: HashMap<WorkerId, (PoolId, u64)>,
-    orders: HashMap<OrderId, (PoolId, u64)>,
-    next_order: u64,
-    /// Who waits for the status until routers have answered.
-    statuses: Vec<routers::PendingStatus>,
-    /// Preloaders by pid.
-    preloaders: HashMap<i32, preloader::Preloader>,
-    /// Second preloaders whose process is not known yet.
-    seconds: HashMap<GenerationId, preloader::Preloader>,
-    /// Programs that speak HTTP.
-    programs: HashMap<GenerationId, programs::ProgramEdge>,
-    /// What is being started by the spawning kit.
-    spawner: spawner::Spawner,
-    pids: HashMap<i32, Who>,
-    sources: sources::Sources,
-    /// Children that ended before their preloader had said that it made them.
-    early_deaths: VecDeque<(i32, process::Ended)>,
-    /// Workers that were reaped, until the core says so in the log.
-    deaths: HashMap<WorkerId, say::Death>,
-    /// What preloaders that are gone wrote last, until the core says so in the log.
-    last_words: HashMap<GenerationId, VecDeque<String>>,
-    /// Which preloader was asked which scripts were run most, and for which other.
-    asked: HashMap<i32, i32>,
-    control: control::Control,
-    /// The log has php-fpm's words alone where it has any.
-    pub(super) speaks_as_fpm: bool,
-    /// The last reload, as long as it is not done.
-    reload: Option<reloads::Reload>,
-    /// The pools' control groups.
-    groups: Vec<crate::confine::Group>,
-    /// Listening sockets that the daemon was started with.
-    pub(super) inherited: Inherited,
-    /// What PHP was started from at the daemon's start or its last reload.
-    starts: starts::Starts,
-    next_pool: u32,
-    next_generation: u32,
-    /// How often a configuration was prepared.
-    reloads: u64,
-    /// What is left with the service manager, if there is one that keeps descriptors.
-    pub(super) store: Option<store::Store>,
-    /// The new program is trying whether it could take over.
-    pub(super) rehearsal: Option<upgrade::Rehearsal>,
-    /// What is to be done about what was taken over.
-    pub(super) todo: Vec<Action>,
-    /// What happened while actions were performed.
-    pub(super) happened: VecDeque<Event>,
-    /// More children may have ended than were reaped at once.
-    pub(super) has_more_dead: bool,
-    pub(super) outcome: Option<super::action::Outcome>,
+/// What the master holds of the world, in parts that each own their state.
+pub(super) struct Executor {
+    pub(super) context: Context,
+    pub(super) processes: Processes,
+    pub(super) pools: Pools,
+    pub(super) helpers: Helpers,
+    pub(super) applications: Applications,
+    pub(super) reload: Reload,
+    pub(super) handover: Handover,
+    pub(super) control: Control,
 }
 
-/// A worker, from the decision to make it until it is reaped.
-struct WorkerEdge {
-    generation: GenerationId,
-    slot: u32,
-    pid: Option<i32>,
-    /// A byte, or closing it, tells the worker to finish.
-    retire: Option<OwnedFd>,
-    output: Vec<(Lines, &'static str)>,
-    begun: crate::tick::Tick,
-    up: bool,
-    /// How it was told to go, and when.
-    told: Option<(Told, crate::tick::Tick)>,
-    /// It is not this process' child: readable when it has ended.
-    foreign: Option<OwnedFd>,
-    /// When its process started, once that was asked for.
-    start_time: std::cell::Cell<Option<u64>>,
-    /// A line of its output is not complete.
-    unfinished: bool,
-    /// The router's end of its channel, if a router gives it its connections.
-    channel: Option<OwnedFd>,
-    /// How what it is busy with can be seen; `None`: it can't.
-    traceable: Option<Rc<slow::Traceable>>,
-    /// Over which it is asked that, if it is.
-    questions: Option<OwnedFd>,
-}
-
-/// Whose a pid is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Who {
-    Worker(WorkerId),
-    Preloader,
-    /// A process of a generation's program, by its place.
-    Program(GenerationId, usize),
-    /// The new program, trying.
-    Rehearsal,
-    Reporter(PoolId),
-    /// It refuses the pool's requests.
-    StandIn(PoolId),
-    Router(PoolId),
-    Scout(PoolId),
-    /// A process that writes down what the worker with this pid is busy with.
-    Tracer(i32),
-}
-
-impl Edge {
+impl Executor {
     /// Nothing runs yet.
     ///
     /// # Errors
@@ -200,53 +108,27 @@ impl Edge {
         handlers: Handlers,
         libexec: PathBuf,
         descriptor_limit: Option<(u64, u64)>,
-    ) -> io::Result<Edge> {
+    ) -> io::Result<Executor> {
         let spawner =
             spawner::Spawner::new(registry.try_clone()?, libexec.join("forkyard"), descriptor_limit);
-        Ok(Edge {
-            programs: HashMap::new(),
-            spawner,
-            registry,
-            log,
-            config,
-            handlers,
-            libexec,
-            descriptor_limit,
-            pools: HashMap::new(),
-            generations: HashMap::new(),
-            workers: HashMap::new(),
-            reporters: HashMap::new(),
-            stand_ins: HashMap::new(),
-            errors: errors::Errors::default(),
-            tallies: tallies::Tallies::default(),
-            routers: BTreeMap::new(),
-            instances: HashMap::new(),
-            orders: HashMap::new(),
-            next_order: 0,
-            statuses: Vec::new(),
-            preloaders: HashMap::new(),
-            seconds: HashMap::new(),
-            pids: HashMap::new(),
-            sources: sources::Sources::default(),
-            early_deaths: VecDeque::new(),
-            deaths: HashMap::new(),
-            last_words: HashMap::new(),
-            inherited: Inherited::default(),
-            asked: HashMap::new(),
-            control: control::Control::default(),
-            speaks_as_fpm: false,
-            reload: None,
-            groups: Vec::new(),
-            starts: starts::Starts::default(),
-            next_pool: 0,
-            next_generation: 0,
-            reloads: 0,
-            store: None,
-            rehearsal: None,
-            todo: Vec::new(),
-            happened: VecDeque::new(),
-            has_more_dead: false,
-            outcome: None,
+        Ok(Executor {
+            context: Context {
+                log,
+                handlers,
+                libexec,
+                descriptor_limit,
+                speaks_as_fpm: false,
+                sources: Sources::new(registry),
+                happened: VecDeque::new(),
+                outcome: None,
+            },
+            processes: Processes::default(),
+            pools: Pools::default(),
+            helpers: Helpers::new(spawner),
+            applications: Applications::default(),
+            reload: Reload::new(config),
+            handover: Handover::default(),
+            control: Control::default(),
         })
     }
 
@@ -257,7 +139,7 @@ impl Edge {
             Action::Watch(pool) => self.watch(pool),
             Action::Unwatch(pool) => self.unwatch(pool),
             Action::SetNotify(generation, notify) => {
-                if let Some(generation) = self.generations.get_mut(&generation) {
+                if let Some(generation) = self.pools.generations.get_mut(&generation) {
                     generation.set_notify(notify);
                 }
             }
@@ -278,6 +160,7 @@ impl Edge {
             Action::Kill(worker, force) => self.kill(worker, force),
             Action::Publish(generation, figures) => {
                 if let Some(resources) = self
+                    .pools
                     .generations
                     .get(&generation)
                     .and_then(|g| g.resources.as_ref())
@@ -297,12 +180,12 @@ impl Edge {
                 self.note(fact);
             }
             Action::Say(notice) => self.say(&notice),
-            Action::Exit(outcome) => self.outcome = Some(outcome),
+            Action::Exit(outcome) => self.context.outcome = Some(outcome),
         }
     }
 
     fn take_census(&mut self, id: GenerationId) {
-        let Some(generation) = self.generations.get(&id) else {
+        let Some(generation) = self.pools.generations.get(&id) else {
             return;
         };
         let mut rows = Vec::new();
@@ -318,18 +201,25 @@ impl Edge {
                 ));
             }
         }
-        let queued = self.pools.get(&generation.pool).map(pools::PoolEdge::queued);
-        self.happened.push_back(Event::Census(id, rows, queued.flatten()));
+        let queued = self
+            .pools
+            .by_id
+            .get(&generation.pool)
+            .map(pools::RunningPool::queued);
+        self.context
+            .happened
+            .push_back(Event::Census(id, rows, queued.flatten()));
     }
 
     fn retire(&mut self, id: WorkerId) {
-        let Some(worker) = self.workers.get_mut(&id) else {
+        let Some(worker) = self.pools.workers.get_mut(&id) else {
             return;
         };
         worker.told.get_or_insert((Told::Retire, clock::now()));
         let (generation, slot) = (worker.generation, worker.slot);
         self.close_retire(id);
         if let Some(resources) = self
+            .pools
             .generations
             .get(&generation)
             .and_then(|g| g.resources.as_ref())
@@ -340,7 +230,7 @@ impl Edge {
 
     fn kill(&mut self, id: WorkerId, force: Force) {
         self.close_retire(id);
-        let Some(worker) = self.workers.get_mut(&id) else {
+        let Some(worker) = self.pools.workers.get_mut(&id) else {
             return;
         };
         let (signal, told) = match force {
@@ -363,7 +253,7 @@ impl Edge {
     fn time_up(&mut self, id: WorkerId) {
         self.count_terminated(id);
         self.close_retire(id);
-        let Some(worker) = self.workers.get_mut(&id) else {
+        let Some(worker) = self.pools.workers.get_mut(&id) else {
             return;
         };
         worker.told = Some((Told::Terminate, clock::now()));
@@ -380,10 +270,10 @@ impl Edge {
     fn drop_generation(&mut self, id: GenerationId) {
         self.forget_reload_of(id);
         self.take_over_counts(id);
-        let Some(generation) = self.generations.remove(&id) else {
+        let Some(generation) = self.pools.generations.remove(&id) else {
             return;
         };
-        self.programs.remove(&id);
+        self.helpers.programs.remove(&id);
         if generation.share.is_some() {
             self.unkeep([names::program_table(id.0)]);
         }
@@ -397,20 +287,21 @@ impl Edge {
             }
             if let Some(reports) = &mut resources.reports {
                 self.hear_last_reports(&generation.settings, reports);
-                self.sources.forget(&self.registry, reports.ends().0);
+                self.context.sources.forget(reports.ends().0);
             }
-            self.sources.forget(&self.registry, &resources.child_accept.0);
+            self.context.sources.forget(&resources.child_accept.0);
             self.drain_messages(&generation.settings.pool.name, &mut resources.messages);
-            self.sources.forget(&self.registry, resources.messages.pipe());
+            self.context.sources.forget(resources.messages.pipe());
         }
     }
 
     fn pool_name(&self, pool: PoolId) -> &str {
-        self.pools.get(&pool).map_or("?", |pool| pool.name.as_str())
+        self.pools.by_id.get(&pool).map_or("?", |pool| pool.name.as_str())
     }
 
     fn generation_name(&self, generation: GenerationId) -> &str {
-        self.generations
+        self.pools
+            .generations
             .get(&generation)
             .map_or("?", |g| g.settings.pool.name.as_str())
     }

@@ -3,7 +3,7 @@
 //! What a pool needs is opened before anything of a running pool changes. One that can't be had ends the attempt and
 //! leaves everything as it was; or, with `on_error = "skip"`, it is left out, or goes on as it was if it runs.
 
-use super::Edge;
+use super::Executor;
 use super::apply_error::ApplyError;
 use super::pools::{Changes, policy};
 use super::renewal::{Extent, Reason};
@@ -39,7 +39,7 @@ struct Opened {
     group: Option<Group>,
 }
 
-impl Edge {
+impl Executor {
     /// Gets ready for a configuration: binds what is not bound yet, looks up users, and says what the core is to be
     /// told. On an error nothing has changed.
     pub(in crate::master) fn prepare(
@@ -47,14 +47,18 @@ impl Edge {
         mut config: Config,
         extent: Extent,
     ) -> Result<(Wanted, Changes), ApplyError> {
-        self.reloads += 1;
-        config.go_on_with(&self.config);
+        self.reload.count += 1;
+        config.go_on_with(&self.reload.config);
         let prospects = self.prospects(&mut config, extent)?;
         let mut changes = Changes::default();
         let mut looker = Looker::default();
         let mut groups = Vec::new();
         let mut wanted = Vec::new();
-        let configured = self.pools.iter().filter(|(_, pool)| pool.listener.is_some());
+        let configured = self
+            .pools
+            .by_id
+            .iter()
+            .filter(|(_, pool)| pool.listener.is_some());
         let before: Vec<PoolId> = configured.map(|(id, _)| *id).collect();
         let mut lost = Vec::new();
         for prospect in prospects {
@@ -74,8 +78,8 @@ impl Edge {
                 }
             };
             let Some(next) = next else { continue };
-            if let Some(edge) = self.pools.get_mut(&next.pool) {
-                edge.latest = Some(next.generation);
+            if let Some(running) = self.pools.by_id.get_mut(&next.pool) {
+                running.latest = Some(next.generation);
             }
             wanted.push(next);
         }
@@ -92,7 +96,7 @@ impl Edge {
             emergency: global.emergency_restart,
             pools: wanted,
         };
-        self.config = config;
+        self.reload.config = config;
         self.keep_config();
         Ok((wanted, changes))
     }
@@ -122,7 +126,7 @@ impl Edge {
                 trouble = Some(error);
                 break;
             }
-            let mut before = self.config.pools.iter();
+            let mut before = self.reload.config.pools.iter();
             let before = before.find(|before| before.name == pool.name);
             let unchanged = before.and_then(|before| self.unchanged(before));
             config.skip(&pool.name, error.matter(), unchanged.is_some());
@@ -175,9 +179,9 @@ impl Edge {
     /// A pool that runs, as it is; `None`: it does not.
     fn unchanged(&self, pool: &Pool) -> Option<Prospect> {
         let id = self.pool_listening_as(pool)?;
-        let edge = self.pools.get(&id)?;
-        let mut generations = [edge.latest, edge.serving].into_iter().flatten();
-        let generation = generations.find(|id| self.generations.contains_key(id))?;
+        let running = self.pools.by_id.get(&id)?;
+        let mut generations = [running.latest, running.serving].into_iter().flatten();
+        let generation = generations.find(|id| self.pools.generations.contains_key(id))?;
         Some(Prospect::Unchanged(id, generation, Box::new(pool.clone())))
     }
 

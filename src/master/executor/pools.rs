@@ -1,16 +1,19 @@
 //! Pools: their sockets, and what their generations are made with.
 
-use super::Edge;
+use super::Executor;
 use super::apply_error::ApplyError;
+use super::errors::Errors;
 use super::generation::Generation;
 use super::opening::Identities;
 use super::renewal::{Extent, Reason};
 use super::sources::Source;
+use super::tallies::Tallies;
+use super::worker::WorkerProcess;
 use crate::config::{Application, Pool, Skipped};
 use crate::confine::{self, Group};
 use crate::estate::names;
 use crate::listen::Listener;
-use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy};
+use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use crate::master::program::START_PATIENCE;
 use crate::runtime::php::protocol::WARM_PATIENCE;
 use crate::scoreboard::tally::Tally;
@@ -20,6 +23,7 @@ use crate::sys::identity::{self, Identity};
 use crate::sys::{Error, socket, title};
 use crate::worker::Settings;
 use nix::sys::socket::SockType;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,9 +34,9 @@ const NUDGE: [u8; 1] = [0];
 /// How long the end of the daemon waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
-/// The edge's side of a pool.
+/// A pool, as the executor knows it.
 #[derive(Debug)]
-pub(super) struct PoolEdge {
+pub(super) struct RunningPool {
     pub(super) name: String,
     /// Its listening socket; `None`: it is an application's, and a router has that.
     pub(super) listener: Option<Listener>,
@@ -45,7 +49,7 @@ pub(super) struct PoolEdge {
     pub(super) serving: Option<GenerationId>,
 }
 
-impl PoolEdge {
+impl RunningPool {
     /// How many connections wait in the pool's sources; `None`: can't be told.
     pub(super) fn queued(&self) -> Option<u32> {
         self.listen_queue().map(|queue| queue.current)
@@ -63,6 +67,22 @@ impl PoolEdge {
             ..queue
         })
     }
+}
+
+/// Pools, their generations and workers, and what is counted of them.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Pools {
+    pub(super) by_id: HashMap<PoolId, RunningPool>,
+    pub(super) generations: HashMap<GenerationId, Generation>,
+    pub(super) workers: HashMap<WorkerId, WorkerProcess>,
+    /// The pools' control groups.
+    pub(super) groups: Vec<crate::confine::Group>,
+    /// What was counted of pools.
+    pub(super) tallies: Tallies,
+    /// Why starts failed.
+    pub(super) errors: Errors,
+    pub(super) last_pool: u32,
+    pub(super) last_generation: u32,
 }
 
 /// What becomes of which pool, by name.
@@ -84,10 +104,10 @@ pub(in crate::master) struct Changes {
     pub(in crate::master) skipped: Vec<Skipped>,
 }
 
-impl Edge {
+impl Executor {
     /// A generation that is kept: only its logs are opened anew, as a reload does.
     pub(super) fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
-        let Some(generation) = self.generations.get_mut(&id) else {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
             return;
         };
         if slow_log.is_some() {
@@ -105,33 +125,33 @@ impl Edge {
         access: Option<OwnedFd>,
         slow_log: Option<File>,
     ) -> GenerationId {
-        self.next_generation += 1;
-        let id = GenerationId(self.next_generation);
+        self.pools.last_generation += 1;
+        let id = GenerationId(self.pools.last_generation);
         let mut generation = Generation::new(pool, settings, access);
         generation.slow_log = slow_log;
-        generation.make.reload = self.reloads;
-        self.generations.insert(id, generation);
+        generation.make.reload = self.reload.count;
+        self.pools.generations.insert(id, generation);
         id
     }
 
     /// Whether a process of before the reload may make the generation's workers, if its pool shares one.
     pub(super) fn let_join_older(&mut self, id: GenerationId, may_join_older: bool) {
-        if let Some(generation) = self.generations.get_mut(&id) {
+        if let Some(generation) = self.pools.generations.get_mut(&id) {
             generation.make.may_join_older = may_join_older;
         }
     }
 
     /// Notes which generation serves.
     pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {
-        if let Some(pool) = self.pools.get_mut(&pool) {
+        if let Some(pool) = self.pools.by_id.get_mut(&pool) {
             pool.serving = Some(generation);
         }
     }
 
     /// Makes everything anew with the configuration that is in force.
     pub(super) fn renew(&mut self) {
-        match self.prepare(self.config.clone(), Extent::All) {
-            Ok((wanted, _)) => self.happened.push_back(Event::Apply(wanted)),
+        match self.prepare(self.reload.config.clone(), Extent::All) {
+            Ok((wanted, _)) => self.context.happened.push_back(Event::Apply(wanted)),
             Err(error) => log::error!("the old processes stay: {error}"),
         }
     }
@@ -154,11 +174,11 @@ impl Edge {
                 None => Identity::current(),
             }),
         };
-        let mut programs = super::needs::programs(pool, &self.libexec).into_iter();
+        let mut programs = super::needs::programs(pool, &self.context.libexec).into_iter();
         if let Some(missing) = programs.find(|program| !program.exists()) {
             return Err(ApplyError::Program(pool.name.clone(), missing));
         }
-        let has_handler = self.handlers.contains_key(&pool.name);
+        let has_handler = self.context.handlers.contains_key(&pool.name);
         if matches!(pool.application, Application::Rust) && !has_handler {
             return Err(ApplyError::Handler(pool.name.clone()));
         }
@@ -167,7 +187,7 @@ impl Edge {
             identity: Some(identity.clone()),
             started: Generation::started_now(),
             slots: pool.pm.max_children(),
-            descriptor_limit: self.descriptor_limit,
+            descriptor_limit: self.context.descriptor_limit,
             log_limit,
             refork_at: None,
             process_name: title::name(),
@@ -181,14 +201,14 @@ impl Edge {
 
     pub(super) fn add_pool(&mut self, name: &str, listener: Option<Listener>) -> PoolId {
         if listener.is_some() {
-            self.errors.begin(name);
-            self.tallies.begin(name, Tally::default());
+            self.pools.errors.begin(name);
+            self.pools.tallies.begin(name, Tally::default());
         }
-        self.next_pool += 1;
-        let id = PoolId(self.next_pool);
-        self.pools.insert(
+        self.pools.last_pool += 1;
+        let id = PoolId(self.pools.last_pool);
+        self.pools.by_id.insert(
             id,
-            PoolEdge {
+            RunningPool {
                 name: name.to_owned(),
                 listener,
                 queue: None,
@@ -203,7 +223,7 @@ impl Edge {
 
     /// Makes a pool's hand-over queue.
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(pool) = self.pools.get_mut(&id) else {
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return Ok(());
         };
         if pool.queue.is_some() {
@@ -211,7 +231,7 @@ impl Edge {
         }
         let queue = socket_pair(SockType::SeqPacket)?;
         if pool.watched {
-            self.sources.watch(&self.registry, &queue.0, Source::Work(id))?;
+            self.context.sources.watch(&queue.0, Source::Work(id))?;
         }
         pool.queue = Some(queue);
         self.keep_pool(id);
@@ -220,14 +240,14 @@ impl Edge {
 
     /// Wakes a worker that waits: a message without connections in the hand-over queue.
     pub(super) fn nudge(&self, id: PoolId) {
-        if let Some((_, queue_in)) = self.pools.get(&id).and_then(|pool| pool.queue.as_ref()) {
+        if let Some((_, queue_in)) = self.pools.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
             // A queue that is full wakes whoever takes out of it.
             let _ = send_with(queue_in.as_fd(), &NUDGE, &[]);
         }
     }
 
     pub(super) fn watch(&mut self, id: PoolId) {
-        let Some(pool) = self.pools.get_mut(&id) else {
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return;
         };
         if pool.watched {
@@ -237,57 +257,57 @@ impl Edge {
         let queue = pool.queue.as_ref().map(|(out, _)| out);
         let listener = pool.listener.iter().map(|listener| &listener.socket);
         for fd in listener.chain(queue) {
-            if let Err(error) = self.sources.watch(&self.registry, fd, Source::Work(id)) {
+            if let Err(error) = self.context.sources.watch(fd, Source::Work(id)) {
                 log::error!("[pool {}] {error}", pool.name);
             }
         }
     }
 
     pub(super) fn unwatch(&mut self, id: PoolId) {
-        let Some(pool) = self.pools.get_mut(&id) else {
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return;
         };
         pool.watched = false;
         if let Some(listener) = &pool.listener {
-            self.sources.forget(&self.registry, &listener.socket);
+            self.context.sources.forget(&listener.socket);
         }
         if let Some((out, _)) = &pool.queue {
-            self.sources.forget(&self.registry, out);
+            self.context.sources.forget(out);
         }
     }
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.unwatch(id);
         self.close_reporter(id);
-        if let Some(pool) = self.pools.remove(&id) {
+        if let Some(pool) = self.pools.by_id.remove(&id) {
             let Some(listener) = pool.listener else {
                 return self.forget_application(id);
             };
             listener.remove_file();
             if self.pools_named(&pool.name).is_empty() {
-                self.errors.end(&pool.name);
-                self.tallies.end(&pool.name);
+                self.pools.errors.end(&pool.name);
+                self.pools.tallies.end(&pool.name);
             }
             self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
-            self.dismiss_router(id, self.config.global.process_control_timeout);
+            self.dismiss_router(id, self.reload.config.global.process_control_timeout);
         }
     }
 
     /// Remembers the pools' control groups, and removes those of pools that are gone, as far as nobody is in them.
     pub(super) fn take_groups(&mut self, groups: Vec<Group>) {
-        let before = std::mem::take(&mut self.groups);
+        let before = std::mem::take(&mut self.pools.groups);
         let gone = before.into_iter().filter(|group| !groups.contains(group));
         let left: Vec<Group> = gone
             .filter(|group| !confine::remove_group(group, Duration::ZERO))
             .collect();
-        self.groups = groups;
-        self.groups.extend(left);
+        self.pools.groups = groups;
+        self.pools.groups.extend(left);
     }
 
     /// Opens the access logs anew. `None`: there are none; else whether all of them could be.
     pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
         let mut outcome = None;
-        for generation in self.generations.values_mut() {
+        for generation in self.pools.generations.values_mut() {
             match generation.reopen_access_log() {
                 Ok(false) => {}
                 Ok(true) => outcome = outcome.or(Some(true)),
@@ -302,9 +322,13 @@ impl Edge {
 
     /// Removes the files of every socket, and the control groups; at the end.
     pub(in crate::master) fn remove_socket_files(&self) {
-        let listeners = self.pools.values().filter_map(|pool| pool.listener.as_ref());
+        let listeners = self
+            .pools
+            .by_id
+            .values()
+            .filter_map(|pool| pool.listener.as_ref());
         listeners.for_each(Listener::remove_file);
-        for group in &self.groups {
+        for group in &self.pools.groups {
             if !confine::remove_group(group, LAST_GROUPS) {
                 log::warn!("the control group {} is not empty and stays", group.display());
             }

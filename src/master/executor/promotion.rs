@@ -6,7 +6,7 @@
 use super::output::Lines;
 use super::preloader::{Command, Heard, Preloader};
 use super::sources::Source;
-use super::{Edge, Who};
+use super::{Executor, Who};
 use crate::config::Application;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -33,17 +33,19 @@ pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
     }
 }
 
-impl Edge {
+impl Executor {
     /// The pid of a generation's second preloader, if that is known.
     pub(super) fn second_pid(&self, id: GenerationId) -> Option<i32> {
-        self.generations.get(&id)?.resources.as_ref()?.second
+        self.pools.generations.get(&id)?.resources.as_ref()?.second
     }
 
     /// Asks a worker for a preloader.
     pub(super) fn promote(&mut self, worker: WorkerId, id: GenerationId) {
         if let Err(error) = self.try_promote(worker, id) {
             log::error!("[pool {}] {error}", self.generation_name(id));
-            self.happened.push_back(Event::SecondGone(id, Exit::Unknown));
+            self.context
+                .happened
+                .push_back(Event::SecondGone(id, Exit::Unknown));
         }
     }
 
@@ -54,23 +56,24 @@ impl Edge {
         set_nonblocking(output.as_fd(), true)?;
         let null = null()?;
         let retire = self
+            .pools
             .workers
             .get(&worker)
             .and_then(|worker| worker.retire.as_ref());
         let retire = retire.ok_or_else(|| Error::new("sendmsg", "the worker is leaving", Errno::EPIPE))?;
         let descriptors = [theirs.as_raw_fd(), output_in.as_raw_fd(), null.as_raw_fd()];
         send_with(retire.as_fd(), PROMOTE, &descriptors)?;
-        self.sources.watch(&self.registry, &channel, Source::Second(id))?;
+        self.context.sources.watch(&channel, Source::Second(id))?;
         let mut second = Preloader::new(0, channel, None);
         second.output = Some(Lines::new(output));
-        self.seconds.insert(id, second);
+        self.helpers.seconds.insert(id, second);
         Ok(())
     }
 
     /// Reads what a worker says of the preloader that it was asked for.
     pub(super) fn hear_second(&mut self, id: GenerationId) {
         let name = self.generation_name(id).to_owned();
-        match self.seconds.get_mut(&id).map(Preloader::hear) {
+        match self.helpers.seconds.get_mut(&id).map(Preloader::hear) {
             None => {}
             Some(Heard::Answers(answers)) => match answers.into_iter().next() {
                 None => {}
@@ -119,34 +122,36 @@ impl Edge {
     }
 
     fn begin_second(&mut self, id: GenerationId, pid: i32) -> Result<(), Error> {
-        let Some(mut second) = self.seconds.remove(&id) else {
+        let Some(mut second) = self.helpers.seconds.remove(&id) else {
             return Ok(());
         };
-        self.sources.forget(&self.registry, &second.channel);
+        self.context.sources.forget(&second.channel);
         second.pid = pid;
         second.members.staying.insert(id);
-        self.pids.insert(pid, Who::Preloader);
-        let generation = self.generations.get_mut(&id);
+        self.processes.by_pid.insert(pid, Who::Preloader);
+        let generation = self.pools.generations.get_mut(&id);
         let mut promotions = 0;
         if let Some(resources) = generation.and_then(|generation| generation.resources.as_mut()) {
             resources.second = Some(pid);
             promotions = resources.promotions;
         }
-        self.preloaders.insert(pid, second);
+        self.helpers.preloaders.insert(pid, second);
         log::debug!(
             "[pool {}] preloader {pid} was forked from a worker",
             self.generation_name(id)
         );
         let kit = self.kit(id)?;
-        let Some(second) = self.preloaders.get_mut(&pid) else {
+        let Some(second) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(());
         };
         let both = Interest::READABLE | Interest::WRITABLE;
-        self.sources
-            .watch_for(&self.registry, &second.channel, Source::Preloader(pid), both)?;
+        self.context
+            .sources
+            .watch_for(&second.channel, Source::Preloader(pid), both)?;
         if let Some(output) = &second.output {
-            self.sources
-                .watch(&self.registry, output.pipe(), Source::PreloaderOutput(pid))?;
+            self.context
+                .sources
+                .watch(output.pipe(), Source::PreloaderOutput(pid))?;
         }
         let (mut settings, descriptors) = kit.take_apart();
         settings.refork_at = refork_at(&settings, promotions + 1);
@@ -161,22 +166,22 @@ impl Edge {
 
     /// Nothing came of it.
     fn give_up_second(&mut self, id: GenerationId, exit: Exit) {
-        if let Some(second) = self.seconds.remove(&id) {
-            self.sources.forget(&self.registry, &second.channel);
-            self.last_words.remove(&id);
-            self.happened.push_back(Event::SecondGone(id, exit));
+        if let Some(second) = self.helpers.seconds.remove(&id) {
+            self.context.sources.forget(&second.channel);
+            self.processes.last_words.remove(&id);
+            self.context.happened.push_back(Event::SecondGone(id, exit));
         }
     }
 
     /// The second preloader takes the place of the first.
     pub(super) fn succeed(&mut self, id: GenerationId) {
-        let generation = self.generations.get_mut(&id);
+        let generation = self.pools.generations.get_mut(&id);
         if let Some(resources) = generation.and_then(|generation| generation.resources.as_mut()) {
             std::mem::swap(&mut resources.preloader, &mut resources.second);
             resources.promotions += 1;
         }
-        let happened = std::mem::take(&mut self.happened);
-        self.happened = happened
+        let happened = std::mem::take(&mut self.context.happened);
+        self.context.happened = happened
             .into_iter()
             .map(|event| event.in_other_place(id))
             .collect();
@@ -184,18 +189,21 @@ impl Edge {
 
     /// Stops the second preloader, which may be one that was made from a worker, or a first one whose place that took.
     pub(super) fn stop_second(&mut self, id: GenerationId, force: Force) {
-        if self.seconds.contains_key(&id) {
+        if self.helpers.seconds.contains_key(&id) {
             // What may still come of it finds its channel closed.
             return self.give_up_second(id, Exit::Unknown);
         }
-        let Some(second) = self.second_pid(id).and_then(|pid| self.preloaders.get_mut(&pid)) else {
+        let Some(second) = self
+            .second_pid(id)
+            .and_then(|pid| self.helpers.preloaders.get_mut(&pid))
+        else {
             return;
         };
         second.is_ending = true;
         if let Some(token) = second.start {
             match force {
-                Force::Ask | Force::Terminate => self.spawner.cancel(token),
-                Force::Kill => self.spawner.expire(token),
+                Force::Ask | Force::Terminate => self.helpers.spawner.cancel(token),
+                Force::Kill => self.helpers.spawner.expire(token),
             }
             return self.drain_spawner();
         }
@@ -214,10 +222,10 @@ impl Edge {
 
     /// The second preloader is gone.
     pub(super) fn detach_second(&mut self, id: GenerationId, exit: Exit) {
-        let generation = self.generations.get_mut(&id);
+        let generation = self.pools.generations.get_mut(&id);
         if let Some(resources) = generation.and_then(|generation| generation.resources.as_mut()) {
             resources.second = None;
         }
-        self.happened.push_back(Event::SecondGone(id, exit));
+        self.context.happened.push_back(Event::SecondGone(id, exit));
     }
 }

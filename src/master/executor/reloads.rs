@@ -1,7 +1,7 @@
 //! What becomes of a reload: it is done when every new generation serves, and the old one takes up nothing more, or has
 //! failed to.
 
-use super::Edge;
+use super::Executor;
 use super::generation::Generation;
 use super::pools::Changes;
 use crate::config::Skipped;
@@ -88,7 +88,7 @@ fn say_as_fpm(sockets: &[NamedSocket]) {
     log::info!("ready to handle connections");
 }
 
-impl Edge {
+impl Executor {
     /// Begins to look after a reload. Before the core is told of it.
     pub(in crate::master) fn begin_reload(
         &mut self,
@@ -96,7 +96,7 @@ impl Edge {
         sockets: Vec<NamedSocket>,
         asker: Option<u64>,
     ) {
-        if let Some(asker) = self.reload.take().and_then(|reload| reload.asker) {
+        if let Some(asker) = self.reload.under_way.take().and_then(|reload| reload.asker) {
             self.answer(
                 asker,
                 &Answer::Error {
@@ -122,7 +122,7 @@ impl Edge {
             reason: "its socket's file was gone".to_owned(),
         });
         let failed = changes.failed.into_iter();
-        self.reload = Some(Reload {
+        self.reload.under_way = Some(Reload {
             report: Reloaded {
                 replaced: bound_again.collect(),
                 failed: failed.map(|(pool, reason)| Cause { pool, reason }).collect(),
@@ -141,27 +141,34 @@ impl Edge {
     /// The listening sockets of all pools, in the order in which the configuration has them.
     pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
         let mut sockets = Vec::new();
-        for wanted in &self.config.pools {
-            let pool = self.pools.iter().find(|(_, pool)| pool.name == wanted.name);
+        for wanted in &self.reload.config.pools {
+            let pool = self.pools.by_id.iter().find(|(_, pool)| pool.name == wanted.name);
             let Some((id, pool)) = pool else { continue };
             sockets.extend(pool.listener.as_ref().map(named));
-            sockets.extend(self.reporters.get(id).map(|reporter| named(&reporter.listener)));
+            sockets.extend(
+                self.helpers
+                    .reporters
+                    .get(id)
+                    .map(|reporter| named(&reporter.listener)),
+            );
         }
         sockets
     }
 
     pub(super) fn is_reloading(&self) -> bool {
-        self.reload.is_some()
+        self.reload.under_way.is_some()
     }
 
     /// What has happened to a generation that the reload waits for. Before it is noted which generation serves.
     pub(super) fn follow_reload(&mut self, fact: Fact) {
-        let Some(reload) = &mut self.reload else { return };
+        let Some(reload) = &mut self.reload.under_way else {
+            return;
+        };
         let failed = match fact {
             Fact::Serves(id) => {
                 if let Some((pool, cause)) = reload.waits.remove(&id) {
                     reload.report.replaced.push(cause);
-                    let before = self.pools.get(&pool).and_then(|pool| pool.serving);
+                    let before = self.pools.by_id.get(&pool).and_then(|pool| pool.serving);
                     reload.replaced.extend(before.filter(|before| *before != id));
                 }
                 return;
@@ -174,7 +181,7 @@ impl Edge {
         };
         let said = self.last_words(id);
         let reason = format!("no new worker came up{said}; the old ones serve, and it is tried again");
-        if let Some(reload) = &mut self.reload {
+        if let Some(reload) = &mut self.reload.under_way {
             let pool = cause.pool;
             reload.report.failed.push(Cause { pool, reason });
         }
@@ -182,7 +189,7 @@ impl Edge {
 
     /// A generation is gone: nobody need wait for it.
     pub(super) fn forget_reload_of(&mut self, id: GenerationId) {
-        if let Some(reload) = &mut self.reload {
+        if let Some(reload) = &mut self.reload.under_way {
             if let Some((_, cause)) = reload.waits.remove(&id) {
                 let reason = "it was given up".to_owned();
                 let pool = cause.pool;
@@ -193,7 +200,7 @@ impl Edge {
 
     /// Tells of the reload if it is done.
     pub(in crate::master) fn finish_reload(&mut self) {
-        let generations = &self.generations;
+        let generations = &self.pools.generations;
         let is_done = |reload: &mut Reload| {
             let takes_up = |id: &GenerationId| generations.get(id).is_some_and(has_waiting_worker);
             if reload.waits.is_empty() {
@@ -201,7 +208,7 @@ impl Edge {
             }
             reload.waits.is_empty() && reload.replaced.is_empty()
         };
-        let Some(reload) = self.reload.take_if(is_done) else {
+        let Some(reload) = self.reload.under_way.take_if(is_done) else {
             return;
         };
         let report = reload.report;
@@ -212,7 +219,7 @@ impl Edge {
         };
         let skipped: Vec<String> = report.skipped.iter().map(Skipped::name).collect();
         let is_complete = report.failed.is_empty() && skipped.is_empty();
-        let level = match (is_complete, self.speaks_as_fpm) {
+        let level = match (is_complete, self.context.speaks_as_fpm) {
             (true, true) => log::Level::Debug,
             (true, false) => log::Level::Info,
             (false, _) => log::Level::Warn,
@@ -227,7 +234,7 @@ impl Edge {
             names("failed, and tried again", causes(&report.failed)),
             names("skipped", plain(&skipped)),
         );
-        if self.speaks_as_fpm && report.failed.is_empty() {
+        if self.context.speaks_as_fpm && report.failed.is_empty() {
             say_as_fpm(&reload.sockets);
         }
         if let Some(asker) = reload.asker {

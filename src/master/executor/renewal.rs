@@ -1,6 +1,6 @@
 //! Which pools a reload replaces. One of which nothing changed keeps its workers, its counters and its OPcache.
 
-use super::Edge;
+use super::Executor;
 use super::generation::Generation;
 use super::shared::Facts;
 use super::starts::scan_dir;
@@ -90,7 +90,7 @@ impl Make {
     }
 }
 
-impl Edge {
+impl Executor {
     /// The generation that is kept for these settings, or why there is none. `Ok(None)`: there is nothing to keep.
     pub(super) fn kept(
         &self,
@@ -99,13 +99,13 @@ impl Edge {
         extent: Extent,
         looker: &mut Looker,
     ) -> Result<GenerationId, Reason> {
-        let Some(edge) = self.pools.get(&pool) else {
+        let Some(running) = self.pools.by_id.get(&pool) else {
             return Err(Reason::Settings);
         };
         // The last one that was told, which may still be coming, or else the one that serves.
         let mut first_reason = None;
-        for id in [edge.latest, edge.serving].into_iter().flatten() {
-            let Some(generation) = self.generations.get(&id) else {
+        for id in [running.latest, running.serving].into_iter().flatten() {
+            let Some(generation) = self.pools.generations.get(&id) else {
                 continue;
             };
             match self.difference(generation, settings, extent, looker) {
@@ -161,13 +161,13 @@ impl Edge {
             return None;
         };
         let scan_dir = scan_dir(pool);
-        let program = self.libexec.join("forkyard-php");
+        let program = self.context.libexec.join("forkyard-php");
         Some(Origin::new(php, program, scan_dir.as_deref()))
     }
 
     /// Notes what a preloader is about to be started from.
     pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
-        if let Some(generation) = self.generations.get_mut(&id) {
+        if let Some(generation) = self.pools.generations.get_mut(&id) {
             generation.make.begin(origin, !generation.seats.is_empty());
         }
     }
@@ -196,7 +196,7 @@ impl Edge {
 
     /// Notes that of a generation.
     pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
-        if let Some(generation) = self.generations.get_mut(&id) {
+        if let Some(generation) = self.pools.generations.get_mut(&id) {
             generation.make.is_code_fixed = facts.is_code_fixed;
             generation.make.extensions = facts.extensions;
             generation.make.powered_by = facts.powered_by;
@@ -208,12 +208,12 @@ impl Edge {
     pub(super) fn note(&mut self, fact: Fact) {
         match fact {
             Fact::Serves(id) => {
-                if let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) {
+                if let Some(pool) = self.pools.generations.get(&id).map(|generation| generation.pool) {
                     self.serves(pool, id);
                 }
             }
             Fact::Fails(id) => {
-                if let Some(generation) = self.generations.get_mut(&id) {
+                if let Some(generation) = self.pools.generations.get_mut(&id) {
                     generation.make.is_ailing = true;
                 }
             }

@@ -3,7 +3,7 @@
 use super::helper::{own_user, zone};
 use super::preloader::Preloader;
 use super::sources::Source;
-use super::{Edge, Who};
+use super::{Executor, Who};
 use crate::config::Listen;
 use crate::estate::names;
 use crate::helper::Role;
@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// A pool's address for its status, and the reporter there.
 #[derive(Debug)]
-pub(super) struct ReporterEdge {
+pub(super) struct ReporterState {
     pub(super) listener: Listener,
     keeper: Keeper,
     process: Option<Process>,
@@ -39,10 +39,10 @@ struct Process {
     generation: GenerationId,
 }
 
-impl Edge {
+impl Executor {
     /// The pool of this name that has its status where a new configuration wants it.
     pub(super) fn reporter_at(&self, name: &str, wanted: &Listen) -> Option<PoolId> {
-        let mut known = self.reporters.iter();
+        let mut known = self.helpers.reporters.iter();
         known
             .find(|(pool, known)| known.listener.address == wanted.address && self.pool_name(**pool) == name)
             .map(|(pool, _)| *pool)
@@ -65,16 +65,16 @@ impl Edge {
         let moved = moved.and_then(|from| self.release_reporter(from));
         if let Some(listener) = opened.or(moved) {
             self.close_reporter(pool);
-            let reporter = ReporterEdge {
+            let reporter = ReporterState {
                 listener,
                 keeper: Keeper::default(),
                 process: None,
                 waits_for_php: false,
             };
-            self.reporters.insert(pool, reporter);
+            self.helpers.reporters.insert(pool, reporter);
             self.keep_status(pool);
             self.reporter_step(pool, Step::Watch);
-        } else if let Some(reporter) = self.reporters.get(&pool) {
+        } else if let Some(reporter) = self.helpers.reporters.get(&pool) {
             if let Err(error) = reporter.listener.adjust(wanted) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
             }
@@ -89,9 +89,9 @@ impl Edge {
     }
 
     fn release_reporter(&mut self, pool: PoolId) -> Option<Listener> {
-        let reporter = self.reporters.remove(&pool)?;
+        let reporter = self.helpers.reporters.remove(&pool)?;
         self.unkeep([names::status(pool.0)]);
-        self.sources.forget(&self.registry, &reporter.listener.socket);
+        self.context.sources.forget(&reporter.listener.socket);
         if let Some(process) = reporter.process {
             let _ = process::send_signal(process.pid, Signal::SIGKILL);
         }
@@ -100,9 +100,9 @@ impl Edge {
 
     /// Ends every reporter; before the daemon does.
     pub(in crate::master) fn end_reporters(&mut self) {
-        let pools: Vec<PoolId> = self.reporters.keys().copied().collect();
-        let pid = |edge: &ReporterEdge| edge.process.as_ref().map(|process| process.pid);
-        let pids: Vec<i32> = self.reporters.values().filter_map(pid).collect();
+        let pools: Vec<PoolId> = self.helpers.reporters.keys().copied().collect();
+        let pid = |reporter: &ReporterState| reporter.process.as_ref().map(|process| process.pid);
+        let pids: Vec<i32> = self.helpers.reporters.values().filter_map(pid).collect();
         for pool in pools {
             self.close_reporter(pool);
         }
@@ -113,7 +113,11 @@ impl Edge {
 
     /// The earliest time at which something is to be done about a reporter.
     pub(in crate::master) fn reporters_deadline(&self) -> Option<Tick> {
-        let deadlines = self.reporters.values().map(|reporter| reporter.keeper.deadline());
+        let deadlines = self
+            .helpers
+            .reporters
+            .values()
+            .map(|reporter| reporter.keeper.deadline());
         deadlines.flatten().min()
     }
 
@@ -123,24 +127,25 @@ impl Edge {
         now: Tick,
         serving: impl Fn(PoolId) -> Option<GenerationId>,
     ) {
-        if self.reporters.is_empty() {
+        if self.helpers.reporters.is_empty() {
             return;
         }
         let waiting = self
+            .helpers
             .reporters
             .iter()
             .filter(|(_, reporter)| reporter.waits_for_php);
         let waiting: Vec<PoolId> = waiting.map(|(pool, _)| *pool).collect();
         for pool in waiting {
             if !serving(pool).is_some_and(|serving| self.is_starting_php(serving)) {
-                if let Some(reporter) = self.reporters.get_mut(&pool) {
+                if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
                     reporter.waits_for_php = false;
                 }
                 self.reporter_step(pool, Step::Watch);
             }
         }
         let mut causes = Vec::new();
-        for (pool, reporter) in &self.reporters {
+        for (pool, reporter) in &self.helpers.reporters {
             let shows = reporter.process.as_ref().map(|process| process.generation);
             if shows.is_some_and(|shows| serving(*pool).is_some_and(|serving| serving != shows)) {
                 causes.push((*pool, Cause::Outdated));
@@ -157,17 +162,17 @@ impl Edge {
     /// Somebody connects to a pool's status address.
     pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
         let is_early = serving.is_some_and(|serving| self.is_starting_php(serving));
-        let Some(reporter) = self.reporters.get_mut(&pool) else {
+        let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
             return;
         };
         if is_early {
             reporter.waits_for_php = true;
-            return self.sources.forget(&self.registry, &reporter.listener.socket);
+            return self.context.sources.forget(&reporter.listener.socket);
         }
         if reporter.keeper.handle(Cause::Ready, clock::now()) != Step::Start {
             return;
         }
-        self.sources.forget(&self.registry, &reporter.listener.socket);
+        self.context.sources.forget(&reporter.listener.socket);
         let started = serving
             .ok_or_else(|| Error::new("start", "no generation serves", Errno::EAGAIN))
             .and_then(|generation| self.start_reporter(pool, generation));
@@ -183,10 +188,11 @@ impl Edge {
     /// Whether a generation's preloader is being started, and none before it has said what it is.
     fn is_starting_php(&self, id: GenerationId) -> bool {
         let is_known = self
+            .pools
             .generations
             .get(&id)
             .is_none_or(|generation| generation.make.is_known);
-        let mut preloaders = self.preloaders.values();
+        let mut preloaders = self.helpers.preloaders.values();
         // One that is up has said so in its work directory, and may not have said yet what it is.
         let is_coming = |it: &Preloader| it.start.is_some() || it.facts.is_none();
         !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
@@ -194,15 +200,25 @@ impl Edge {
 
     fn start_reporter(&mut self, pool: PoolId, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
-        let unknown = self.generations.get(&id).filter(|it| !it.make.is_known);
+        let unknown = self.pools.generations.get(&id).filter(|it| !it.make.is_known);
         let unknown = unknown.map(|generation| generation.settings.pool.clone());
         let expected = unknown.and_then(|pool| self.expected_name(&pool));
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
-        let generation = self.generations.get(&id).ok_or_else(nothing)?;
+        let generation = self.pools.generations.get(&id).ok_or_else(nothing)?;
         let resources = generation.resources.as_ref().ok_or_else(nothing)?;
-        let listener = self.pools.get(&pool).and_then(|pool| pool.listener.as_ref());
+        let listener = self
+            .pools
+            .by_id
+            .get(&pool)
+            .and_then(|pool| pool.listener.as_ref());
         let workers = &listener.ok_or_else(nothing)?.socket;
-        let status = &self.reporters.get(&pool).ok_or_else(nothing)?.listener.socket;
+        let status = &self
+            .helpers
+            .reporters
+            .get(&pool)
+            .ok_or_else(nothing)?
+            .listener
+            .socket;
         let settings = &generation.settings;
         let mut brief = Brief::new(
             &settings.pool,
@@ -224,8 +240,8 @@ impl Edge {
         let environment: Vec<_> = zone().into_iter().collect();
         let pid = self.start_helper(brief.title, Role::Reporter, vec![theirs], &environment)?;
         log::debug!("[pool {}] reporter {pid} started", settings.pool.name);
-        self.pids.insert(pid, Who::Reporter(pool));
-        if let Some(reporter) = self.reporters.get_mut(&pool) {
+        self.processes.by_pid.insert(pid, Who::Reporter(pool));
+        if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
             reporter.process = Some(Process {
                 pid,
                 channel: Some(channel),
@@ -238,7 +254,7 @@ impl Edge {
     /// A reporter was reaped.
     pub(super) fn reporter_gone(&mut self, pool: PoolId, pid: i32, ended: Ended) {
         let name = self.pool_name(pool).to_owned();
-        let Some(reporter) = self.reporters.get_mut(&pool) else {
+        let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
             return;
         };
         // One of an address that the pool no longer has is nobody's.
@@ -263,7 +279,7 @@ impl Edge {
     }
 
     fn tell_keeper(&mut self, pool: PoolId, cause: Cause) {
-        if let Some(reporter) = self.reporters.get_mut(&pool) {
+        if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
             let step = reporter.keeper.handle(cause, clock::now());
             self.reporter_step(pool, step);
         }
@@ -271,7 +287,7 @@ impl Edge {
 
     fn reporter_step(&mut self, pool: PoolId, step: Step) {
         let name = self.pool_name(pool).to_owned();
-        let Some(reporter) = self.reporters.get_mut(&pool) else {
+        let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
             return;
         };
         match step {
@@ -279,7 +295,7 @@ impl Edge {
             Step::None | Step::Start => {}
             Step::Watch => {
                 let socket = &reporter.listener.socket;
-                if let Err(error) = self.sources.watch(&self.registry, socket, Source::Status(pool)) {
+                if let Err(error) = self.context.sources.watch(socket, Source::Status(pool)) {
                     log::error!("[pool {name}] {error}");
                 }
             }

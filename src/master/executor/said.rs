@@ -7,7 +7,7 @@
 //! in the text that anybody could forge.
 
 use super::output::{Lines, Look};
-use super::{Edge, Generation, GenerationId, WorkerEdge, WorkerId};
+use super::{Executor, Generation, GenerationId, WorkerId, WorkerProcess};
 use crate::logs::{Log, Speaker};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{census, header};
@@ -16,18 +16,18 @@ use std::sync::atomic::AtomicU64;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 const LAST_LOOKS: usize = 64;
 
-impl Edge {
+impl Executor {
     /// Logs what a worker wrote. `true`: there is more.
     pub(super) fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
-        let has_it = |worker: &WorkerEdge| index < worker.output.len();
-        if !self.workers.get(&id).is_some_and(has_it) {
+        let has_it = |worker: &WorkerProcess| index < worker.output.len();
+        if !self.pools.workers.get(&id).is_some_and(has_it) {
             return false;
         }
         self.note_unfinished(id, true);
-        let Some(worker) = self.workers.get_mut(&id) else {
+        let Some(worker) = self.pools.workers.get_mut(&id) else {
             return false;
         };
-        let Some(generation) = self.generations.get(&worker.generation) else {
+        let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return false;
         };
         let pool = &generation.settings.pool;
@@ -41,15 +41,15 @@ impl Edge {
         // What comes on one stream ends a line of the other, as in php-fpm.
         for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
             if other != index {
-                lines.end_line(|words| self.log.write_output(&speaker(stream), words));
+                lines.end_line(|words| self.context.log.write_output(&speaker(stream), words));
             }
         }
         let Some((lines, stream)) = worker.output.get_mut(index) else {
             return false;
         };
-        let look = log_lines(self.log, &speaker(stream), lines);
+        let look = log_lines(self.context.log, &speaker(stream), lines);
         if look == Look::Ended {
-            self.sources.forget(&self.registry, lines.pipe());
+            self.context.sources.forget(lines.pipe());
         }
         let is_unfinished = lines.is_unfinished();
         self.note_unfinished(id, is_unfinished);
@@ -58,7 +58,7 @@ impl Edge {
 
     /// Publishes whether a line is unfinished, or may be.
     fn note_unfinished(&mut self, id: WorkerId, is_unfinished: bool) {
-        let Some(worker) = self.workers.get_mut(&id) else {
+        let Some(worker) = self.pools.workers.get_mut(&id) else {
             return;
         };
         if worker.unfinished == is_unfinished {
@@ -70,19 +70,19 @@ impl Edge {
     }
 
     fn count_unfinished(&self, id: GenerationId, is_one_more: bool) {
-        let resources = self.generations.get(&id).and_then(|g| g.resources.as_ref());
+        let resources = self.pools.generations.get(&id).and_then(|g| g.resources.as_ref());
         if let Some(resources) = resources {
             header::count_unfinished(resources.board.header(), is_one_more);
         }
     }
 
     /// Logs what a worker that is gone has left.
-    pub(super) fn read_last_output(&mut self, worker: &mut WorkerEdge, pid: i32) {
+    pub(super) fn read_last_output(&mut self, worker: &mut WorkerProcess, pid: i32) {
         if worker.unfinished {
             worker.unfinished = false;
             self.count_unfinished(worker.generation, false);
         }
-        let Some(generation) = self.generations.get(&worker.generation) else {
+        let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return;
         };
         let pool = &generation.settings.pool;
@@ -94,26 +94,26 @@ impl Edge {
                 decorate: pool.decorate_workers_output,
             };
             for _ in 0..LAST_LOOKS {
-                if log_lines(self.log, &speaker, lines) != Look::More {
+                if log_lines(self.context.log, &speaker, lines) != Look::More {
                     break;
                 }
             }
             // A process that the worker started may still have the pipe.
-            lines.end_line(|words| self.log.write_output(&speaker, words));
-            self.sources.forget(&self.registry, lines.pipe());
+            lines.end_line(|words| self.context.log.write_output(&speaker, words));
+            self.context.sources.forget(lines.pipe());
         }
     }
 }
 
 /// The page of a worker's slot.
-fn page<'g>(generation: &'g Generation, worker: &WorkerEdge) -> Option<&'g [AtomicU64]> {
+fn page<'g>(generation: &'g Generation, worker: &WorkerProcess) -> Option<&'g [AtomicU64]> {
     let resources = generation.resources.as_ref()?;
     resources.board.slot(worker.slot as usize)
 }
 
 /// A worker's process id. It may speak before its preloader has said which it is; then its own word is taken, which is
 /// good enough for a line of the log.
-fn pid(generation: &Generation, worker: &WorkerEdge) -> i32 {
+fn pid(generation: &Generation, worker: &WorkerProcess) -> i32 {
     let own = || page(generation, worker).and_then(|page| i32::try_from(census::word(page, slot::PID)).ok());
     worker.pid.or_else(own).unwrap_or_default()
 }

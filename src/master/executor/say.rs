@@ -1,6 +1,6 @@
 //! Puts the core's notices into words. php-fpm's words where it has them.
 
-use super::Edge;
+use super::Executor;
 use crate::config::ProcessManager;
 use crate::master::action::Notice;
 use crate::master::event::{Exit, PoolId};
@@ -17,7 +17,7 @@ pub(super) struct Death {
     pub(super) doing: String,
 }
 
-impl Edge {
+impl Executor {
     /// Says something in the log.
     pub(super) fn say(&mut self, notice: &Notice) {
         match notice {
@@ -95,7 +95,7 @@ impl Edge {
                 seconds(*limit)
             ),
             Notice::WorkerGone(worker, exit, expected) => {
-                if let Some(death) = self.deaths.remove(worker) {
+                if let Some(death) = self.processes.deaths.remove(worker) {
                     say_death(&death, *exit, *expected);
                 }
             }
@@ -131,7 +131,7 @@ impl Edge {
                 seconds(*wait)
             ),
             Notice::GenerationServes(generation) => {
-                let level = if self.speaks_as_fpm && self.is_reloading() {
+                let level = if self.context.speaks_as_fpm && self.is_reloading() {
                     log::Level::Debug
                 } else {
                     log::Level::Info
@@ -146,12 +146,12 @@ impl Edge {
     }
 }
 
-impl Edge {
+impl Executor {
     /// What php-fpm writes before the names of a pool's settings: it has two lines for this, of which that of ondemand pools
     /// names the setting without it.
     fn prefix_of_settings(&self, pool: PoolId) -> &'static str {
         let name = self.pool_name(pool);
-        let mut pools = self.config.pools.iter();
+        let mut pools = self.reload.config.pools.iter();
         match pools.find(|pool| pool.name == name).map(|pool| pool.pm) {
             Some(ProcessManager::Dynamic { .. }) => "pm.",
             _ => "",

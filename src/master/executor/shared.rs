@@ -1,7 +1,7 @@
 //! Which process makes the workers of which generation. The core gives each generation a preloader of its own; here the
 //! generations of pools that share one are attached to one process. It is stopped when the last one leaves it.
 
-use super::Edge;
+use super::Executor;
 use super::preloader::{Command, Preloader};
 use crate::config::sharing;
 use crate::master::action::Force;
@@ -69,21 +69,25 @@ impl Mould {
     }
 }
 
-impl Edge {
+impl Executor {
     /// The process that makes a generation's workers.
     pub(super) fn preloader_of(&mut self, id: GenerationId) -> Option<&mut Preloader> {
         let pid = self.preloader_pid(id)?;
-        self.preloaders.get_mut(&pid)
+        self.helpers.preloaders.get_mut(&pid)
     }
 
     /// Its pid.
     pub(super) fn preloader_pid(&self, id: GenerationId) -> Option<i32> {
-        self.generations.get(&id)?.resources.as_ref()?.preloader
+        self.pools.generations.get(&id)?.resources.as_ref()?.preloader
     }
 
     /// What a preloader is called in log lines: its pool, or all of its pools.
     pub(super) fn preloader_name(&self, pid: i32) -> String {
-        let members = self.preloaders.get(&pid).map(|preloader| &preloader.members);
+        let members = self
+            .helpers
+            .preloaders
+            .get(&pid)
+            .map(|preloader| &preloader.members);
         let names: BTreeSet<&str> = members
             .into_iter()
             .flat_map(Members::all)
@@ -94,16 +98,16 @@ impl Edge {
 
     /// The number of a generation in what is said to its preloader; `None`: that has only one.
     pub(super) fn number_in_preloader(&self, id: GenerationId) -> Option<u64> {
-        let generation = self.generations.get(&id)?;
+        let generation = self.pools.generations.get(&id)?;
         sharing::group(&generation.settings.pool).map(|_| u64::from(id.0))
     }
 
-    /// What a new process for this generation, if it can be shared, is made from. After [`Edge::note_origin`].
+    /// What a new process for this generation, if it can be shared, is made from. After [`Executor::note_origin`].
     pub(super) fn mould(&self, id: GenerationId) -> Option<Mould> {
-        let generation = self.generations.get(&id)?;
+        let generation = self.pools.generations.get(&id)?;
         Some(Mould {
             common: common(&generation.settings)?,
-            reload: self.reloads,
+            reload: self.reload.count,
             origin: generation.make.origin,
         })
     }
@@ -116,7 +120,7 @@ impl Edge {
         self.open(id)?;
         let (kit, descriptors) = self.kit(id)?.take_apart();
         let generation = u64::from(id.0);
-        let Some(preloader) = self.preloaders.get_mut(&pid) else {
+        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(false);
         };
         preloader.send(&Command::Adopt { generation, kit }, descriptors);
@@ -124,7 +128,7 @@ impl Edge {
         let origin = preloader.mould.as_ref().and_then(|mould| mould.origin);
         let facts = preloader.facts.clone().filter(|_| preloader.start.is_none());
         log::debug!("[pool {}] shares preloader {pid}", self.generation_name(id));
-        if let Some(generation) = self.generations.get_mut(&id) {
+        if let Some(generation) = self.pools.generations.get_mut(&id) {
             if let Some(resources) = &mut generation.resources {
                 resources.preloader = Some(pid);
             }
@@ -132,7 +136,7 @@ impl Edge {
         }
         if let Some(facts) = facts {
             self.note_facts(id, facts);
-            self.happened.push_back(Event::PreloaderReady(id));
+            self.context.happened.push_back(Event::PreloaderReady(id));
         }
         Ok(true)
     }
@@ -141,7 +145,7 @@ impl Edge {
     /// generation, or later. One from before will do if only the pool's own settings changed, and nothing that the
     /// process is made of.
     fn fitting_preloader(&self, id: GenerationId) -> Option<i32> {
-        let generation = self.generations.get(&id)?;
+        let generation = self.pools.generations.get(&id)?;
         let wanted = common(&generation.settings)?;
         let make = &generation.make;
         let fits = |preloader: &&Preloader| {
@@ -153,7 +157,7 @@ impl Edge {
                 && (mould.reload >= make.reload
                     || (make.may_join_older && self.is_as_made(&generation.settings, mould, preloader)))
         };
-        let fitting = self.preloaders.values().filter(fits);
+        let fitting = self.helpers.preloaders.values().filter(fits);
         fitting
             .max_by_key(|preloader| (preloader.mould.as_ref().map(|mould| mould.reload), preloader.pid))
             .map(|preloader| preloader.pid)
@@ -202,12 +206,16 @@ impl Edge {
             }
             Force::Ask | Force::Terminate if start.is_some() => {
                 preloader.is_ending = true;
-                start.into_iter().for_each(|token| self.spawner.cancel(token));
+                start
+                    .into_iter()
+                    .for_each(|token| self.helpers.spawner.cancel(token));
                 self.drain_spawner();
                 return;
             }
             Force::Kill if start.is_some() => {
-                start.into_iter().for_each(|token| self.spawner.expire(token));
+                start
+                    .into_iter()
+                    .for_each(|token| self.helpers.spawner.expire(token));
                 self.drain_spawner();
                 return;
             }
@@ -229,7 +237,11 @@ impl Edge {
 
     /// A process has let go of a generation, as it says. One that was not told to is not listened to.
     pub(super) fn forgotten(&mut self, pid: i32, generation: u64) {
-        let members = self.preloaders.get(&pid).map(|preloader| &preloader.members);
+        let members = self
+            .helpers
+            .preloaders
+            .get(&pid)
+            .map(|preloader| &preloader.members);
         let id = members.and_then(|members| {
             let mut leaving = members.leaving.iter();
             leaving.find(|id| u64::from(id.0) == generation).copied()
@@ -244,11 +256,12 @@ impl Edge {
         if let Some(preloader) = self.preloader_of(id) {
             preloader.members.remove(id);
         }
-        let generation = self.generations.get_mut(&id);
+        let generation = self.pools.generations.get_mut(&id);
         if let Some(resources) = generation.and_then(|g| g.resources.as_mut()) {
             resources.preloader = None;
         }
         let unborn: Vec<WorkerId> = self
+            .pools
             .workers
             .iter()
             .filter(|(_, w)| w.generation == id && w.pid.is_none())
@@ -257,15 +270,20 @@ impl Edge {
         for worker in unborn {
             self.fork_failed(worker);
         }
-        self.happened.push_back(Event::PreloaderGone(id, exit));
+        self.context.happened.push_back(Event::PreloaderGone(id, exit));
     }
 
     /// Takes up a process that was started for a generation.
     pub(super) fn take_preloader(&mut self, id: GenerationId, mut preloader: Preloader) {
         let pid = preloader.pid;
         preloader.members.staying.insert(id);
-        self.preloaders.insert(pid, preloader);
-        if let Some(resources) = self.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
+        self.helpers.preloaders.insert(pid, preloader);
+        if let Some(resources) = self
+            .pools
+            .generations
+            .get_mut(&id)
+            .and_then(|g| g.resources.as_mut())
+        {
             resources.preloader = Some(pid);
         }
     }

@@ -1,6 +1,6 @@
 //! The logs of slow requests: opens them, and starts a tracer for each that is found.
 
-use super::{Edge, Who, WorkerEdge};
+use super::{Executor, Who, WorkerProcess};
 use crate::config::{Application, Interface, LogLevel, Pool};
 use crate::master::event::WorkerId;
 use crate::scoreboard::census;
@@ -47,10 +47,10 @@ pub(super) fn identify(path: &Path) -> Option<(u64, u64)> {
     Some((entry.dev(), entry.ino()))
 }
 
-impl Edge {
+impl Executor {
     /// Opens the logs of slow requests anew, after they were moved away. One that can't be goes on in the old file.
     pub(in crate::master) fn reopen_slow_logs(&mut self) {
-        for generation in self.generations.values_mut() {
+        for generation in self.pools.generations.values_mut() {
             let pool = &generation.settings.pool;
             match open(pool) {
                 Ok(None) => {}
@@ -69,10 +69,15 @@ impl Edge {
     }
 
     fn try_trace(&mut self, id: WorkerId) -> Result<(), Error> {
-        let Some((worker, pid)) = self.workers.get(&id).and_then(|w| w.pid.map(|pid| (w, pid))) else {
+        let Some((worker, pid)) = self
+            .pools
+            .workers
+            .get(&id)
+            .and_then(|w| w.pid.map(|pid| (w, pid)))
+        else {
             return Ok(());
         };
-        let Some(generation) = self.generations.get(&worker.generation) else {
+        let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return Ok(());
         };
         let settings = &generation.settings;
@@ -90,13 +95,17 @@ impl Edge {
         let heading = slowlog::heading(
             clock::epoch_micros(),
             clock::utc_offset_seconds(),
-            self.config.global.log_level == LogLevel::Debug,
+            self.reload.config.global.log_level == LogLevel::Debug,
             &settings.pool.name,
             pid,
             &script,
             Some(request).filter(|_| !matches!(application, Application::Php(_))),
         );
-        let tracers = self.pids.values().filter(|who| matches!(who, Who::Tracer(_)));
+        let tracers = self
+            .processes
+            .by_pid
+            .values()
+            .filter(|who| matches!(who, Who::Tracer(_)));
         let is_time = tracers.count() < MOST_TRACERS;
         let look = means(application, worker, pid).filter(|_| is_time);
         let Some(look) = look.transpose()? else {
@@ -122,7 +131,7 @@ impl Edge {
         ];
         descriptors.extend(look.descriptors);
         let (program, option) = look.program;
-        let path = self.libexec.join(program);
+        let path = self.context.libexec.join(program);
         let program = Program {
             path: c_string(path.as_os_str().as_bytes()),
             arguments: vec![
@@ -134,7 +143,7 @@ impl Edge {
             descriptor_limit: None,
         };
         let tracer = process::start(&program)?;
-        self.pids.insert(tracer, Who::Tracer(pid));
+        self.processes.by_pid.insert(tracer, Who::Tracer(pid));
         log::info!("about to trace {pid}");
         Ok(())
     }
@@ -168,7 +177,7 @@ struct Look {
 }
 
 /// `None`: there is no way.
-fn means(application: &Application, worker: &WorkerEdge, pid: i32) -> Option<Result<Look, Error>> {
+fn means(application: &Application, worker: &WorkerProcess, pid: i32) -> Option<Result<Look, Error>> {
     match application {
         Application::Php(_) => Some(by_memory(worker.traceable.as_deref()?, pid)),
         Application::Wrapped(wrapped) => {

@@ -1,8 +1,8 @@
 //! Which sockets a configuration needs, which of them are open, and which have to be bound again because their files are
 //! gone.
 
-use super::Edge;
-use super::pools::PoolEdge;
+use super::Executor;
+use super::pools::RunningPool;
 use crate::config::Pool;
 use crate::listen::{ListenError, Listener, Place, bind};
 use crate::master::event::PoolId;
@@ -41,7 +41,7 @@ impl Sockets {
     }
 }
 
-impl Edge {
+impl Executor {
     /// Opens what a pool needs and has not. On an error nothing is left open.
     pub(super) fn open_sockets(&mut self, pool: &Pool) -> Result<Sockets, ListenError> {
         let mut sockets = Sockets {
@@ -53,22 +53,26 @@ impl Edge {
             problem: None,
         };
         match self.place_of(sockets.known) {
-            Some(place @ (Place::Gone | Place::Taken)) => match bind(&pool.listen, &mut self.inherited) {
-                Ok(own) => (sockets.own, sockets.lost) = (Some(own), sockets.known.take()),
-                // Whatever is there now is somebody's. The pool serves those who are connected.
-                Err(error) => sockets.problem = Some(problem(place, &error)),
-            },
+            Some(place @ (Place::Gone | Place::Taken)) => {
+                match bind(&pool.listen, &mut self.handover.inherited) {
+                    Ok(own) => (sockets.own, sockets.lost) = (Some(own), sockets.known.take()),
+                    // Whatever is there now is somebody's. The pool serves those who are connected.
+                    Err(error) => sockets.problem = Some(problem(place, &error)),
+                }
+            }
             Some(Place::Own) => {}
-            None if sockets.known.is_none() => sockets.own = Some(bind(&pool.listen, &mut self.inherited)?),
+            None if sockets.known.is_none() => {
+                sockets.own = Some(bind(&pool.listen, &mut self.handover.inherited)?)
+            }
             None => {}
         }
         if let Some(wanted) = &pool.status_listen {
             let open = self.reporter_at(&pool.name, wanted);
-            let listener = open.and_then(|id| Some(&self.reporters.get(&id)?.listener));
+            let listener = open.and_then(|id| Some(&self.helpers.reporters.get(&id)?.listener));
             let place = listener.filter(|it| it.is_ours()).map(Listener::place);
             let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
             if open.is_none() || is_lost {
-                match (bind(wanted, &mut self.inherited), place) {
+                match (bind(wanted, &mut self.handover.inherited), place) {
                     (Ok(listener), place) => {
                         (sockets.status, sockets.status_lost) = (Some(listener), place.is_some());
                     }
@@ -91,28 +95,33 @@ impl Edge {
 
     /// What became of the file of a pool's own socket.
     fn place_of(&self, pool: Option<PoolId>) -> Option<Place> {
-        let listener = self.pools.get(&pool?)?.listener.as_ref()?;
+        let listener = self.pools.by_id.get(&pool?)?.listener.as_ref()?;
         listener.is_ours().then(|| listener.place())
     }
 
     /// The pool of this name, if its socket is the one that is wanted.
     pub(super) fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
-        let listens = |pool: &PoolEdge| {
+        let listens = |pool: &RunningPool| {
             let listener = pool.listener.as_ref();
             listener.is_some_and(|listener| listener.address == wanted.listen.address)
         };
-        let mut pools = self.pools.iter();
+        let mut pools = self.pools.by_id.iter();
         let same = pools.find(|(_, pool)| pool.name == wanted.name && listens(pool));
         same.map(|(id, _)| *id)
     }
 
     /// A socket that is kept follows the new configuration as far as an open one can.
     pub(super) fn adjust_listener(&self, id: PoolId, wanted: &Pool) {
-        let before = self.config.pools.iter().find(|pool| pool.name == wanted.name);
+        let before = self
+            .reload
+            .config
+            .pools
+            .iter()
+            .find(|pool| pool.name == wanted.name);
         if before.is_some_and(|before| before.listen == wanted.listen) {
             return;
         }
-        let listener = self.pools.get(&id).and_then(|pool| pool.listener.as_ref());
+        let listener = self.pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
         let Some(listener) = listener else { return };
         if let Err(error) = listener.adjust(&wanted.listen) {
             log::error!(
@@ -152,8 +161,12 @@ impl Edge {
     }
 
     fn pass_some_on(&self, from: PoolId, to: PoolId) -> Result<usize, crate::sys::Error> {
-        let old = self.pools.get(&from).and_then(|pool| pool.listener.as_ref());
-        let queue = self.pools.get(&to).and_then(|pool| pool.queue.as_ref());
+        let old = self
+            .pools
+            .by_id
+            .get(&from)
+            .and_then(|pool| pool.listener.as_ref());
+        let queue = self.pools.by_id.get(&to).and_then(|pool| pool.queue.as_ref());
         let (Some(old), Some((_, queue_in))) = (old, queue) else {
             return Ok(0);
         };

@@ -57,23 +57,33 @@ pub(in crate::master) const SIGNALS: Token = Token(0);
 pub(super) const FIRST_OF_SPAWNER: usize = usize::MAX / 2;
 
 /// All that is watched.
-#[derive(Debug, Default)]
-pub(super) struct Sources {
+#[derive(Debug)]
+pub(in crate::master) struct Sources {
+    registry: Registry,
     by_token: HashMap<usize, Source>,
     by_descriptor: HashMap<RawFd, usize>,
     last: usize,
 }
 
 impl Sources {
+    /// Nothing is watched yet.
+    pub(super) fn new(registry: Registry) -> Sources {
+        Sources {
+            registry,
+            by_token: HashMap::new(),
+            by_descriptor: HashMap::new(),
+            last: 0,
+        }
+    }
+
     /// Watches a descriptor. mio is edge-triggered; registering one that is ready gives an event at once.
-    pub(super) fn watch(&mut self, registry: &Registry, fd: &OwnedFd, source: Source) -> Result<(), Error> {
-        self.watch_for(registry, fd, source, Interest::READABLE)
+    pub(super) fn watch(&mut self, fd: &OwnedFd, source: Source) -> Result<(), Error> {
+        self.watch_for(fd, source, Interest::READABLE)
     }
 
     /// Watches a descriptor for more than reading.
     pub(super) fn watch_for(
         &mut self,
-        registry: &Registry,
         fd: &OwnedFd,
         source: Source,
         interest: Interest,
@@ -81,7 +91,7 @@ impl Sources {
         self.last += 1;
         let token = self.last;
         let raw = fd.as_raw_fd();
-        registry
+        self.registry
             .register(&mut SourceFd(&raw), Token(token), interest)
             .map_err(|e| Error::from_io("epoll_ctl", format!("{source:?}"), &e))?;
         self.by_token.insert(token, source);
@@ -90,11 +100,11 @@ impl Sources {
     }
 
     /// Stops watching a descriptor, which is still open. One that is not watched is no error.
-    pub(super) fn forget(&mut self, registry: &Registry, fd: &OwnedFd) {
+    pub(super) fn forget(&mut self, fd: &OwnedFd) {
         let raw = fd.as_raw_fd();
         if let Some(token) = self.by_descriptor.remove(&raw) {
             self.by_token.remove(&token);
-            let _ = registry.deregister(&mut SourceFd(&raw));
+            let _ = self.registry.deregister(&mut SourceFd(&raw));
         }
     }
 

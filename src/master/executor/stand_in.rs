@@ -1,7 +1,7 @@
 //! Starts and ends the processes that refuse requests where an application can't be started.
 
 use super::helper::{own_user, zone};
-use super::{Edge, Who};
+use super::{Executor, Who};
 use crate::helper::Role;
 use crate::logs::Handout;
 use crate::master::event::{Event, GenerationId, PoolId};
@@ -20,18 +20,18 @@ const LONGEST_PAGE: usize = 96 * 1024;
 
 /// A process that stands in.
 #[derive(Debug)]
-pub(super) struct StandInEdge {
+pub(super) struct StandIn {
     pid: i32,
     /// Brings it what to answer; its end tells it to leave.
     channel: OwnedFd,
     generation: GenerationId,
 }
 
-impl Edge {
+impl Executor {
     /// Has a pool's requests refused because of its generation's last failure.
     pub(super) fn stand_in(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
         let refusal = self.refusal(id, wait);
-        if let Some(standing) = self.stand_ins.get(&pool).filter(|s| s.generation == id) {
+        if let Some(standing) = self.helpers.stand_ins.get(&pool).filter(|s| s.generation == id) {
             // Plain values to memory: it can't fail.
             let message = serde_json::to_vec(&refusal).unwrap_or_default();
             if send_with(standing.channel.as_fd(), &message, &[]).is_ok() {
@@ -41,27 +41,28 @@ impl Edge {
         self.stand_down(pool);
         match self.start_stand_in(pool, id, refusal) {
             Ok(standing) => {
-                self.pids.insert(standing.pid, Who::StandIn(pool));
-                self.stand_ins.insert(pool, standing);
+                self.processes.by_pid.insert(standing.pid, Who::StandIn(pool));
+                self.helpers.stand_ins.insert(pool, standing);
             }
             Err(error) => {
                 log::error!(
                     "[pool {}] requests wait, because the process that would refuse them can't be started: {error}",
                     self.pool_name(pool)
                 );
-                self.happened.push_back(Event::StandInGone(pool));
+                self.context.happened.push_back(Event::StandInGone(pool));
             }
         }
     }
 
     /// Lets it go: it ends what it has begun to say.
     pub(super) fn stand_down(&mut self, pool: PoolId) {
-        self.stand_ins.remove(&pool);
+        self.helpers.stand_ins.remove(&pool);
     }
 
     /// A process that stood in was reaped.
     pub(super) fn stand_in_gone(&mut self, pool: PoolId, pid: i32) {
         if self
+            .helpers
             .stand_ins
             .get(&pool)
             .is_some_and(|standing| standing.pid == pid)
@@ -70,16 +71,16 @@ impl Edge {
                 "[pool {}] process {pid}, which refused requests, has ended",
                 self.pool_name(pool)
             );
-            self.stand_ins.remove(&pool);
-            self.happened.push_back(Event::StandInGone(pool));
+            self.helpers.stand_ins.remove(&pool);
+            self.context.happened.push_back(Event::StandInGone(pool));
         }
     }
 
     /// Ends all of them; before the daemon does.
     pub(in crate::master) fn end_stand_ins(&mut self) {
-        self.stand_ins.clear();
+        self.helpers.stand_ins.clear();
         let stands_in = |(pid, who): (&i32, &Who)| matches!(who, Who::StandIn(_)).then_some(*pid);
-        for pid in self.pids.iter().filter_map(stands_in) {
+        for pid in self.processes.by_pid.iter().filter_map(stands_in) {
             let _ = process::send_signal(pid, Signal::SIGKILL);
             let _ = process::reap_pid(pid);
         }
@@ -87,10 +88,11 @@ impl Edge {
 
     fn refusal(&self, id: GenerationId, wait: Duration) -> Refusal {
         let settings = self
+            .pools
             .generations
             .get(&id)
             .map(|generation| &generation.settings.pool);
-        let kept = self.errors.last(self.generation_name(id));
+        let kept = self.pools.errors.last(self.generation_name(id));
         let is_shown = settings.is_some_and(|pool| pool.friendly_error_pages);
         let page = kept
             .filter(|_| is_shown)
@@ -102,11 +104,15 @@ impl Edge {
         }
     }
 
-    fn start_stand_in(&self, pool: PoolId, id: GenerationId, refusal: Refusal) -> Result<StandInEdge, Error> {
+    fn start_stand_in(&self, pool: PoolId, id: GenerationId, refusal: Refusal) -> Result<StandIn, Error> {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
-        let generation = self.generations.get(&id).ok_or_else(nothing)?;
+        let generation = self.pools.generations.get(&id).ok_or_else(nothing)?;
         let resources = generation.resources.as_ref().ok_or_else(nothing)?;
-        let listener = self.pools.get(&pool).and_then(|pool| pool.listener.as_ref());
+        let listener = self
+            .pools
+            .by_id
+            .get(&pool)
+            .and_then(|pool| pool.listener.as_ref());
         let listener = &listener.ok_or_else(nothing)?.socket;
         let settings = &generation.settings;
         let brief = Brief::new(
@@ -127,7 +133,7 @@ impl Edge {
         let environment: Vec<_> = zone().into_iter().collect();
         let pid = self.start_helper(brief.title, Role::Reporter, vec![theirs], &environment)?;
         log::debug!("[pool {}] process {pid} refuses requests", settings.pool.name);
-        Ok(StandInEdge {
+        Ok(StandIn {
             pid,
             channel,
             generation: id,

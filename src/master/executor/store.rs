@@ -1,7 +1,7 @@
 //! Leaves descriptors, and the document that explains them, with the service manager, so that a master that is killed can
 //! be followed by another.
 
-use super::{Edge, WorkerEdge};
+use super::{Executor, WorkerProcess};
 use crate::estate::document::{Document, Stopping};
 use crate::estate::{frame, names};
 use crate::master::action::{Action, Fact};
@@ -86,7 +86,7 @@ impl Store {
     }
 }
 
-impl Edge {
+impl Executor {
     /// Begins to leave everything with a service manager. `stored`: what that has already.
     pub(in crate::master) fn open_store(&mut self, notifier: Notifier, stored: &[String], manager: &Manager) {
         let mut store = match Store::new(notifier) {
@@ -101,16 +101,16 @@ impl Edge {
                 store.forget(name);
             }
         }
-        self.store = Some(store);
+        self.handover.store = Some(store);
     }
 
     /// Brings the document up to date, if anything has changed.
     pub(in crate::master) fn save(&mut self, manager: &Manager, stopping: Option<Stopping>) {
-        if self.store.as_ref().is_none_or(|store| !store.is_stale) {
+        if self.handover.store.as_ref().is_none_or(|store| !store.is_stale) {
             return;
         }
         let document = self.document(manager, stopping);
-        if let Some(store) = &mut self.store {
+        if let Some(store) = &mut self.handover.store {
             store.write(&document);
         }
     }
@@ -124,7 +124,9 @@ impl Edge {
 
     /// Notes that the document has to be written anew.
     pub(super) fn note_change(&mut self, action: &Action) {
-        let Some(store) = &mut self.store else { return };
+        let Some(store) = &mut self.handover.store else {
+            return;
+        };
         store.is_stale |= match action {
             Action::Fork(..)
             | Action::Retire(_)
@@ -157,7 +159,7 @@ impl Edge {
     }
 
     pub(super) fn keep_pool(&mut self, id: PoolId) {
-        let (Some(store), Some(pool)) = (&mut self.store, self.pools.get(&id)) else {
+        let (Some(store), Some(pool)) = (&mut self.handover.store, self.pools.by_id.get(&id)) else {
             return;
         };
         store.is_stale = true;
@@ -173,15 +175,15 @@ impl Edge {
     }
 
     pub(super) fn keep_status(&mut self, id: PoolId) {
-        if let (Some(store), Some(reporter)) = (&mut self.store, self.reporters.get(&id)) {
+        if let (Some(store), Some(reporter)) = (&mut self.handover.store, self.helpers.reporters.get(&id)) {
             store.keep(&names::status(id.0), reporter.listener.socket.as_fd());
         }
     }
 
     pub(super) fn keep_generation(&mut self, id: GenerationId) {
-        let generation = self.generations.get(&id).filter(|it| !it.is_ordered());
+        let generation = self.pools.generations.get(&id).filter(|it| !it.is_ordered());
         let resources = generation.and_then(|it| it.resources.as_ref());
-        let (Some(store), Some(resources)) = (&mut self.store, resources) else {
+        let (Some(store), Some(resources)) = (&mut self.handover.store, resources) else {
             return;
         };
         store.is_stale = true;
@@ -197,16 +199,20 @@ impl Edge {
     }
 
     pub(super) fn keep_program_table(&mut self, id: GenerationId) {
-        let share = self.generations.get(&id).and_then(|it| it.share.as_ref());
-        if let (Some(store), Some(share)) = (&mut self.store, share) {
+        let share = self.pools.generations.get(&id).and_then(|it| it.share.as_ref());
+        if let (Some(store), Some(share)) = (&mut self.handover.store, share) {
             store.is_stale = true;
             store.keep(&names::program_table(id.0), share.memory().as_fd());
         }
     }
 
     pub(super) fn keep_worker(&mut self, id: WorkerId) {
-        let worker = self.workers.get(&id).filter(|worker| worker.channel.is_none());
-        let (Some(store), Some(worker)) = (&mut self.store, worker) else {
+        let worker = self
+            .pools
+            .workers
+            .get(&id)
+            .filter(|worker| worker.channel.is_none());
+        let (Some(store), Some(worker)) = (&mut self.handover.store, worker) else {
             return;
         };
         let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
@@ -218,9 +224,11 @@ impl Edge {
     }
 
     pub(super) fn keep_config(&mut self) {
-        let Some(store) = &mut self.store else { return };
+        let Some(store) = &mut self.handover.store else {
+            return;
+        };
         // Serialising plain values to memory can't fail.
-        let body = serde_json::to_vec(&self.config).unwrap_or_default();
+        let body = serde_json::to_vec(&self.reload.config).unwrap_or_default();
         match memfile::sealed(names::CONFIG, &frame::encode(0, &body)) {
             Ok(file) => {
                 store.forget(names::CONFIG);
@@ -231,7 +239,9 @@ impl Edge {
     }
 
     pub(super) fn unkeep(&mut self, names: impl IntoIterator<Item = String>) {
-        let Some(store) = &mut self.store else { return };
+        let Some(store) = &mut self.handover.store else {
+            return;
+        };
         store.is_stale = true;
         for name in names {
             store.forget(&name);
@@ -239,7 +249,7 @@ impl Edge {
     }
 
     /// A worker is gone: its channels, unless they were taken back before.
-    pub(super) fn unkeep_worker(&mut self, id: WorkerId, worker: &WorkerEdge) {
+    pub(super) fn unkeep_worker(&mut self, id: WorkerId, worker: &WorkerProcess) {
         if worker.channel.is_some() {
             return;
         }
@@ -252,14 +262,20 @@ impl Edge {
 
     /// Tells a worker to finish, for good.
     pub(super) fn close_retire(&mut self, id: WorkerId) {
-        let Some(retire) = self.workers.get_mut(&id).and_then(|worker| worker.retire.take()) else {
+        let Some(retire) = self
+            .pools
+            .workers
+            .get_mut(&id)
+            .and_then(|worker| worker.retire.take())
+        else {
             return;
         };
         let is_kept = self
+            .pools
             .workers
             .get(&id)
             .is_some_and(|worker| worker.channel.is_none());
-        if self.store.is_some() && is_kept {
+        if self.handover.store.is_some() && is_kept {
             // A worker that is gone needs no telling.
             let _ = nix::unistd::write(&retire, FINISH);
             self.unkeep([names::retire(id.0)]);

@@ -2,7 +2,7 @@
 
 use super::output::{Lines, Look};
 use super::sources::Source;
-use super::{Edge, Who};
+use super::{Executor, Who};
 use crate::estate::document::Stopping;
 use crate::estate::{self, VARIABLE};
 use crate::master::manager::Manager;
@@ -94,7 +94,7 @@ enum State {
     Able(Tick),
 }
 
-impl Edge {
+impl Executor {
     /// Begins to let the new program try.
     pub(in crate::master) fn rehearse(
         &mut self,
@@ -112,7 +112,11 @@ impl Edge {
         manager: &Manager,
         stopping: Option<Stopping>,
     ) -> Result<(), Error> {
-        let document = estate::publish(&self.document(manager, stopping), &self.config, BTreeMap::new())?;
+        let document = estate::publish(
+            &self.document(manager, stopping),
+            &self.reload.config,
+            BTreeMap::new(),
+        )?;
         let (output, output_in) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
         let output_twice = output_in.try_clone().map_err(|e| Error::from_io("dup", "", &e))?;
@@ -130,9 +134,9 @@ impl Edge {
         };
         let pid = process::start(&program)?;
         drop(program);
-        self.pids.insert(pid, Who::Rehearsal);
-        self.sources.watch(&self.registry, &output, Source::Rehearsal)?;
-        self.rehearsal = Some(Rehearsal {
+        self.processes.by_pid.insert(pid, Who::Rehearsal);
+        self.context.sources.watch(&output, Source::Rehearsal)?;
+        self.handover.rehearsal = Some(Rehearsal {
             pid,
             output: Lines::new(output),
             words: Vec::new(),
@@ -143,7 +147,7 @@ impl Edge {
 
     /// Takes in what the new program says.
     pub(super) fn hear_rehearsal(&mut self) -> bool {
-        let Some(rehearsal) = &mut self.rehearsal else {
+        let Some(rehearsal) = &mut self.handover.rehearsal else {
             return false;
         };
         let words = &mut rehearsal.words;
@@ -153,7 +157,7 @@ impl Edge {
             }
         });
         if look == Look::Ended {
-            self.sources.forget(&self.registry, rehearsal.output.pipe());
+            self.context.sources.forget(rehearsal.output.pipe());
         }
         look == Look::More
     }
@@ -165,8 +169,8 @@ impl Edge {
                 break;
             }
         }
-        if let Some(rehearsal) = &mut self.rehearsal {
-            self.sources.forget(&self.registry, rehearsal.output.pipe());
+        if let Some(rehearsal) = &mut self.handover.rehearsal {
+            self.context.sources.forget(rehearsal.output.pipe());
             rehearsal.state = match rehearsal.state {
                 State::Killed => State::Killed,
                 State::Running(_) | State::Ended(_) | State::Able(_) => State::Ended(ended),
@@ -177,7 +181,7 @@ impl Edge {
 
     /// When `continue_upgrade` is to be called next, whatever else happens.
     pub(in crate::master) fn upgrade_deadline(&self) -> Option<Tick> {
-        match self.rehearsal.as_ref()?.state {
+        match self.handover.rehearsal.as_ref()?.state {
             State::Running(until) | State::Able(until) => Some(until),
             State::Killed | State::Ended(_) => None,
         }
@@ -185,7 +189,7 @@ impl Edge {
 
     /// What became of the upgrade: `None`: it goes on, or there is none. `Ok`: now is the time to exec.
     pub(in crate::master) fn continue_upgrade(&mut self) -> Option<Result<(), UpgradeError>> {
-        let rehearsal = self.rehearsal.as_mut()?;
+        let rehearsal = self.handover.rehearsal.as_mut()?;
         let now = clock::now();
         let is_gone = rehearsal.pid == 0;
         match &rehearsal.state {
@@ -206,16 +210,18 @@ impl Edge {
                 self.give_up(error)
             }
             // Somebody is being made: nobody would know whose he is.
-            State::Able(until) if *until > now && self.workers.values().any(|w| w.pid.is_none()) => None,
+            State::Able(until) if *until > now && self.pools.workers.values().any(|w| w.pid.is_none()) => {
+                None
+            }
             State::Able(_) => {
-                self.rehearsal = None;
+                self.handover.rehearsal = None;
                 Some(Ok(()))
             }
         }
     }
 
     fn give_up(&mut self, error: UpgradeError) -> Option<Result<(), UpgradeError>> {
-        self.rehearsal = None;
+        self.handover.rehearsal = None;
         Some(Err(error))
     }
 
@@ -231,12 +237,16 @@ impl Edge {
             return UpgradeError::Unknown;
         };
         // The next master starts its own.
-        self.spawner.abandon();
+        self.helpers.spawner.abandon();
         let descriptors = self.descriptors();
         let numbers = descriptors
             .iter()
             .map(|(name, fd)| (name.clone(), fd.as_raw_fd()));
-        let document = estate::publish(&self.document(manager, stopping), &self.config, numbers.collect());
+        let document = estate::publish(
+            &self.document(manager, stopping),
+            &self.reload.config,
+            numbers.collect(),
+        );
         let document = match document {
             Ok(document) => document,
             Err(error) => return UpgradeError::Exec(error),

@@ -1,6 +1,6 @@
 //! What a next master is told of programs, and what is made of that.
 
-use super::{Edge, Place, ProgramEdge, Running, Who};
+use super::{Executor, Place, Running, RunningProgram, Who};
 use crate::estate::{document, names};
 use crate::master::event::{Exit, GenerationId};
 use crate::master::executor::output::Lines;
@@ -17,10 +17,14 @@ use std::os::fd::OwnedFd;
 /// Of start times in /proc (proc(5)): a hundredth of a second.
 const CLOCK_TICK_NANOS: u64 = 10_000_000;
 
-impl Edge {
+impl Executor {
     /// What a next master is told of a generation's program: those of its processes that are to go on.
     pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
-        let places = self.programs.get(&id).map(|edge| edge.places.as_slice());
+        let places = self
+            .helpers
+            .programs
+            .get(&id)
+            .map(|record| record.places.as_slice());
         let places = places.unwrap_or_default();
         let entry = |(place, running): (usize, &Running)| {
             Some(document::Program {
@@ -37,7 +41,11 @@ impl Edge {
 
     /// Their ends that are the master's, by name.
     pub(in crate::master::executor) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
-        let places = self.programs.get(&id).map(|edge| edge.places.as_slice());
+        let places = self
+            .helpers
+            .programs
+            .get(&id)
+            .map(|record| record.places.as_slice());
         let mut ends = Vec::new();
         for (place, running) in running(places.unwrap_or_default()) {
             let [input, output] = names::program(id.0, u32::try_from(place).unwrap_or(u32::MAX));
@@ -50,7 +58,7 @@ impl Edge {
     /// Removes the sockets of processes that a master who is gone has left, and that do not go on: the kernel has told them
     /// that it is gone.
     pub(in crate::master::executor) fn remove_sockets_of_others(&self, left: &document::Document) {
-        let goes_on = |pid: i32| matches!(self.pids.get(&pid), Some(Who::Program(..)));
+        let goes_on = |pid: i32| matches!(self.processes.by_pid.get(&pid), Some(Who::Program(..)));
         let programs = left
             .generations
             .iter()
@@ -87,7 +95,7 @@ impl Edge {
         if there.is_empty() {
             // Its workers find the processes of the program that comes after it.
             (0..left.places as usize).for_each(|place| share.table().withdraw(place));
-            if let Some(generation) = self.generations.get_mut(&id) {
+            if let Some(generation) = self.pools.generations.get_mut(&id) {
                 generation.share = Some(share);
             }
             return Ok(false);
@@ -100,10 +108,11 @@ impl Edge {
                 continue;
             };
             if let Some(output) = &output {
-                self.sources
-                    .watch(&self.registry, output, Source::ProgramOutput(id, index))?;
+                self.context
+                    .sources
+                    .watch(output, Source::ProgramOutput(id, index))?;
             }
-            self.pids.insert(process.pid, Who::Program(id, index));
+            self.processes.by_pid.insert(process.pid, Who::Program(id, index));
             let mut remains = Remains::adopt(process.pid, &process.mark);
             remains.set_sockets(process.sockets.iter().map(adopted_socket).collect());
             place.running = Some(Running {
@@ -120,17 +129,17 @@ impl Edge {
         for (index, _) in up.iter().enumerate().filter(|(_, is_up)| !**is_up) {
             share.table().withdraw(index);
         }
-        if let Some(generation) = self.generations.get_mut(&id) {
+        if let Some(generation) = self.pools.generations.get_mut(&id) {
             generation.share = Some(share.clone());
         }
         let mut orders = Vec::new();
-        let edge = ProgramEdge {
+        let record = RunningProgram {
             program: Program::resume(&up, clock::now(), &mut orders),
             share,
             places,
             last_exit: Exit::Unknown,
         };
-        self.programs.insert(id, edge);
+        self.helpers.programs.insert(id, record);
         self.change_program(id, |_, out| out.append(&mut orders));
         Ok(true)
     }

@@ -8,7 +8,7 @@ use super::launches::exit_of_report;
 use super::output::{Lines, Look};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
-use super::{Edge, Who};
+use super::{Executor, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
 use crate::logs::Speaker;
@@ -32,9 +32,9 @@ use std::time::Duration;
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Looks at that; a process that does not die of SIGKILL must not keep the others from being started.
 const MOST_LOOKS: u32 = 200;
-/// The edge's side of a generation's program.
+/// A generation's program, as the executor knows it.
 #[derive(Debug)]
-pub(super) struct ProgramEdge {
+pub(super) struct RunningProgram {
     program: Program,
     share: Share,
     places: Vec<Place>,
@@ -76,10 +76,10 @@ struct Left {
     looks: u32,
 }
 
-impl Edge {
+impl Executor {
     /// Whether a generation's application is a program that is started for it.
     pub(super) fn has_program(&self, id: GenerationId) -> bool {
-        let generation = self.generations.get(&id);
+        let generation = self.pools.generations.get(&id);
         generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
     }
 
@@ -87,9 +87,9 @@ impl Edge {
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
         // Nobody looks whether its code has changed but a reload.
-        let facts = Edge::facts(None, &[], None, true);
+        let facts = Executor::facts(None, &[], None, true);
         self.note_facts(id, facts);
-        let Some(generation) = self.generations.get_mut(&id) else {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
         };
         let Application::Program(settings) = &generation.settings.pool.application else {
@@ -97,7 +97,7 @@ impl Edge {
         };
         let instances = settings.instances as usize;
         let share = generation.share(instances)?;
-        self.programs.entry(id).or_insert_with(|| ProgramEdge {
+        self.helpers.programs.entry(id).or_insert_with(|| RunningProgram {
             program: Program::new(instances),
             share,
             places: (0..instances).map(|_| Place::default()).collect(),
@@ -111,9 +111,10 @@ impl Edge {
     /// Shows workers of earlier generations, whose own program is gone with the master before this one, where a process is; `None`:
     /// it is gone.
     fn show_heirs(&self, id: GenerationId, index: usize, address: Option<&Address>) {
-        let pool = self.generations.get(&id).map(|generation| generation.pool);
-        let others = self.generations.iter();
-        let others = others.filter(|(other, it)| Some(it.pool) == pool && !self.programs.contains_key(other));
+        let pool = self.pools.generations.get(&id).map(|generation| generation.pool);
+        let others = self.pools.generations.iter();
+        let others =
+            others.filter(|(other, it)| Some(it.pool) == pool && !self.helpers.programs.contains_key(other));
         for share in others.filter_map(|(_, generation)| generation.share.as_ref()) {
             match address {
                 Some(address) => {
@@ -126,7 +127,7 @@ impl Edge {
 
     /// Makes a generation's program end. False: it has none.
     pub(super) fn stop_program(&mut self, id: GenerationId, force: Force) -> bool {
-        let is_one = self.programs.contains_key(&id);
+        let is_one = self.helpers.programs.contains_key(&id);
         self.change_program(id, |program, orders| program.stop(force, orders));
         is_one
     }
@@ -134,8 +135,8 @@ impl Edge {
     /// Lets a program's core take a step, and does what follows.
     fn change_program(&mut self, id: GenerationId, step: impl FnOnce(&mut Program, &mut Vec<Order>)) {
         let mut orders = Vec::new();
-        if let Some(edge) = self.programs.get_mut(&id) {
-            step(&mut edge.program, &mut orders);
+        if let Some(record) = self.helpers.programs.get_mut(&id) {
+            step(&mut record.program, &mut orders);
         }
         let mut orders = VecDeque::from(orders);
         while let Some(order) = orders.pop_front() {
@@ -143,30 +144,32 @@ impl Edge {
                 Order::Start(place) => self.start_process(id, place),
                 Order::Cancel(place) => {
                     let token = self.place(id, place).and_then(|place| place.token);
-                    token.into_iter().for_each(|token| self.spawner.cancel(token));
+                    token
+                        .into_iter()
+                        .for_each(|token| self.helpers.spawner.cancel(token));
                     self.drain_spawner();
                 }
                 Order::Stop(place, force) => self.stop_process(id, place, force),
-                Order::TellReady => self.happened.push_back(Event::PreloaderReady(id)),
+                Order::TellReady => self.context.happened.push_back(Event::PreloaderReady(id)),
                 Order::TellGone { failed } => {
-                    let exit = self.programs.get(&id).map(|edge| edge.last_exit);
+                    let exit = self.helpers.programs.get(&id).map(|record| record.last_exit);
                     let exit = exit.filter(|_| failed).unwrap_or(Exit::Code(0));
-                    self.happened.push_back(Event::PreloaderGone(id, exit));
+                    self.context.happened.push_back(Event::PreloaderGone(id, exit));
                 }
             }
         }
     }
 
     fn place(&mut self, id: GenerationId, place: usize) -> Option<&mut Place> {
-        self.programs.get_mut(&id)?.places.get_mut(place)
+        self.helpers.programs.get_mut(&id)?.places.get_mut(place)
     }
 
     fn start_process(&mut self, id: GenerationId, place: usize) {
-        let Some(plan) = self.generations.get(&id).and_then(|it| plan(&it.settings)) else {
+        let Some(plan) = self.pools.generations.get(&id).and_then(|it| plan(&it.settings)) else {
             return;
         };
         let purpose = Purpose::Program(id, place);
-        let token = self.spawner.spawn(plan, Vec::new(), purpose);
+        let token = self.helpers.spawner.spawn(plan, Vec::new(), purpose);
         if let Some(place) = self.place(id, place) {
             place.token = Some(token);
         }
@@ -201,13 +204,13 @@ impl Edge {
         } = started.process;
         remains.set_sockets(self.sockets_of(id, &started.up.sockets));
         let output = output.map(|output| Lines::resume(output, started.splitter));
-        let Some(edge) = self.programs.get_mut(&id) else {
+        let Some(record) = self.helpers.programs.get_mut(&id) else {
             return;
         };
         let is_published = address
             .as_ref()
-            .is_some_and(|address| edge.share.table().publish(index, address));
-        let Some(place) = edge.places.get_mut(index) else {
+            .is_some_and(|address| record.share.table().publish(index, address));
+        let Some(place) = record.places.get_mut(index) else {
             return;
         };
         place.token = None;
@@ -222,8 +225,9 @@ impl Edge {
         });
         if let Some(output) = &running.output {
             let watched = self
+                .context
                 .sources
-                .watch(&self.registry, output.pipe(), Source::ProgramOutput(id, index));
+                .watch(output.pipe(), Source::ProgramOutput(id, index));
             if let Err(error) = watched {
                 log::error!("{error}");
             }
@@ -250,7 +254,7 @@ impl Edge {
                 self.process_gone(id, index, ended);
             }
             None => {
-                self.pids.insert(pid, Who::Program(id, index));
+                self.processes.by_pid.insert(pid, Who::Program(id, index));
                 self.change_program(id, |program, orders| program.up(index, clock::now(), orders));
             }
         }
@@ -258,7 +262,11 @@ impl Edge {
 
     /// The sockets in the file system that a process has made as its pool's user.
     fn sockets_of(&self, id: GenerationId, sockets: &[Socket]) -> Vec<SocketFile> {
-        let settings = self.generations.get(&id).map(|generation| &generation.settings);
+        let settings = self
+            .pools
+            .generations
+            .get(&id)
+            .map(|generation| &generation.settings);
         let identity = settings.and_then(|settings| settings.identity.as_ref());
         let uid = identity.map_or_else(identity::own_user, |identity| identity.uid);
         let paths = sockets.iter().filter_map(|socket| match &socket.address {
@@ -271,22 +279,22 @@ impl Edge {
     /// A process of a program could not be started. Nothing of it is left.
     pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report) {
         self.note_failure(&[id], report);
-        let Some(edge) = self.programs.get_mut(&id) else {
+        let Some(record) = self.helpers.programs.get_mut(&id) else {
             return;
         };
-        edge.last_exit = exit_of_report(report);
-        if let Some(place) = edge.places.get_mut(index) {
+        record.last_exit = exit_of_report(report);
+        if let Some(place) = record.places.get_mut(index) {
             place.token = None;
         }
-        if !edge.program.is_up() {
-            edge.share.table().set_failure(Some(report.id.0));
+        if !record.program.is_up() {
+            record.share.table().set_failure(Some(report.id.0));
         }
         self.change_program(id, |program, orders| program.failed(index, clock::now(), orders));
     }
 
     /// What a next master is told is to be written anew.
     fn note_program(&mut self) {
-        if let Some(store) = &mut self.store {
+        if let Some(store) = &mut self.handover.store {
             store.is_stale = true;
         }
     }
@@ -300,21 +308,21 @@ impl Edge {
         }
         let name = self.generation_name(id).to_owned();
         self.show_heirs(id, index, None);
-        let Some(edge) = self.programs.get_mut(&id) else {
+        let Some(record) = self.helpers.programs.get_mut(&id) else {
             return;
         };
-        let table = edge.share.table();
+        let table = record.share.table();
         let was_at_work = table.served(index) > 0 || table.sessions(index) > 0;
         table.withdraw(index);
-        edge.last_exit = super::deaths::exit_of(ended);
-        let Some(place) = edge.places.get_mut(index) else {
+        record.last_exit = super::deaths::exit_of(ended);
+        let Some(place) = record.places.get_mut(index) else {
             return;
         };
         let Some(running) = place.running.take() else {
             return;
         };
         if let Some(output) = &running.output {
-            self.sources.forget(&self.registry, output.pipe());
+            self.context.sources.forget(output.pipe());
         }
         let pid = running.pid;
         if running.is_ending {
@@ -322,7 +330,7 @@ impl Edge {
         } else {
             log::warn!(
                 "[pool {name}] process {pid} of the application exited {}; it is started again",
-                super::say::how(edge.last_exit)
+                super::say::how(record.last_exit)
             );
         }
         running.remains.signal_group(Signal::SIGKILL);
@@ -338,9 +346,9 @@ impl Edge {
     /// Ends what processes have left behind; when nothing is left, they are gone.
     fn sweep_processes(&mut self, now: Tick) {
         let mut gone = Vec::new();
-        let pids = &self.pids;
-        for (id, edge) in &mut self.programs {
-            for (index, place) in edge.places.iter_mut().enumerate() {
+        let pids = &self.processes.by_pid;
+        for (id, record) in &mut self.helpers.programs {
+            for (index, place) in record.places.iter_mut().enumerate() {
                 let Some(left) = place.left.as_mut().filter(|left| left.due <= now) else {
                     continue;
                 };
@@ -362,16 +370,16 @@ impl Edge {
 
     /// The processes of a generation's program, for whoever asks.
     pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::Process> {
-        let Some(edge) = self.programs.get(&id) else {
+        let Some(record) = self.helpers.programs.get(&id) else {
             return Vec::new();
         };
-        let (now, table) = (clock::now(), edge.share.table());
+        let (now, table) = (clock::now(), record.share.table());
         let one = |(index, place): (usize, &Place)| {
             let running = place.running.as_ref();
             protocol::Process {
                 place: u32::try_from(index).unwrap_or(u32::MAX),
                 pid: running.map(|running| running.pid),
-                state: edge.program.state(index).to_owned(),
+                state: record.program.state(index).to_owned(),
                 uptime_ms: running.map(|running| protocol::millis(now.since(running.since))),
                 requests: running.map_or(0, |_| table.served(index)),
                 sessions: running.map_or(0, |_| u64::from(table.sessions(index))),
@@ -380,16 +388,17 @@ impl Edge {
                 cpu_ms: None,
             }
         };
-        edge.places.iter().enumerate().map(one).collect()
+        record.places.iter().enumerate().map(one).collect()
     }
 
-    /// When [`Edge::tend_programs`] is to be called next.
+    /// When [`Executor::tend_programs`] is to be called next.
     pub(in crate::master) fn programs_deadline(&self) -> Option<Tick> {
         let cores = self
+            .helpers
             .programs
             .values()
-            .filter_map(|edge| edge.program.next_deadline());
-        let places = self.programs.values().flat_map(|edge| &edge.places);
+            .filter_map(|record| record.program.next_deadline());
+        let places = self.helpers.programs.values().flat_map(|record| &record.places);
         let left = places.filter_map(|place| place.left.as_ref().map(|left| left.due));
         cores.chain(left).min()
     }
@@ -400,7 +409,7 @@ impl Edge {
             return;
         }
         self.sweep_processes(now);
-        for id in self.programs.keys().copied().collect::<Vec<_>>() {
+        for id in self.helpers.programs.keys().copied().collect::<Vec<_>>() {
             self.change_program(id, |program, orders| program.pass(now, orders));
         }
     }
@@ -409,6 +418,7 @@ impl Edge {
     pub(super) fn read_program_output(&mut self, id: GenerationId, index: usize) -> bool {
         let name = self.generation_name(id).to_owned();
         let is_decorated = self
+            .pools
             .generations
             .get(&id)
             .is_none_or(|it| it.settings.pool.decorate_workers_output);
@@ -430,11 +440,11 @@ impl Edge {
             if is_decorated {
                 log::warn!("[pool {name}] process {pid} said: \"{text}\"");
             } else {
-                self.log.write_output(&speaker, line);
+                self.context.log.write_output(&speaker, line);
             }
         });
         if look == Look::Ended {
-            self.sources.forget(&self.registry, output.pipe());
+            self.context.sources.forget(output.pipe());
         } else if let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) {
             running.output = Some(output);
         }

@@ -1,8 +1,8 @@
 //! What operators ask of an application pool: passed on to its router, whose answer is passed back.
 
-use super::super::Edge;
+use super::super::Executor;
 use super::super::control::Rights;
-use super::RouterEdge;
+use super::AppPool;
 use crate::control::protocol::{Answer, Applications, StartError, Starting, Status};
 use crate::master::event::PoolId;
 use crate::master::ledger::At;
@@ -44,7 +44,7 @@ pub(in crate::master::executor) struct PendingStatus {
     views: Vec<(String, Value)>,
 }
 
-impl RouterEdge {
+impl AppPool {
     /// Asks the router.
     pub(super) fn ask(&mut self, what: Order, asked: Asked) -> bool {
         if self.asked.len() >= MOST_ASKED || self.router.pid().is_none() {
@@ -58,7 +58,7 @@ impl RouterEdge {
     }
 }
 
-impl Edge {
+impl Executor {
     /// The router has answered.
     pub(super) fn answered(&mut self, asked: Asked, result: Result<Value, String>) {
         match asked {
@@ -75,20 +75,25 @@ impl Edge {
                     .as_ref()
                     .ok()
                     .and_then(|value| value.get("lease")?.as_u64());
-                if let (Some(lease), Some(edge)) = (lease, self.routers.get_mut(&id)) {
+                if let (Some(lease), Some(app_pool)) = (lease, self.applications.routers.get_mut(&id)) {
                     if self.control.is_there(asker) {
-                        edge.leases.insert(lease, asker);
+                        app_pool.leases.insert(lease, asker);
                     } else {
-                        edge.ask(Order::Return { lease, ok: false }, Asked::Nobody);
+                        app_pool.ask(Order::Return { lease, ok: false }, Asked::Nobody);
                     }
                 }
                 self.answered(Asked::Session(asker), result);
             }
             Asked::View(asker, name) => {
-                let Some(at) = self.statuses.iter().position(|status| status.asker == asker) else {
+                let Some(at) = self
+                    .applications
+                    .statuses
+                    .iter()
+                    .position(|status| status.asker == asker)
+                else {
                     return;
                 };
-                let status = &mut self.statuses[at];
+                let status = &mut self.applications.statuses[at];
                 status.waiting = status.waiting.saturating_sub(1);
                 if let Ok(view) = result {
                     status.views.push((name, view));
@@ -103,24 +108,24 @@ impl Edge {
     /// Answers with the status, once the routers have said what they know.
     pub(in crate::master) fn begin_status(&mut self, asker: u64) {
         let mut waiting = 0;
-        for edge in self.routers.values_mut() {
-            let name = edge.template.name.clone();
-            waiting += usize::from(edge.ask(Order::View, Asked::View(asker, name)));
+        for app_pool in self.applications.routers.values_mut() {
+            let name = app_pool.template.name.clone();
+            waiting += usize::from(app_pool.ask(Order::View, Asked::View(asker, name)));
         }
-        self.statuses.retain(|status| status.asker != asker);
-        self.statuses.push(PendingStatus {
+        self.applications.statuses.retain(|status| status.asker != asker);
+        self.applications.statuses.push(PendingStatus {
             asker,
             until: clock::now() + STATUS_PATIENCE,
             waiting,
             views: Vec::new(),
         });
         if waiting == 0 {
-            self.finish_status(self.statuses.len() - 1);
+            self.finish_status(self.applications.statuses.len() - 1);
         }
     }
 
     fn finish_status(&mut self, at: usize) {
-        let PendingStatus { asker, views, .. } = self.statuses.remove(at);
+        let PendingStatus { asker, views, .. } = self.applications.statuses.remove(at);
         let mut status = self.status(&views);
         if let Rights::Own(uid) = self.rights(asker) {
             self.leave_own(&mut status, uid);
@@ -134,12 +139,12 @@ impl Edge {
         id: PoolId,
         views: &[(String, Value)],
     ) -> Option<Applications> {
-        let edge = self.routers.get(&id)?;
-        let (router, scout) = edge.pids();
+        let app_pool = self.applications.routers.get(&id)?;
+        let (router, scout) = app_pool.pids();
         let now = clock::now();
         let mut looks = 0;
-        let starting = edge.ledger.iter().filter_map(|(number, instance)| {
-            let known = edge.applications.get(&instance.application);
+        let starting = app_pool.ledger.iter().filter_map(|(number, instance)| {
+            let known = app_pool.applications.get(&instance.application);
             let mut since = instance.since;
             let mut pid = None;
             let step = match instance.at {
@@ -147,7 +152,7 @@ impl Edge {
                 At::Ordered(_) => {
                     looks += 1;
                     let is_read = looks <= MOST_READ;
-                    let start = known.and_then(|it| self.spawner.progress(it.generation, is_read));
+                    let start = known.and_then(|it| self.helpers.spawner.progress(it.generation, is_read));
                     match start {
                         Some((start, process)) => {
                             (since, pid) = (start.since.max(since), process);
@@ -157,7 +162,7 @@ impl Edge {
                     }
                 }
                 At::Made(_, worker) => {
-                    pid = self.workers.get(&worker).and_then(|worker| worker.pid);
+                    pid = self.pools.workers.get(&worker).and_then(|worker| worker.pid);
                     "made"
                 }
                 At::Up(..) => return None,
@@ -174,22 +179,27 @@ impl Edge {
         Some(Applications {
             router,
             scout,
-            max: edge.max,
+            max: app_pool.max,
             starting: starting.collect(),
-            errors: edge.last_errors.iter().map(StartError::from).collect(),
+            errors: app_pool.last_errors.iter().map(StartError::from).collect(),
             book: views
                 .iter()
-                .find(|(name, _)| *name == edge.template.name)
+                .find(|(name, _)| *name == app_pool.template.name)
                 .map(|(_, view)| view.clone()),
         })
     }
 
     pub(super) fn asking_deadline(&self) -> Option<Tick> {
-        self.statuses.iter().map(|status| status.until).min()
+        self.applications.statuses.iter().map(|status| status.until).min()
     }
 
     pub(super) fn tend_asked(&mut self, now: Tick) {
-        while let Some(at) = self.statuses.iter().position(|status| status.until <= now) {
+        while let Some(at) = self
+            .applications
+            .statuses
+            .iter()
+            .position(|status| status.until <= now)
+        {
             self.finish_status(at);
         }
     }
@@ -205,9 +215,13 @@ impl Edge {
             (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
             pool.counts = Tally::default();
             pool.cpu_ms = 0;
-            let edge = self.routers.values().find(|edge| edge.template.name == pool.name);
+            let app_pool = self
+                .applications
+                .routers
+                .values()
+                .find(|app_pool| app_pool.template.name == pool.name);
             let owns = |root: &str| {
-                let application = edge.and_then(|edge| edge.applications.get(Path::new(root)));
+                let application = app_pool.and_then(|app_pool| app_pool.applications.get(Path::new(root)));
                 application.is_some_and(|application| application.is_owned_by(uid))
             };
             let Some(applications) = &mut pool.applications else {
@@ -227,19 +241,23 @@ impl Edge {
 
     /// The pool of this name, if it has a router.
     pub(in crate::master) fn router_named(&self, name: &str) -> Option<PoolId> {
-        let mut routers = self.routers.iter();
+        let mut routers = self.applications.routers.iter();
         routers
-            .find(|(_, edge)| edge.template.name == name)
+            .find(|(_, app_pool)| app_pool.template.name == name)
             .map(|(id, _)| *id)
     }
 
     /// The pool that has a group of this name.
     pub(in crate::master) fn router_of_group(&self, group: &str) -> Result<Option<PoolId>, String> {
-        let has = |edge: &RouterEdge| {
-            let applications = edge.template.applications.as_ref();
+        let has = |app_pool: &AppPool| {
+            let applications = app_pool.template.applications.as_ref();
             applications.is_some_and(|applications| applications.groups.contains_key(group))
         };
-        let mut found = self.routers.iter().filter(|(_, edge)| has(edge));
+        let mut found = self
+            .applications
+            .routers
+            .iter()
+            .filter(|(_, app_pool)| has(app_pool));
         match (found.next(), found.next()) {
             (Some((_, one)), Some((_, other))) => Err(format!(
                 "there is a group {group} in pool {} and in pool {}; give one of them another name",
@@ -251,22 +269,28 @@ impl Edge {
 
     /// The pool whose directories an application is below, or the only one there is: a directory may be named by a link.
     pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, String> {
-        let is_below = |edge: &RouterEdge| {
-            let directories = edge.template.applications.iter().flat_map(|it| &it.directories);
+        let is_below = |app_pool: &AppPool| {
+            let directories = app_pool
+                .template
+                .applications
+                .iter()
+                .flat_map(|it| &it.directories);
             directories
                 .into_iter()
                 .any(|directory| application.starts_with(directory))
         };
         let of_path = self
+            .applications
             .routers
             .iter()
-            .find(|(_, edge)| is_below(edge))
+            .find(|(_, app_pool)| is_below(app_pool))
             .map(|(id, _)| *id);
         let only = self
+            .applications
             .routers
             .keys()
             .next()
-            .filter(|_| self.routers.len() == 1)
+            .filter(|_| self.applications.routers.len() == 1)
             .copied();
         of_path.or(only).ok_or_else(|| {
             let name = application.display();
@@ -276,11 +300,11 @@ impl Edge {
 
     /// The pool and the application of an instance.
     pub(in crate::master) fn instance_with_pid(&self, pid: i32) -> Option<(PoolId, PathBuf)> {
-        let super::super::Who::Worker(worker) = self.pids.get(&pid)? else {
+        let super::super::Who::Worker(worker) = self.processes.by_pid.get(&pid)? else {
             return None;
         };
-        let (id, number) = self.instances.get(worker)?;
-        let instance = self.routers.get(id)?.ledger.get(*number)?;
+        let (id, number) = self.applications.instances.get(worker)?;
+        let instance = self.applications.routers.get(id)?.ledger.get(*number)?;
         Some((*id, instance.application.clone()))
     }
 
@@ -289,8 +313,8 @@ impl Edge {
         let Rights::Own(uid) = self.rights(asker) else {
             return Ok(());
         };
-        let edge = self.routers.get(&id);
-        let application = edge.and_then(|edge| edge.applications.get(root));
+        let app_pool = self.applications.routers.get(&id);
+        let application = app_pool.and_then(|app_pool| app_pool.applications.get(root));
         if application.is_some_and(|application| application.is_owned_by(uid)) {
             return Ok(());
         }
@@ -299,8 +323,8 @@ impl Edge {
 
     /// Changes the total of a pool, for the master's part.
     pub(in crate::master) fn resize(&mut self, id: PoolId, max: u32) -> Result<(), String> {
-        match self.routers.get_mut(&id) {
-            Some(edge) if max > 0 => edge.max = max,
+        match self.applications.routers.get_mut(&id) {
+            Some(app_pool) if max > 0 => app_pool.max = max,
             Some(_) => return Err("there has to be at least 1 instance".to_owned()),
             None => {}
         }
@@ -310,9 +334,10 @@ impl Edge {
     /// Asks for an instance to be lent for as long as the conversation lasts, or until it is returned.
     pub(in crate::master) fn lend(&mut self, id: PoolId, asker: u64, what: Order) {
         let asked = self
+            .applications
             .routers
             .get_mut(&id)
-            .is_some_and(|edge| edge.ask(what, Asked::Lease(asker, id)));
+            .is_some_and(|app_pool| app_pool.ask(what, Asked::Lease(asker, id)));
         if !asked {
             self.refuse_for_now(asker);
         }
@@ -321,14 +346,15 @@ impl Edge {
     /// A lent instance comes back.
     pub(in crate::master) fn give_back(&mut self, asker: u64, lease: u64, ok: bool) -> Result<(), String> {
         let held = self
+            .applications
             .routers
             .values_mut()
-            .find(|edge| edge.leases.contains_key(&lease));
-        let Some(edge) = held else {
+            .find(|app_pool| app_pool.leases.contains_key(&lease));
+        let Some(app_pool) = held else {
             return Err(format!("there is no lease {lease}"));
         };
-        edge.leases.remove(&lease);
-        if !edge.ask(Order::Return { lease, ok }, Asked::Session(asker)) {
+        app_pool.leases.remove(&lease);
+        if !app_pool.ask(Order::Return { lease, ok }, Asked::Session(asker)) {
             self.refuse_for_now(asker);
         }
         Ok(())
@@ -336,24 +362,30 @@ impl Edge {
 
     /// A conversation is over: its leases end, and the instances come back as failed, since their state is unknown.
     pub(in crate::master::executor) fn end_leases(&mut self, session: u64) {
-        self.statuses.retain(|status| status.asker != session);
-        for edge in self.routers.values_mut() {
+        self.applications
+            .statuses
+            .retain(|status| status.asker != session);
+        for app_pool in self.applications.routers.values_mut() {
             let mut ended = Vec::new();
-            edge.leases.retain(|lease, holder| {
+            app_pool.leases.retain(|lease, holder| {
                 if *holder == session {
                     ended.push(*lease);
                 }
                 *holder != session
             });
             for lease in ended {
-                edge.ask(Order::Return { lease, ok: false }, Asked::Nobody);
+                app_pool.ask(Order::Return { lease, ok: false }, Asked::Nobody);
             }
         }
     }
 
     /// The conversations that hold leases.
     pub(in crate::master::executor) fn lease_holders(&self) -> Vec<u64> {
-        let leases = self.routers.values().flat_map(|edge| edge.leases.values());
+        let leases = self
+            .applications
+            .routers
+            .values()
+            .flat_map(|app_pool| app_pool.leases.values());
         leases.copied().collect()
     }
 
@@ -366,9 +398,10 @@ impl Edge {
     /// none.
     pub(in crate::master) fn pass_on(&mut self, id: PoolId, asker: u64, what: Order) {
         let asked = self
+            .applications
             .routers
             .get_mut(&id)
-            .is_some_and(|edge| edge.ask(what, Asked::Session(asker)));
+            .is_some_and(|app_pool| app_pool.ask(what, Asked::Session(asker)));
         if !asked {
             self.refuse_for_now(asker);
         }

@@ -3,8 +3,8 @@
 use super::super::helper::{own_user, zone};
 use super::super::output::{Lines, Look};
 use super::super::sources::Source;
-use super::super::{Edge, Who};
-use super::{RouterEdge, Sockets};
+use super::super::{Executor, Who};
+use super::{AppPool, Sockets};
 use crate::config::{FALLBACK_USER, OWN_USER, Pool};
 use crate::helper::Role;
 use crate::logs::parse_message;
@@ -123,11 +123,11 @@ impl Companion {
     }
 }
 
-impl RouterEdge {
-    pub(super) fn new(template: &Pool, now: Tick) -> Result<RouterEdge, Error> {
+impl AppPool {
+    pub(super) fn new(template: &Pool, now: Tick) -> Result<AppPool, Error> {
         let (to_router, router) = socket_pair(SockType::SeqPacket)?;
         let (to_master, master) = socket_pair(SockType::SeqPacket)?;
-        Ok(RouterEdge {
+        Ok(AppPool {
             template: template.clone(),
             max: template.applications.as_ref().map_or(1, |it| it.max.get()),
             runs_as: None,
@@ -225,12 +225,12 @@ impl RouterEdge {
     }
 }
 
-impl Edge {
+impl Executor {
     /// Starts a router or a scout.
     pub(super) fn start_companion(&mut self, id: PoolId, which: Which) -> Result<(), Error> {
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
-        let edge = self.routers.get(&id).ok_or_else(nothing)?;
-        let (template, name) = (edge.template.clone(), edge.template.name.clone());
+        let app_pool = self.applications.routers.get(&id).ok_or_else(nothing)?;
+        let (template, name) = (app_pool.template.clone(), app_pool.template.name.clone());
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
         let identity = run_as(&template)?;
         let runs_as = identity.as_ref().map(|identity| identity.uid);
@@ -241,7 +241,7 @@ impl Edge {
                 (Some(ours), vec![theirs])
             }
             Which::Scout => {
-                let (router, master) = &edge.sockets.scout;
+                let (router, master) = &app_pool.sockets.scout;
                 (None, vec![copy(router)?, copy(master)?])
             }
         };
@@ -255,27 +255,29 @@ impl Edge {
             Which::Router => Who::Router(id),
             Which::Scout => Who::Scout(id),
         };
-        self.pids.insert(pid, who);
+        self.processes.by_pid.insert(pid, who);
         log::debug!("[pool {name}] {which} {pid} started");
-        self.sources
-            .watch(&self.registry, &messages, Source::CompanionMessages(id, which))?;
+        self.context
+            .sources
+            .watch(&messages, Source::CompanionMessages(id, which))?;
         match &channel {
             Some(channel) => {
                 let both = Interest::READABLE | Interest::WRITABLE;
-                self.sources
-                    .watch_for(&self.registry, channel, Source::Router(id), both)?;
+                self.context
+                    .sources
+                    .watch_for(channel, Source::Router(id), both)?;
             }
             None => {
-                let edge = self.routers.get(&id).ok_or_else(nothing)?;
-                let socket = copy(&edge.sockets.master)?;
+                let app_pool = self.applications.routers.get(&id).ok_or_else(nothing)?;
+                let socket = copy(&app_pool.sockets.master)?;
                 // A copy, since it is watched anew with each scout.
-                self.sources.watch(&self.registry, &socket, Source::Scout(id))?;
+                self.context.sources.watch(&socket, Source::Scout(id))?;
                 self.keep_scout_socket(id, socket);
             }
         }
-        let edge = self.routers.get_mut(&id).ok_or_else(nothing)?;
-        edge.runs_as = runs_as;
-        edge.companion(which).process = Some(Process {
+        let app_pool = self.applications.routers.get_mut(&id).ok_or_else(nothing)?;
+        app_pool.runs_as = runs_as;
+        app_pool.companion(which).process = Some(Process {
             pid,
             channel,
             messages: Lines::new(messages),
@@ -293,16 +295,16 @@ impl Edge {
     /// The first words to a router: settings and sockets, and what runs already.
     fn brief_router(&mut self, id: PoolId) -> Result<(), Error> {
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
-        let listener = self.pools.get(&id).and_then(|pool| pool.listener.as_ref());
+        let listener = self.pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
         let listener = listener.map(|listener| copy(&listener.socket)).transpose()?;
         let listener = listener.ok_or_else(|| Error::new("start", "the pool is closed", Errno::EINVAL))?;
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return Ok(());
         };
-        let scout = copy(&edge.sockets.router)?;
-        let settings = ToRouter::Settings(Box::new(edge.template.clone()));
-        edge.say(&settings, vec![listener, scout]);
-        let known: Vec<(u64, Instance, OwnedFd)> = edge
+        let scout = copy(&app_pool.sockets.router)?;
+        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
+        app_pool.say(&settings, vec![listener, scout]);
+        let known: Vec<(u64, Instance, OwnedFd)> = app_pool
             .ledger
             .iter()
             .filter(|(_, instance)| instance.is_known)
@@ -310,7 +312,7 @@ impl Edge {
                 let crate::master::ledger::At::Up(_, worker) = instance.at else {
                     return None;
                 };
-                let worker = self.workers.get(&worker)?;
+                let worker = self.pools.workers.get(&worker)?;
                 let told = Instance {
                     instance: number,
                     application: instance.application.clone(),
@@ -323,46 +325,49 @@ impl Edge {
             })
             .collect();
         for (_, instance, channel) in known {
-            edge.say(&ToRouter::Running(instance), vec![channel]);
+            app_pool.say(&ToRouter::Running(instance), vec![channel]);
         }
-        let next = edge.ledger.next();
-        edge.say(&ToRouter::Begin { next }, Vec::new());
+        let next = app_pool.ledger.next();
+        app_pool.say(&ToRouter::Begin { next }, Vec::new());
         Ok(())
     }
 
     /// A new scout is asked again what the one before it has not answered.
     fn brief_scout(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return Ok(());
         };
-        for (number, instance) in &edge.looks {
-            if let Some(instance) = edge.ledger.get(*instance) {
-                edge.look_at(*number, &instance.application);
+        for (number, instance) in &app_pool.looks {
+            if let Some(instance) = app_pool.ledger.get(*instance) {
+                app_pool.look_at(*number, &instance.application);
             }
         }
         // What the router had asked may be lost, too: it asks again when it is given a socket to a scout.
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
-        let settings = ToRouter::Settings(Box::new(edge.template.clone()));
-        let sockets = vec![copy(&edge.sockets.router)?, copy(&edge.sockets.router)?];
-        edge.say(&settings, sockets);
+        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
+        let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
+        app_pool.say(&settings, sockets);
         Ok(())
     }
 
     fn keep_scout_socket(&mut self, id: PoolId, socket: OwnedFd) {
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        let before = std::mem::replace(&mut edge.sockets.master, socket);
-        self.sources.forget(&self.registry, &before);
+        let before = std::mem::replace(&mut app_pool.sockets.master, socket);
+        self.context.sources.forget(&before);
     }
 
     /// Stops watching what belongs to a router that has ended.
-    pub(super) fn forget_companions(&mut self, edge: &RouterEdge) {
-        self.sources.forget(&self.registry, &edge.sockets.master);
-        for process in [&edge.router.process, &edge.scout.process].into_iter().flatten() {
-            self.sources.forget(&self.registry, process.messages.pipe());
+    pub(super) fn forget_companions(&mut self, app_pool: &AppPool) {
+        self.context.sources.forget(&app_pool.sockets.master);
+        for process in [&app_pool.router.process, &app_pool.scout.process]
+            .into_iter()
+            .flatten()
+        {
+            self.context.sources.forget(process.messages.pipe());
             if let Some(channel) = &process.channel {
-                self.sources.forget(&self.registry, channel);
+                self.context.sources.forget(channel);
             }
         }
     }
@@ -371,11 +376,11 @@ impl Edge {
     pub(in crate::master::executor) fn hear_router(&mut self, id: PoolId) -> bool {
         let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
         for _ in 0..LOOKS {
-            let Some(edge) = self.routers.get_mut(&id) else {
+            let Some(app_pool) = self.applications.routers.get_mut(&id) else {
                 return false;
             };
-            edge.push();
-            let channel = edge
+            app_pool.push();
+            let channel = app_pool
                 .router
                 .process
                 .as_ref()
@@ -391,9 +396,9 @@ impl Edge {
                 Err(error) => {
                     log::error!(
                         "[pool {}] the router is killed because it does not keep to the protocol: {error}",
-                        edge.template.name
+                        app_pool.template.name
                     );
-                    edge.router.kill();
+                    app_pool.router.kill();
                     return false;
                 }
             }
@@ -405,10 +410,10 @@ impl Edge {
     pub(in crate::master::executor) fn hear_scout(&mut self, id: PoolId) -> bool {
         let mut buffer = vec![0; crate::router::orders::MOST_BYTES + 1];
         for _ in 0..LOOKS {
-            let Some(edge) = self.routers.get_mut(&id) else {
+            let Some(app_pool) = self.applications.routers.get_mut(&id) else {
                 return false;
             };
-            let bytes = match receive_with(edge.sockets.master.as_fd(), &mut buffer, false) {
+            let bytes = match receive_with(app_pool.sockets.master.as_fd(), &mut buffer, false) {
                 Ok(received) if received.bytes > 0 => &buffer[..received.bytes],
                 Ok(_) | Err(_) => return false,
             };
@@ -417,9 +422,9 @@ impl Edge {
                 Err(error) => {
                     log::error!(
                         "[pool {}] the scout says what is no answer: {error}",
-                        edge.template.name
+                        app_pool.template.name
                     );
-                    edge.scout.kill();
+                    app_pool.scout.kill();
                     return false;
                 }
             }
@@ -429,12 +434,12 @@ impl Edge {
 
     /// Takes up what one of them says for the log. `true`: there may be more.
     pub(in crate::master::executor) fn read_companion_messages(&mut self, id: PoolId, which: Which) -> bool {
-        let log = self.log;
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let log = self.context.log;
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return false;
         };
-        let name = edge.template.name.clone();
-        let Some(process) = &mut edge.companion(which).process else {
+        let name = app_pool.template.name.clone();
+        let Some(process) = &mut app_pool.companion(which).process else {
             return false;
         };
         let look = process.messages.read(|line| {
@@ -445,7 +450,7 @@ impl Edge {
             log.write(level, &format!("{own}{text}"));
         });
         if look == Look::Ended {
-            self.sources.forget(&self.registry, process.messages.pipe());
+            self.context.sources.forget(process.messages.pipe());
         }
         look == Look::More
     }

@@ -1,8 +1,8 @@
 //! What a router asks for: an instance from the look at its directory to the worker that is gone.
 
 use super::super::pools::policy;
-use super::super::{Edge, WorkerEdge};
-use super::{ApplicationEdge, Failure, RouterEdge};
+use super::super::{Executor, WorkerProcess};
+use super::{AppPool, Failure, RunningApplication};
 use crate::config::{Pool, ProcessManager};
 use crate::confine;
 use crate::control::protocol::StartError;
@@ -23,7 +23,7 @@ const LONGEST_PAGE: usize = crate::router::orders::MOST_BYTES - 4096;
 /// Why a worker that was ordered did not come to be: what there is to say is in the log already.
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
 
-impl Edge {
+impl Executor {
     /// Takes up what a router says.
     pub(super) fn router_said(&mut self, id: PoolId, message: ToMaster) {
         match message {
@@ -35,9 +35,10 @@ impl Edge {
             ToMaster::Stop { instance, kill } => self.stop_instance(id, instance, kill),
             ToMaster::Done { order, result } => {
                 let asked = self
+                    .applications
                     .routers
                     .get_mut(&id)
-                    .and_then(|edge| edge.asked.remove(&order));
+                    .and_then(|app_pool| app_pool.asked.remove(&order));
                 if let Some(asked) = asked {
                     self.answered(asked, result);
                 }
@@ -48,16 +49,19 @@ impl Edge {
     }
 
     fn spawn_instance(&mut self, id: PoolId, number: u64, application: PathBuf, generation: u32) {
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        if let Err(denial) =
-            edge.ledger
-                .admit(number, application.clone(), generation, edge.max, clock::now())
-        {
+        if let Err(denial) = app_pool.ledger.admit(
+            number,
+            application.clone(),
+            generation,
+            app_pool.max,
+            clock::now(),
+        ) {
             log::warn!(
                 "[pool {}] the router asks for instance {number}: {denial}",
-                edge.template.name
+                app_pool.template.name
             );
             let error = denial.to_string();
             let failed = ToRouter::Failed {
@@ -65,18 +69,19 @@ impl Edge {
                 error,
                 page: None,
             };
-            return edge.say(&failed, Vec::new());
+            return app_pool.say(&failed, Vec::new());
         }
-        edge.last_look += 1;
-        edge.looks.insert(edge.last_look, number);
-        edge.look_at(edge.last_look, &application);
+        app_pool.last_look += 1;
+        app_pool.looks.insert(app_pool.last_look, number);
+        app_pool.look_at(app_pool.last_look, &application);
     }
 
     fn stop_instance(&mut self, id: PoolId, number: u64, kill: bool) {
         let Some(instance) = self
+            .applications
             .routers
             .get_mut(&id)
-            .and_then(|edge| edge.ledger.get_mut(number))
+            .and_then(|app_pool| app_pool.ledger.get_mut(number))
         else {
             return;
         };
@@ -84,17 +89,17 @@ impl Edge {
         match instance.at {
             At::Looking => self.end_instance(id, number, NOT_MADE),
             At::Ordered(order) | At::Made(order, _) | At::Up(order, _) => {
-                self.happened.push_back(Event::Cancel(order, kill));
+                self.context.happened.push_back(Event::Cancel(order, kill));
             }
         }
     }
 
     /// The scout has looked.
     pub(super) fn seen(&mut self, id: PoolId, seen: Seen) {
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        let Some(number) = edge.looks.remove(&seen.number) else {
+        let Some(number) = app_pool.looks.remove(&seen.number) else {
             return;
         };
         let ordered = seen
@@ -108,8 +113,8 @@ impl Edge {
     /// Orders a worker for an instance, of the application's pool, or of a new one.
     fn order_instance(&mut self, id: PoolId, number: u64, found: Found) -> Result<(), String> {
         let closed = || "the pool is closed".to_owned();
-        let edge = self.routers.get(&id).ok_or_else(closed)?;
-        let Some(instance) = edge
+        let app_pool = self.applications.routers.get(&id).ok_or_else(closed)?;
+        let Some(instance) = app_pool
             .ledger
             .get(number)
             .filter(|instance| instance.at == At::Looking)
@@ -119,15 +124,15 @@ impl Edge {
         if instance.application != found.root {
             return Err(format!("it is at {} now", found.root.display()));
         }
-        let settings = resolve(&edge.template, edge.max, &found)?;
-        may_run_beside(edge, &settings)?;
+        let settings = resolve(&app_pool.template, app_pool.max, &found)?;
+        may_run_beside(app_pool, &settings)?;
         let (root, restarts) = (found.root.clone(), instance.generation);
         let origin = settings.origin.clone();
-        let known = edge.applications.get(&root);
-        let known = known.filter(|it| self.pools.contains_key(&it.pool));
+        let known = app_pool.applications.get(&root);
+        let known = known.filter(|it| self.pools.by_id.contains_key(&it.pool));
         let present = known.filter(|it| {
             let has_room = it.settings.pm.max_children() >= settings.pm.max_children();
-            let is_present = it.restarts >= restarts && self.generations.contains_key(&it.generation);
+            let is_present = it.restarts >= restarts && self.pools.generations.contains_key(&it.generation);
             is_present && has_room && is_alike(&it.settings, &settings)
         });
         let policy = policy(&settings);
@@ -140,18 +145,19 @@ impl Edge {
                 self.begin_application(id, pool, settings, found, restarts)?
             }
         };
-        self.next_order += 1;
-        let order = OrderId(self.next_order);
-        self.orders.insert(order, (id, number));
+        self.applications.last_order += 1;
+        let order = OrderId(self.applications.last_order);
+        self.applications.orders.insert(order, (id, number));
         if let Some(instance) = self
+            .applications
             .routers
             .get_mut(&id)
-            .and_then(|edge| edge.ledger.get_mut(number))
+            .and_then(|app_pool| app_pool.ledger.get_mut(number))
         {
             instance.come_to(At::Ordered(order), clock::now());
             (instance.revision, instance.origin) = (revision, origin);
         }
-        self.happened.push_back(Event::Order(Ordered {
+        self.context.happened.push_back(Event::Order(Ordered {
             order,
             pool,
             generation,
@@ -175,22 +181,23 @@ impl Edge {
             .transpose()
             .map_err(|error| format!("access log: {error}"))?;
         let slow = super::super::slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
-        let limit = self.config.global.log_limit;
+        let limit = self.reload.config.global.log_limit;
         let own = self.settings(&settings, limit, &mut HashMap::new());
         let own = own.map_err(|error| error.to_string())?;
-        self.groups
-            .extend(group.filter(|group| !self.groups.contains(group)));
+        self.pools
+            .groups
+            .extend(group.filter(|group| !self.pools.groups.contains(group)));
         let pool = match pool {
             Some(pool) => pool,
             None => self.add_pool_of_application(&settings.name),
         };
         let generation = self.add_generation(pool, own, access, slow);
         self.serves(pool, generation);
-        if let Some(edge) = self.pools.get_mut(&pool) {
-            edge.latest = Some(generation);
+        if let Some(app_pool) = self.pools.by_id.get_mut(&pool) {
+            app_pool.latest = Some(generation);
         }
-        if let Some(edge) = self.routers.get_mut(&id) {
-            let application = ApplicationEdge {
+        if let Some(app_pool) = self.applications.routers.get_mut(&id) {
+            let application = RunningApplication {
                 pool,
                 generation,
                 restarts,
@@ -198,15 +205,15 @@ impl Edge {
                 found: found.clone(),
                 failure: None,
             };
-            edge.applications.insert(found.root, application);
+            app_pool.applications.insert(found.root, application);
         }
         Ok((pool, generation))
     }
 
     /// A worker is about to be made for an order.
     pub(in crate::master::executor) fn fill_order(&mut self, order: OrderId, worker: WorkerId) {
-        if let Some((id, number)) = self.orders.get(&order).copied() {
-            self.instances.insert(worker, (id, number));
+        if let Some((id, number)) = self.applications.orders.get(&order).copied() {
+            self.applications.instances.insert(worker, (id, number));
             if let Some(instance) = self.instance(id, number) {
                 instance.come_to(At::Made(order, worker), clock::now());
             }
@@ -215,14 +222,14 @@ impl Edge {
 
     /// Nothing came of an order.
     pub(in crate::master::executor) fn fail_order(&mut self, order: OrderId) {
-        if let Some((id, number)) = self.orders.remove(&order) {
+        if let Some((id, number)) = self.applications.orders.remove(&order) {
             self.end_instance(id, number, NOT_MADE);
         }
     }
 
     /// A worker could not be made; its order may get another.
     pub(in crate::master::executor) fn instance_not_made(&mut self, worker: WorkerId) {
-        if let Some((id, number)) = self.instances.remove(&worker) {
+        if let Some((id, number)) = self.applications.instances.remove(&worker) {
             if let Some(instance) = self.instance(id, number) {
                 if let At::Made(order, _) | At::Up(order, _) = instance.at {
                     instance.come_to(At::Ordered(order), clock::now());
@@ -233,18 +240,18 @@ impl Edge {
 
     /// A worker is up.
     pub(in crate::master::executor) fn instance_up(&mut self, worker: WorkerId) {
-        let Some((id, number)) = self.instances.get(&worker).copied() else {
+        let Some((id, number)) = self.applications.instances.get(&worker).copied() else {
             return;
         };
-        let Some(WorkerEdge { pid, channel, .. }) = self.workers.get(&worker) else {
+        let Some(WorkerProcess { pid, channel, .. }) = self.pools.workers.get(&worker) else {
             return;
         };
         let pid = *pid;
         let channel = channel.as_ref().and_then(|channel| channel.try_clone().ok());
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        let Some(instance) = edge.ledger.get_mut(number) else {
+        let Some(instance) = app_pool.ledger.get_mut(number) else {
             return;
         };
         // One of a preloader may be up before its birth was announced; it is told of then.
@@ -252,7 +259,7 @@ impl Edge {
             return;
         };
         instance.come_to(At::Up(order, worker), clock::now());
-        if let Some(application) = edge.applications.get_mut(&instance.application) {
+        if let Some(application) = app_pool.applications.get_mut(&instance.application) {
             application.failure = None;
         }
         if instance.is_known {
@@ -264,36 +271,36 @@ impl Edge {
                 revision: instance.revision.clone(),
                 origin: instance.origin.clone(),
             };
-            edge.say(&ToRouter::Up(up), vec![channel]);
+            app_pool.say(&ToRouter::Up(up), vec![channel]);
         }
     }
 
     /// A worker that was ordered was reaped.
     pub(in crate::master::executor) fn instance_gone(&mut self, worker: WorkerId) {
-        let Some((id, number)) = self.instances.remove(&worker) else {
+        let Some((id, number)) = self.applications.instances.remove(&worker) else {
             return;
         };
         let at = self.instance(id, number).map(|instance| instance.at);
         if let Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) = at {
-            self.orders.remove(&order);
+            self.applications.orders.remove(&order);
         }
         self.end_instance(id, number, NOT_MADE);
     }
 
     /// Nothing is left of an instance: tells the router.
     fn end_instance(&mut self, id: PoolId, number: u64, why: &str) {
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        edge.looks.retain(|_, instance| *instance != number);
-        let Some(instance) = edge.ledger.remove(number) else {
+        app_pool.looks.retain(|_, instance| *instance != number);
+        let Some(instance) = app_pool.ledger.remove(number) else {
             return;
         };
         let was_up = matches!(instance.at, At::Up(..));
         let message = if was_up || instance.is_stopping {
             ToRouter::Gone { instance: number }
         } else {
-            let known = edge.applications.get(&instance.application);
+            let known = app_pool.applications.get(&instance.application);
             let failure = known.and_then(|application| application.failure.clone());
             let Failure { error, why, page } = failure.unwrap_or_else(|| Failure {
                 error: error_id(),
@@ -302,10 +309,10 @@ impl Edge {
             });
             log::error!(
                 "[pool {}] an instance of {} can't be started (error {error}): {why}",
-                edge.template.name,
+                app_pool.template.name,
                 instance.application.display()
             );
-            edge.last_errors.note(&instance.application, &error, &why);
+            app_pool.last_errors.note(&instance.application, &error, &why);
             ToRouter::Failed {
                 instance: number,
                 error,
@@ -313,14 +320,14 @@ impl Edge {
             }
         };
         if instance.is_known {
-            edge.say(&message, Vec::new());
+            app_pool.say(&message, Vec::new());
         }
     }
 
     /// The preloader of generations could not be started.
     pub(in crate::master::executor) fn note_failure(&mut self, ids: &[GenerationId], report: &Report) {
-        for edge in self.routers.values_mut() {
-            let applications = edge.applications.values_mut();
+        for app_pool in self.applications.routers.values_mut() {
+            let applications = app_pool.applications.values_mut();
             for application in applications.filter(|application| ids.contains(&application.generation)) {
                 let is_shown = application.settings.friendly_error_pages;
                 application.failure = Some(Failure {
@@ -334,34 +341,35 @@ impl Edge {
 
     /// The router is gone: what it had not been told of is nobody's.
     pub(super) fn orphan_instances(&mut self, id: PoolId) {
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        for number in edge.ledger.orphan() {
-            match edge.ledger.get(number).map(|instance| instance.at) {
+        for number in app_pool.ledger.orphan() {
+            match app_pool.ledger.get(number).map(|instance| instance.at) {
                 Some(At::Looking) => {
-                    edge.looks.retain(|_, instance| *instance != number);
-                    edge.ledger.remove(number);
+                    app_pool.looks.retain(|_, instance| *instance != number);
+                    app_pool.ledger.remove(number);
                 }
                 Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) => {
-                    self.happened.push_back(Event::Cancel(order, false));
+                    self.context.happened.push_back(Event::Cancel(order, false));
                 }
                 None => {}
             }
         }
-        for (_, asked) in std::mem::take(&mut edge.asked) {
+        for (_, asked) in std::mem::take(&mut app_pool.asked) {
             self.answered(asked, Err("the router is gone; ask again".to_owned()));
         }
     }
 
     fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut crate::master::ledger::Instance> {
-        self.routers.get_mut(&id)?.ledger.get_mut(number)
+        self.applications.routers.get_mut(&id)?.ledger.get_mut(number)
     }
 
     /// Forgets an application whose pool was closed.
     pub(in crate::master::executor) fn forget_application(&mut self, pool: PoolId) {
-        for edge in self.routers.values_mut() {
-            edge.applications
+        for app_pool in self.applications.routers.values_mut() {
+            app_pool
+                .applications
                 .retain(|_, application| application.pool != pool);
         }
     }
@@ -444,10 +452,10 @@ fn error_id() -> String {
 }
 
 /// An application that ran as the user of router and scout could stop them, or look into them, for all others.
-fn may_run_beside(edge: &RouterEdge, settings: &Pool) -> Result<(), String> {
-    let is_switching = (edge.template.applications.as_ref()).is_some_and(|it| it.user_switching);
+fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), String> {
+    let is_switching = (app_pool.template.applications.as_ref()).is_some_and(|it| it.user_switching);
     let user = settings.user.as_deref();
-    match (edge.runs_as, user.and_then(|user| user.parse::<u32>().ok())) {
+    match (app_pool.runs_as, user.and_then(|user| user.parse::<u32>().ok())) {
         (Some(runs_as), Some(uid)) if runs_as == uid && is_switching => Err(format!(
             "it would run as user {uid}, whom the router runs as; let it run as another, or give the router a user of its own: \
              adduser --system --group --no-create-home forkyard, or applications.router_user"

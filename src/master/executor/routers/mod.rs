@@ -12,11 +12,11 @@ mod asked;
 mod companion;
 mod instances;
 
-use super::Edge;
+use super::Executor;
 use super::renewal::Extent;
 use crate::config::Pool;
 use crate::master::companions::{Cause, Step};
-use crate::master::event::{Event, GenerationId, PoolId};
+use crate::master::event::{Event, GenerationId, OrderId, PoolId, WorkerId};
 use crate::master::ledger::Ledger;
 use crate::router::orders::{Order, ToRouter};
 use crate::scout::look::Found;
@@ -31,9 +31,21 @@ use std::time::Duration;
 pub(super) use asked::{Asked, PendingStatus};
 pub(in crate::master) use companion::Which;
 
+/// Application pools.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Applications {
+    pub(super) routers: BTreeMap<PoolId, AppPool>,
+    /// The pool, and the router's number of the instance, of each ordered worker and of each order.
+    pub(super) instances: HashMap<WorkerId, (PoolId, u64)>,
+    pub(super) orders: HashMap<OrderId, (PoolId, u64)>,
+    pub(super) last_order: u64,
+    /// Who waits for the status until routers have answered.
+    pub(super) statuses: Vec<PendingStatus>,
+}
+
 /// An application pool.
 #[derive(Debug)]
-pub(super) struct RouterEdge {
+pub(super) struct AppPool {
     /// What is configured.
     pub(super) template: Pool,
     /// Most instances; an operator may have changed it.
@@ -46,7 +58,7 @@ pub(super) struct RouterEdge {
     sockets: Sockets,
     pub(super) ledger: Ledger,
     /// Applications that have a pool.
-    pub(super) applications: HashMap<PathBuf, ApplicationEdge>,
+    pub(super) applications: HashMap<PathBuf, RunningApplication>,
     /// Questions to the scout that are not answered, and the instance that each is for.
     looks: BTreeMap<u64, u64>,
     last_look: u64,
@@ -69,7 +81,7 @@ struct Sockets {
 
 /// An application that has a pool of its own.
 #[derive(Debug)]
-pub(super) struct ApplicationEdge {
+pub(super) struct RunningApplication {
     pub(super) pool: PoolId,
     pub(super) generation: GenerationId,
     /// The router's number of the generation.
@@ -92,7 +104,7 @@ struct Failure {
     page: Option<String>,
 }
 
-impl ApplicationEdge {
+impl RunningApplication {
     /// Whether it is this user's: whose files it is made of, or whom it runs as.
     pub(super) fn is_owned_by(&self, uid: u32) -> bool {
         let runs_as = self
@@ -104,16 +116,17 @@ impl ApplicationEdge {
     }
 }
 
-impl Edge {
+impl Executor {
     /// The configuration in force.
     pub(in crate::master) fn config(&self) -> &crate::config::Config {
-        &self.config
+        &self.reload.config
     }
 
     /// The pools of this name.
     pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
         let named = self
             .pools
+            .by_id
             .iter()
             .filter(|(_, pool)| pool.name == name && pool.listener.is_some());
         named.map(|(id, _)| *id).collect()
@@ -121,12 +134,12 @@ impl Edge {
 
     /// The time of a pool that was removed is over: its router ends now. Says which pools the core has of it.
     pub(in crate::master) fn expel(&mut self, id: PoolId) -> Vec<PoolId> {
-        let Some(edge) = self.routers.get(&id) else {
+        let Some(app_pool) = self.applications.routers.get(&id) else {
             return vec![id];
         };
-        let of_applications = edge.applications.values().map(|application| application.pool);
+        let of_applications = app_pool.applications.values().map(|application| application.pool);
         let pools = of_applications.chain([id]).collect();
-        edge.router.kill();
+        app_pool.router.kill();
         self.dismiss_router(id, Duration::ZERO);
         pools
     }
@@ -136,35 +149,35 @@ impl Edge {
         let Some(applications) = &wanted.applications else {
             return self.dismiss_router(id, Duration::ZERO);
         };
-        let Some(edge) = self.routers.get_mut(&id) else {
-            match RouterEdge::new(wanted, clock::now()) {
-                Ok(edge) => _ = self.routers.insert(id, edge),
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+            match AppPool::new(wanted, clock::now()) {
+                Ok(app_pool) => _ = self.applications.routers.insert(id, app_pool),
                 Err(error) => log::error!("[pool {}] can't have a router: {error}", wanted.name),
             }
             return;
         };
-        if edge.template == *wanted && extent == Extent::Changed {
+        if app_pool.template == *wanted && extent == Extent::Changed {
             return;
         }
-        let is_other_scout = edge.template.applications.as_ref().is_none_or(|before| {
+        let is_other_scout = app_pool.template.applications.as_ref().is_none_or(|before| {
             before.directories != applications.directories
                 || before.restart_dir != applications.restart_dir
                 || before.user_switching != applications.user_switching
                 || before.user_mounts != applications.user_mounts
         });
-        if edge.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
-            edge.max = applications.max.get();
+        if app_pool.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
+            app_pool.max = applications.max.get();
         }
-        edge.template = wanted.clone();
-        edge.say(&ToRouter::Settings(Box::new(wanted.clone())), Vec::new());
+        app_pool.template = wanted.clone();
+        app_pool.say(&ToRouter::Settings(Box::new(wanted.clone())), Vec::new());
         if is_other_scout {
             // The next one looks by the new settings.
-            edge.scout.is_outdated = true;
-            edge.scout.kill();
+            app_pool.scout.is_outdated = true;
+            app_pool.scout.kill();
         }
-        let changed = edge.applications.iter().filter(|(_, application)| {
+        let changed = app_pool.applications.iter().filter(|(_, application)| {
             extent == Extent::All
-                || instances::resolve(&edge.template, edge.max, &application.found)
+                || instances::resolve(&app_pool.template, app_pool.max, &application.found)
                     .is_ok_and(|now| !instances::is_alike(&application.settings, &now))
         });
         let changed: Vec<PathBuf> = changed.map(|(root, _)| root.clone()).collect();
@@ -173,7 +186,7 @@ impl Edge {
                 application,
                 rolling: None,
             };
-            edge.ask(what, Asked::Nobody);
+            app_pool.ask(what, Asked::Nobody);
         }
     }
 
@@ -184,8 +197,8 @@ impl Edge {
 
     /// Lets every router finish. `false`: there is none.
     pub(in crate::master) fn finish_routers(&mut self) -> bool {
-        let limit = self.config.global.process_control_timeout;
-        let ids: Vec<PoolId> = self.routers.keys().copied().collect();
+        let limit = self.reload.config.global.process_control_timeout;
+        let ids: Vec<PoolId> = self.applications.routers.keys().copied().collect();
         for id in ids {
             self.dismiss_router(id, limit);
         }
@@ -194,16 +207,16 @@ impl Edge {
 
     /// Whether there is still a router, or a scout beside it.
     pub(in crate::master) fn has_routers(&self) -> bool {
-        !self.routers.is_empty()
+        !self.applications.routers.is_empty()
     }
 
     /// Kills all of them: the daemon ends now.
     pub(in crate::master) fn kill_routers(&mut self) {
-        for edge in self.routers.values() {
-            edge.router.kill();
-            edge.scout.kill();
+        for app_pool in self.applications.routers.values() {
+            app_pool.router.kill();
+            app_pool.scout.kill();
         }
-        let ids: Vec<PoolId> = self.routers.keys().copied().collect();
+        let ids: Vec<PoolId> = self.applications.routers.keys().copied().collect();
         for id in ids {
             self.dismiss_router(id, Duration::ZERO);
         }
@@ -211,12 +224,17 @@ impl Edge {
 
     /// Ends and reaps all of them; before the daemon does.
     pub(in crate::master) fn end_routers(&mut self) {
-        let companions = self.routers.values().flat_map(|edge| [&edge.router, &edge.scout]);
+        let companions = self
+            .applications
+            .routers
+            .values()
+            .flat_map(|app_pool| [&app_pool.router, &app_pool.scout]);
         let mut pids: Vec<i32> = companions.filter_map(Companion::pid).collect();
         self.kill_routers();
         let is_companion = |who: &super::Who| matches!(who, super::Who::Router(_) | super::Who::Scout(_));
         pids.extend(
-            self.pids
+            self.processes
+                .by_pid
                 .iter()
                 .filter(|(_, who)| is_companion(who))
                 .map(|(pid, _)| *pid),
@@ -227,12 +245,13 @@ impl Edge {
             let _ = crate::sys::process::send_signal(pid, nix::sys::signal::Signal::SIGKILL);
             let _ = crate::sys::process::reap_pid(pid);
         }
-        self.routers.clear();
+        self.applications.routers.clear();
     }
 
     /// Starts routers for the pools that have none: an upgrade was to end them and has failed.
     pub(in crate::master) fn raise_routers(&mut self) {
         let pools: Vec<Pool> = self
+            .reload
             .config
             .pools
             .iter()
@@ -242,8 +261,9 @@ impl Edge {
         for pool in pools {
             let known = self
                 .pools
+                .by_id
                 .iter()
-                .find(|(_, edge)| edge.name == pool.name && edge.listener.is_some());
+                .find(|(_, app_pool)| app_pool.name == pool.name && app_pool.listener.is_some());
             if let Some(id) = known.map(|(id, _)| *id) {
                 self.set_router(id, &pool, Extent::Changed);
             }
@@ -253,21 +273,28 @@ impl Edge {
     /// The earliest time at which something is to be done about a router or a scout.
     pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
         let of = |it: &Companion| [it.keeper.deadline(), it.heartbeat_deadline()];
-        let both = |edge: &RouterEdge| [of(&edge.router), of(&edge.scout)];
-        let companions = self.routers.values().flat_map(both).flatten().flatten().min();
+        let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.scout)];
+        let companions = self
+            .applications
+            .routers
+            .values()
+            .flat_map(both)
+            .flatten()
+            .flatten()
+            .min();
         companions.into_iter().chain(self.asking_deadline()).min()
     }
 
     /// Does what is due.
     pub(in crate::master) fn tend_routers(&mut self, now: Tick) {
-        if self.routers.is_empty() && self.asking_deadline().is_none() {
+        if self.applications.routers.is_empty() && self.asking_deadline().is_none() {
             return;
         }
         self.check_heartbeats(now);
         let mut due = Vec::new();
-        for (id, edge) in &self.routers {
+        for (id, app_pool) in &self.applications.routers {
             // A scout first: its sockets are there either way, but a router asks at once.
-            for (which, companion) in [(Which::Scout, &edge.scout), (Which::Router, &edge.router)] {
+            for (which, companion) in [(Which::Scout, &app_pool.scout), (Which::Router, &app_pool.router)] {
                 if companion
                     .keeper
                     .deadline()
@@ -284,11 +311,11 @@ impl Edge {
     }
 
     fn tell_companion(&mut self, id: PoolId, which: Which, cause: Cause) {
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        let name = edge.template.name.clone();
-        match edge.companion(which).keeper.handle(cause, clock::now()) {
+        let name = app_pool.template.name.clone();
+        match app_pool.companion(which).keeper.handle(cause, clock::now()) {
             Step::None => {}
             Step::Start => {
                 if let Err(error) = self.start_companion(id, which) {
@@ -298,10 +325,10 @@ impl Edge {
             }
             Step::Ask => {
                 if let Cause::Leave(limit) = cause {
-                    edge.say(&ToRouter::Finish(Some(limit)), Vec::new());
+                    app_pool.say(&ToRouter::Finish(Some(limit)), Vec::new());
                 }
             }
-            Step::Kill => edge.companion(which).kill(),
+            Step::Kill => app_pool.companion(which).kill(),
             Step::BackOff(delay) => log::info!(
                 "[pool {name}] the next {which} is started in {} s",
                 delay.as_secs_f64()
@@ -316,24 +343,27 @@ impl Edge {
 
     /// There is no router any more and there will be none: whatever it had is let go.
     fn router_ended(&mut self, id: PoolId) {
-        let Some(edge) = self.routers.remove(&id) else {
+        let Some(app_pool) = self.applications.routers.remove(&id) else {
             return;
         };
-        edge.scout.kill();
-        self.forget_companions(&edge);
-        for application in edge.applications.values() {
-            self.happened.push_back(Event::Disband(application.pool));
+        app_pool.scout.kill();
+        self.forget_companions(&app_pool);
+        for application in app_pool.applications.values() {
+            self.context.happened.push_back(Event::Disband(application.pool));
         }
-        for (_, asked) in edge.asked {
+        for (_, asked) in app_pool.asked {
             self.answered(asked, Err("the pool ends".to_owned()));
         }
     }
 
     /// A router or a scout that takes up nothing serves no one, either.
     fn check_heartbeats(&mut self, now: Tick) {
-        for edge in self.routers.values_mut() {
-            let name = &edge.template.name;
-            for (which, companion) in [(Which::Router, &mut edge.router), (Which::Scout, &mut edge.scout)] {
+        for app_pool in self.applications.routers.values_mut() {
+            let name = &app_pool.template.name;
+            for (which, companion) in [
+                (Which::Router, &mut app_pool.router),
+                (Which::Scout, &mut app_pool.scout),
+            ] {
                 if let (Some(why), Some(pid)) = (companion.check_heartbeat(now), companion.pid()) {
                     log::error!(
                         "[pool {name}] the {which} (pid {pid}) does not answer, {why}: it is replaced"
@@ -347,10 +377,10 @@ impl Edge {
     /// A router or a scout that a signal has stopped serves no one: it is killed, and another takes its place. The kernel
     /// tells of a child's stop by SIGCHLD, so that nothing is to be asked of those that run.
     pub(super) fn kill_stopped_companions(&self) {
-        for edge in self.routers.values() {
-            for (which, companion) in [(Which::Router, &edge.router), (Which::Scout, &edge.scout)] {
+        for app_pool in self.applications.routers.values() {
+            for (which, companion) in [(Which::Router, &app_pool.router), (Which::Scout, &app_pool.scout)] {
                 if let Some(pid) = companion.pid().filter(|pid| process::was_stopped(*pid)) {
-                    let name = &edge.template.name;
+                    let name = &app_pool.template.name;
                     log::error!(
                         "[pool {name}] the {which} (pid {pid}) was stopped by a signal and is replaced"
                     );
@@ -369,21 +399,21 @@ impl Edge {
         how: crate::sys::process::Ended,
     ) {
         self.read_companion_messages(id, which);
-        let Some(edge) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
-        if edge.companion(which).pid() != Some(pid) {
+        if app_pool.companion(which).pid() != Some(pid) {
             return;
         }
-        let is_leaving = edge.companion(which).keeper.is_leaving();
-        if let Some(process) = edge.companion(which).process.take() {
-            self.sources.forget(&self.registry, process.messages.pipe());
+        let is_leaving = app_pool.companion(which).keeper.is_leaving();
+        if let Some(process) = app_pool.companion(which).process.take() {
+            self.context.sources.forget(process.messages.pipe());
             if let Some(channel) = &process.channel {
-                self.sources.forget(&self.registry, channel);
+                self.context.sources.forget(channel);
             }
         }
-        let name = edge.template.name.clone();
-        let is_outdated = std::mem::take(&mut edge.companion(which).is_outdated);
+        let name = app_pool.template.name.clone();
+        let is_outdated = std::mem::take(&mut app_pool.companion(which).is_outdated);
         if !is_leaving && !is_outdated {
             log::warn!("[pool {name}] the {which} (pid {pid}) ended: {how:?}");
         }
