@@ -28,7 +28,7 @@ impl Master {
     pub(super) fn command(&mut self, asker: u64, request: &Request) -> Option<Answer> {
         match request {
             Request::Restart { application, rolling } => {
-                let id = match self.executor.router_for(application) {
+                let id = match self.executor.applications.router_for(application) {
                     Ok(id) => id,
                     Err(message) => return Some(Answer::refusal(message)),
                 };
@@ -57,20 +57,21 @@ impl Master {
                 return self.about_instance(asker, *pid, order);
             }
             Request::Resize { pool, max } => {
-                let Some(id) = self.executor.router_named(pool) else {
+                let Some(id) = self.executor.applications.router_named(pool) else {
                     return Some(no_pool(pool));
                 };
-                if let Err(message) = self.executor.resize(id, *max) {
+                if let Err(message) = self.executor.applications.resize(id, *max) {
                     return Some(Answer::refusal(message));
                 }
                 self.executor.pass_on(id, asker, Order::SetMax { max: *max });
             }
             Request::Take { of, wait_ms } => {
-                let of_group = self.executor.router_of_group(of).transpose();
-                let id = match of_group.unwrap_or_else(|| self.executor.router_for(Path::new(of))) {
-                    Ok(id) => id,
-                    Err(message) => return Some(Answer::refusal(message)),
-                };
+                let of_group = self.executor.applications.router_of_group(of).transpose();
+                let id =
+                    match of_group.unwrap_or_else(|| self.executor.applications.router_for(Path::new(of))) {
+                        Ok(id) => id,
+                        Err(message) => return Some(Answer::refusal(message)),
+                    };
                 let patience = wait_ms.map(Duration::from_millis);
                 let order = Order::Take {
                     of: of.clone(),
@@ -131,7 +132,7 @@ impl Master {
                 errors: wrong.map(Complaint::from).collect(),
             });
         }
-        let present = self.executor.config();
+        let present = self.executor.reload.config();
         let known = |pool: &&Pool| present.pools.iter().any(|other| other.name == pool.name);
         if let Some(pool) = loaded.config.pools.iter().find(known) {
             let message = format!("there is a pool {} already; nothing was added", pool.name);
@@ -147,14 +148,14 @@ impl Master {
     }
 
     fn remove_pool(&mut self, asker: u64, name: &str, limit: Option<Duration>) -> Result<(), Answer> {
-        let mut config = self.executor.config().clone();
+        let mut config = self.executor.reload.config().clone();
         let before = config.pools.len();
         config.pools.retain(|pool| pool.name != name);
         if config.pools.len() == before {
             return Err(no_pool(name));
         }
         config.forget_skipped(name);
-        let going = self.executor.pools_named(name);
+        let going = self.executor.pools.pools_named(name);
         self.apply_other(config, asker)?;
         if let Some(limit) = limit {
             self.expulsions.0.push((clock::now() + limit, going));
@@ -168,7 +169,7 @@ impl Master {
         if self.stopping.is_some() {
             return Err(Answer::refusal("the daemon is ending".to_owned()));
         }
-        let before = self.executor.config().skipped.clone();
+        let before = self.executor.reload.config().skipped.clone();
         match self.executor.prepare(config, Extent::Settings) {
             Ok((wanted, mut changes)) => {
                 changes.skipped.retain(|one| !before.contains(one));

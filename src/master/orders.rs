@@ -31,7 +31,7 @@ impl Master {
 
     pub(super) fn continue_upgrade(&mut self) {
         let next = match std::mem::take(&mut self.upgrades_after_routers) {
-            true if self.executor.has_routers() => {
+            true if self.executor.applications.has_routers() => {
                 self.upgrades_after_routers = true;
                 return;
             }
@@ -89,7 +89,7 @@ impl Master {
                 log::error!("unable to re-opened error log file: {error}; the old one is written on")
             }
         }
-        match self.executor.reopen_access_logs() {
+        match self.executor.pools.reopen_access_logs() {
             Some(true) => log::info!("access log file re-opened"),
             Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
             None => {}
@@ -118,10 +118,10 @@ impl Master {
         };
         let global = config.global.clone();
         let sockets = self.executor.named_sockets();
-        let starts = self.executor.starts(&config);
+        let starts = self.executor.context.starts(&config);
         match self.executor.prepare(config, extent) {
             Ok((wanted, changes)) => {
-                self.executor.hold(starts);
+                self.executor.reload.hold(starts);
                 if let Err(error) = Log::install().follow(&global) {
                     log::error!("the old log is written on: {error}");
                 }
@@ -143,7 +143,7 @@ impl Master {
 
     /// Does what somebody asked for over the control socket.
     pub(super) fn obey(&mut self, asker: u64, request: &Request) {
-        let rights = self.executor.rights(asker);
+        let rights = self.executor.control.rights(asker);
         if !Master::is_for_owners(request, rights) {
             let message = "permission denied: root and the daemon's own user may ask for that";
             return self.executor.answer(asker, &Answer::refusal(message.to_owned()));
@@ -166,7 +166,7 @@ impl Master {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             Request::Status {} => return self.executor.begin_status(asker),
-            Request::Error { id, format } => self.executor.error_report(id.as_deref(), *format),
+            Request::Error { id, format } => self.executor.pools.error_report(id.as_deref(), *format),
             Request::Upgrade {} => {
                 if let Some(why) = self.why_no_upgrade() {
                     return self.executor.answer(asker, &Answer::refusal(why.to_owned()));

@@ -139,8 +139,8 @@ pub(crate) fn run_with(
     if let Some(store) = store {
         executor.open_store(store, &stored, &manager);
     }
-    let starts = executor.starts(&config);
-    executor.hold(starts);
+    let starts = executor.context.starts(&config);
+    executor.reload.hold(starts);
     let (wanted, changes) = match executor.prepare(config, Extent::All) {
         Ok(prepared) => prepared,
         Err(error) => match before.filter(|_| adopted.is_some()) {
@@ -192,10 +192,10 @@ pub(crate) fn run_with(
     master.executor.end_reporters();
     master.executor.end_stand_ins();
     master.executor.end_routers();
-    master.executor.end_spawner();
-    master.executor.remove_socket_files();
+    master.executor.helpers.end_spawner();
+    master.executor.pools.remove_socket_files();
     master.executor.clear_store();
-    master.executor.remove_control_file();
+    master.executor.control.remove_control_file();
     if let Some(path) = &pid_file {
         let _ = remove(path);
     }
@@ -349,8 +349,9 @@ impl Master {
             }
             self.continue_upgrade();
             self.executor.save(&self.manager, self.stopping);
-            let is_idle =
-                again.is_empty() && !self.executor.has_orders() && !self.executor.processes.has_more_dead;
+            let is_idle = again.is_empty()
+                && !self.executor.control.has_orders()
+                && !self.executor.processes.has_more_dead;
             let timeout = if is_idle {
                 self.timeout()
             } else {
@@ -372,7 +373,7 @@ impl Master {
                     (children, orders) = self.signals.pending().partition(|signal| *signal == SIGCHLD);
                     self.take_signals(children);
                 } else {
-                    sources.extend(self.executor.source(event.token()));
+                    sources.extend(self.executor.context.source(event.token()));
                 }
             }
             for source in sources {
@@ -386,12 +387,12 @@ impl Master {
             // What workers wrote before a signal came is in the log before what the signal leads to.
             self.take_signals(orders);
             for _ in 0..ORDERS {
-                let Some((asker, request)) = self.executor.next_order() else {
+                let Some((asker, request)) = self.executor.control.next_order() else {
                     break;
                 };
                 self.obey(asker, &request);
             }
-            if let Some((asker, request)) = self.executor.next_order_of_guests() {
+            if let Some((asker, request)) = self.executor.control.next_order_of_guests() {
                 self.obey(asker, &request);
             }
             let manager = &self.manager;
@@ -418,7 +419,7 @@ impl Master {
 
     /// The core makes what routers ask for until they have finished.
     fn finish_when_routers_have(&mut self) {
-        if self.waits_for_routers && !self.executor.has_routers() {
+        if self.waits_for_routers && !self.executor.applications.has_routers() {
             self.waits_for_routers = false;
             self.tell(Event::Finish);
         }
@@ -457,7 +458,7 @@ impl Master {
         if let (Some(bulletin), Some(notifier)) = (&mut self.bulletin, &self.notifier) {
             if bulletin.due <= now {
                 bulletin.due = now + bulletin.interval;
-                notifier.tell(&bulletin.text(&self.executor.totals()));
+                notifier.tell(&bulletin.text(&self.executor.pools.totals()));
             }
         }
     }
@@ -475,13 +476,13 @@ impl Master {
             self.manager.next_deadline(),
             watchdog,
             bulletin,
-            self.executor.reporters_deadline(),
-            self.executor.routers_deadline(),
-            self.executor.control_deadline(),
+            self.executor.helpers.reporters_deadline(),
+            self.executor.applications.routers_deadline(),
+            self.executor.control.control_deadline(),
             self.expulsions.deadline(),
-            self.executor.spawner_deadline(),
-            self.executor.programs_deadline(),
-            self.executor.upgrade_deadline(),
+            self.executor.helpers.spawner_deadline(),
+            self.executor.helpers.programs_deadline(),
+            self.executor.handover.upgrade_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -531,7 +532,7 @@ impl Master {
                 }
                 SIGUSR1 => {
                     self.reopen_logs();
-                    self.executor.reopen_slow_logs();
+                    self.executor.pools.reopen_slow_logs();
                 }
                 SIGUSR2 => {
                     if let Some(notifier) = &self.notifier {

@@ -5,7 +5,7 @@ use super::output::Lines;
 use super::pools::{RunningPool, policy};
 use super::reports::Reports;
 use super::sources::Source;
-use super::{Executor, Who, WorkerProcess};
+use super::{Context, Executor, Pools, Processes, Reload, Who, WorkerProcess};
 use crate::config::{Application, Config, Pool};
 use crate::confine;
 use crate::estate::{Heritage, document, names};
@@ -69,7 +69,7 @@ impl Executor {
             ..Adopted::default()
         };
         for pool in &plan.pools {
-            match self.adopt_pool(pool, &mut descriptors) {
+            match self.pools.adopt_pool(&self.reload, pool, &mut descriptors) {
                 Ok(id) => adopted.pools.push(id),
                 Err(error) => log::error!("[pool {}] {error}", pool.name),
             }
@@ -86,10 +86,10 @@ impl Executor {
                 Err(error) => log::error!("[pool {name}] the old workers finish by themselves: {error}"),
             }
         }
-        self.remove_sockets_of_others(&document);
+        self.processes.remove_sockets_of_others(&document);
         choose_serving(&mut adopted, &plan.pools);
         for generation in adopted.generations.iter().filter(|generation| generation.serves) {
-            self.serves(generation.pool, generation.generation);
+            self.pools.serves(generation.pool, generation.generation);
         }
         let workers = adopted.generations.iter().map(|it| it.workers.len());
         log::info!(
@@ -98,43 +98,6 @@ impl Executor {
             workers.sum::<usize>()
         );
         Some(adopted)
-    }
-
-    fn adopt_pool(
-        &mut self,
-        pool: &document::Pool,
-        descriptors: &mut HashMap<String, OwnedFd>,
-    ) -> Result<PoolId, String> {
-        let mut take = |name: &str| {
-            descriptors
-                .remove(name)
-                .ok_or_else(|| format!("{name} is missing"))
-        };
-        let socket = take(&names::listener(pool.id))?;
-        let queue = match names::queue(pool.id) {
-            [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?)),
-            _ => None,
-        };
-        let known = self
-            .reload
-            .config
-            .pools
-            .iter()
-            .find(|known| known.name == pool.name);
-        let backlog = known.map_or(-1, |known| known.listen.backlog);
-        let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
-        let running = RunningPool {
-            name: pool.name.clone(),
-            listener: Some(listener.map_err(|error| error.to_string())?),
-            queue,
-            watched: false,
-            latest: None,
-            serving: None,
-        };
-        self.pools.errors.begin(&pool.name);
-        self.pools.tallies.begin(&pool.name, pool.tally.clone());
-        self.pools.by_id.insert(PoolId(pool.id), running);
-        Ok(PoolId(pool.id))
     }
 
     fn adopt_generation(
@@ -150,6 +113,7 @@ impl Executor {
             .or_else(|| named(config))
             .ok_or("no configuration names the pool")?;
         let mut settings = self
+            .context
             .settings(&pool, self.reload.config.global.log_limit, &mut HashMap::new())
             .map_err(|error| error.to_string())?;
         (settings.slots, settings.started) = (left.slots, left.started);
@@ -183,7 +147,10 @@ impl Executor {
         });
         let mut workers = Vec::new();
         for worker in &left.workers {
-            match self.adopt_worker(id, worker, descriptors) {
+            match self
+                .pools
+                .adopt_worker(&mut self.context, &mut self.processes, id, worker, descriptors)
+            {
                 Ok(()) => workers.push(AdoptedWorker {
                     worker: WorkerId(worker.id),
                     slot: SlotIndex(worker.slot),
@@ -194,7 +161,7 @@ impl Executor {
                 // It ended just now.
                 Err(error) => {
                     log::debug!("[pool {}] {error}", left.name);
-                    self.free_seat(id, worker);
+                    self.pools.free_seat(id, worker);
                 }
             }
         }
@@ -204,7 +171,7 @@ impl Executor {
                 left.name,
                 worker.pid
             );
-            self.free_seat(id, worker);
+            self.pools.free_seat(id, worker);
         }
         Ok(AdoptedGeneration {
             generation: id,
@@ -213,20 +180,57 @@ impl Executor {
             slots: left.slots,
             serves: false,
             workers,
-            lost: self.lost_slots(id),
+            lost: self.pools.lost_slots(id),
             has_preloader,
         })
+    }
+}
+
+impl Pools {
+    fn adopt_pool(
+        &mut self,
+        reload: &Reload,
+        pool: &document::Pool,
+        descriptors: &mut HashMap<String, OwnedFd>,
+    ) -> Result<PoolId, String> {
+        let mut take = |name: &str| {
+            descriptors
+                .remove(name)
+                .ok_or_else(|| format!("{name} is missing"))
+        };
+        let socket = take(&names::listener(pool.id))?;
+        let queue = match names::queue(pool.id) {
+            [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?)),
+            _ => None,
+        };
+        let known = reload.config.pools.iter().find(|known| known.name == pool.name);
+        let backlog = known.map_or(-1, |known| known.listen.backlog);
+        let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
+        let running = RunningPool {
+            name: pool.name.clone(),
+            listener: Some(listener.map_err(|error| error.to_string())?),
+            queue,
+            watched: false,
+            latest: None,
+            serving: None,
+        };
+        self.errors.begin(&pool.name);
+        self.tallies.begin(&pool.name, pool.tally.clone());
+        self.by_id.insert(PoolId(pool.id), running);
+        Ok(PoolId(pool.id))
     }
 
     fn adopt_worker(
         &mut self,
+        context: &mut Context,
+        processes: &mut Processes,
         generation: GenerationId,
         left: &document::Worker,
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<(), Error> {
         let id = WorkerId(left.id);
         let foreign = if process::is_child(left.pid) {
-            self.processes.by_pid.insert(left.pid, Who::Worker(id));
+            processes.by_pid.insert(left.pid, Who::Worker(id));
             None
         } else {
             let process = pidfd::open(left.pid)?;
@@ -234,7 +238,7 @@ impl Executor {
             if process::start_time(left.pid) != Some(left.start_time) {
                 return Err(Error::new("pidfd_open", left.pid.to_string(), Errno::ESRCH));
             }
-            self.context.sources.watch(&process, Source::Foreign(id))?;
+            context.sources.watch(&process, Source::Foreign(id))?;
             Some(process)
         };
         let mut output = Vec::new();
@@ -244,8 +248,8 @@ impl Executor {
             .enumerate()
         {
             if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
-                self.context.sources.watch(&pipe, Source::Output(id, index))?;
-                output.push((Lines::new(pipe).knowing_mark(self.context.speaks_as_fpm), stream));
+                context.sources.watch(&pipe, Source::Output(id, index))?;
+                output.push((Lines::new(pipe).knowing_mark(context.speaks_as_fpm), stream));
             }
         }
         let adopted = WorkerProcess {
@@ -267,8 +271,8 @@ impl Executor {
             foreign,
             start_time: std::cell::Cell::new(Some(left.start_time)),
         };
-        self.pools.workers.insert(id, adopted);
-        if let Some(generation) = self.pools.generations.get_mut(&generation) {
+        self.workers.insert(id, adopted);
+        if let Some(generation) = self.generations.get_mut(&generation) {
             generation.seats.insert(left.slot, id);
         }
         Ok(())
@@ -276,7 +280,7 @@ impl Executor {
 
     /// The seat of a worker that is gone is free, unless another process has written there since.
     fn free_seat(&mut self, id: GenerationId, gone: &document::Worker) {
-        let Some(generation) = self.pools.generations.get_mut(&id) else {
+        let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
         let page = generation
@@ -292,7 +296,7 @@ impl Executor {
     /// Slots that were given away and whose worker is unknown: it was being made when the master ended. Its retire channel
     /// is closed, so it leaves; until the generation ends nobody else may sit there.
     fn lost_slots(&self, id: GenerationId) -> Vec<SlotIndex> {
-        let Some(generation) = self.pools.generations.get(&id) else {
+        let Some(generation) = self.generations.get(&id) else {
             return Vec::new();
         };
         let Some(resources) = &generation.resources else {

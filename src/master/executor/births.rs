@@ -6,7 +6,7 @@ use super::output::Lines;
 use super::preloader::Command;
 use super::promotion::refork_at;
 use super::sources::Source;
-use super::{Executor, Who, WorkerProcess};
+use super::{Context, Executor, Helpers, Pools, Who, WorkerProcess};
 use crate::config::{Application, ProcessManager};
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
@@ -23,7 +23,10 @@ impl Executor {
     /// Makes a worker, or asks its preloader for one.
     pub(super) fn fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) {
         if let Err(error) = self.try_fork(worker, id, slot) {
-            log::error!("[pool {}] can't make a worker: {error}", self.generation_name(id));
+            log::error!(
+                "[pool {}] can't make a worker: {error}",
+                self.pools.generation_name(id)
+            );
             self.fork_failed(worker);
         }
     }
@@ -37,9 +40,9 @@ impl Executor {
             for (lines, _) in &failed.output {
                 self.context.sources.forget(lines.pipe());
             }
-            self.unkeep_worker(worker, &failed);
+            self.handover.unkeep_worker(worker, &failed);
         }
-        self.instance_not_made(worker);
+        self.applications.instance_not_made(worker);
         self.context.happened.push_back(Event::ForkFailed(worker));
     }
 
@@ -82,11 +85,11 @@ impl Executor {
         let application = generation.settings.pool.application.clone();
         self.pools.workers.insert(worker, unborn);
         let output = if catch {
-            Some(self.catch_output(worker)?)
+            Some(self.pools.catch_output(&mut self.context, worker)?)
         } else {
             None
         };
-        self.keep_worker(worker);
+        self.handover.keep_worker(&self.pools, worker);
         let seat = Seat {
             slot,
             retire: retire_out,
@@ -95,7 +98,9 @@ impl Executor {
             channel,
         };
         match application {
-            Application::Php(_) | Application::Wrapped(_) => self.ask_preloader(worker, id, seat),
+            Application::Php(_) | Application::Wrapped(_) => {
+                self.helpers.ask_preloader(&self.pools, worker, id, seat)
+            }
             Application::Rust => self.fork_handler(worker, id, seat),
             Application::Cgi(_)
             | Application::FastCgi(_)
@@ -104,52 +109,9 @@ impl Executor {
         }
     }
 
-    /// Two pipes for a worker's standard output and error.
-    fn catch_output(&mut self, worker: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
-        let mut ends = Vec::new();
-        for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
-            let (reader, writer) = pipe(false)?;
-            crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
-            self.context
-                .sources
-                .watch(&reader, Source::Output(worker, index))?;
-            if let Some(newborn) = self.pools.workers.get_mut(&worker) {
-                newborn
-                    .output
-                    .push((Lines::new(reader).knowing_mark(self.context.speaks_as_fpm), name));
-            }
-            ends.push(writer);
-        }
-        let error = ends.pop();
-        ends.pop()
-            .zip(error)
-            .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
-    }
-
-    fn ask_preloader(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
-        let generation = self.number_in_preloader(id);
-        let Some(preloader) = self.preloader_of(id) else {
-            return Err(Error::new(
-                "fork",
-                "there is no preloader",
-                nix::errno::Errno::ESRCH,
-            ));
-        };
-        let is_routed = seat.is_routed();
-        let (slot, descriptors) = seat.take_apart();
-        let command = Command::Spawn {
-            worker: worker.0,
-            slot,
-            is_routed,
-            generation,
-        };
-        preloader.send(&command, descriptors);
-        Ok(())
-    }
-
     /// Starts a worker whose runtime is part of the program.
     fn start_worker(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
-        let kit = self.kit(id)?;
+        let kit = self.pools.kit(id)?;
         let share = self
             .pools
             .generations
@@ -160,8 +122,8 @@ impl Executor {
         let table = table
             .transpose()
             .map_err(|error| Error::from_io("dup", "", &error))?;
-        let reports = self.reports_for_worker(id)?;
-        let has_elder = self.has_elder(id);
+        let reports = self.pools.reports_for_worker(id)?;
+        let has_elder = self.pools.has_elder(id);
         let is_routed = seat.is_routed();
         let (settings, mut descriptors) = kit.take_apart();
         let (slot, own) = seat.take_apart();
@@ -186,16 +148,18 @@ impl Executor {
             has_reports,
             has_elder,
         }));
-        let pid = self.start_helper(title, role, descriptors, &environment)?;
+        let pid = self
+            .context
+            .start_helper(&self.reload, title, role, descriptors, &environment)?;
         self.born(worker, pid);
         Ok(())
     }
 
     /// Forks a worker that runs a handler of this program.
     fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {
-        let kit = self.kit(id)?;
+        let kit = self.pools.kit(id)?;
         let name = kit.settings.pool.name.clone();
-        let has_elder = self.has_elder(id);
+        let has_elder = self.pools.has_elder(id);
         let Some(handler) = self.context.handlers.get_mut(&name) else {
             let subject = format!("no Rust handler named {name}");
             return Err(Error::new("fork", subject, nix::errno::Errno::ENOENT));
@@ -212,13 +176,6 @@ impl Executor {
                 exit_now(be_worker(kit, seat, handler.as_mut(), has_elder))
             }
         }
-    }
-
-    /// Whether the generation before it is still there.
-    fn has_elder(&self, id: GenerationId) -> bool {
-        let pool = self.pools.generations.get(&id).map(|generation| generation.pool);
-        let mut all = self.pools.generations.iter();
-        all.any(|(other, generation)| *other < id && Some(generation.pool) == pool)
     }
 
     /// A worker exists.
@@ -238,12 +195,12 @@ impl Executor {
             self.processes.by_pid.insert(pid, Who::Worker(worker));
             log::debug!("[pool {}] child {pid} started", {
                 let generation = newborn.generation;
-                self.generation_name(generation)
+                self.pools.generation_name(generation)
             });
             self.context.happened.push_back(Event::Forked(worker));
-            self.count_start(worker);
+            self.pools.count_start(worker);
             if self.pools.workers.get(&worker).is_some_and(|newborn| newborn.up) {
-                self.instance_up(worker);
+                self.applications.instance_up(&self.pools, worker);
             }
         }
     }
@@ -271,20 +228,78 @@ impl Executor {
             }
         }
         let pool = generation.pool;
-        self.keep_generation(id);
+        self.handover.keep_generation(&self.pools, id);
         self.open_queue(pool)
+    }
+}
+
+impl Pools {
+    /// Two pipes for a worker's standard output and error.
+    fn catch_output(&mut self, context: &mut Context, worker: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
+        let mut ends = Vec::new();
+        for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
+            let (reader, writer) = pipe(false)?;
+            crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
+            context.sources.watch(&reader, Source::Output(worker, index))?;
+            if let Some(newborn) = self.workers.get_mut(&worker) {
+                newborn
+                    .output
+                    .push((Lines::new(reader).knowing_mark(context.speaks_as_fpm), name));
+            }
+            ends.push(writer);
+        }
+        let error = ends.pop();
+        ends.pop()
+            .zip(error)
+            .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
+    }
+
+    /// Whether the generation before it is still there.
+    fn has_elder(&self, id: GenerationId) -> bool {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let mut all = self.generations.iter();
+        all.any(|(other, generation)| *other < id && Some(generation.pool) == pool)
     }
 
     pub(super) fn kit(&self, id: GenerationId) -> Result<Kit, Error> {
         let nothing = || Error::new("kit", "the pool is closed", nix::errno::Errno::EINVAL);
-        let generation: &Generation = self.pools.generations.get(&id).ok_or_else(nothing)?;
-        let pool = self.pools.by_id.get(&generation.pool).ok_or_else(nothing)?;
+        let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
+        let pool = self.by_id.get(&generation.pool).ok_or_else(nothing)?;
         let queue = pool.queue.as_ref().ok_or_else(nothing)?;
         match &pool.listener {
             Some(listener) => generation.kit(&listener.socket, queue),
             // Its workers are given their connections.
             None => generation.kit(&null()?, queue),
         }
+    }
+}
+
+impl Helpers {
+    fn ask_preloader(
+        &mut self,
+        pools: &Pools,
+        worker: WorkerId,
+        id: GenerationId,
+        seat: Seat,
+    ) -> Result<(), Error> {
+        let generation = pools.number_in_preloader(id);
+        let Some(preloader) = self.preloader_of(pools, id) else {
+            return Err(Error::new(
+                "fork",
+                "there is no preloader",
+                nix::errno::Errno::ESRCH,
+            ));
+        };
+        let is_routed = seat.is_routed();
+        let (slot, descriptors) = seat.take_apart();
+        let command = Command::Spawn {
+            worker: worker.0,
+            slot,
+            is_routed,
+            generation,
+        };
+        preloader.send(&command, descriptors);
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use super::generation::Generation;
 use super::pools::RunningPool;
 use super::sources::Source;
 use super::totals::Reading;
-use super::{Executor, GenerationId};
+use super::{Applications, Context, Executor, GenerationId, Helpers, Pools};
 use crate::config::{Address, Application, Listen, ProcessManager};
 use crate::control::protocol::{self, Answer, Format, LastError, Request, Status, WorkerLimits};
 use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
@@ -110,7 +110,10 @@ impl Executor {
         let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
         if is_lost {
             // Those who came before it was gone.
-            while self.accept_control(door) {}
+            while self
+                .control
+                .accept_control(&mut self.context, &mut self.applications, door)
+            {}
         }
         let listener = self.control.listener(door);
         let now = listener.map(|listener| &listener.address);
@@ -144,153 +147,17 @@ impl Executor {
         Ok(())
     }
 
-    /// Removes the sockets' files; at the end.
-    pub(in crate::master) fn remove_control_file(&self) {
-        let listeners = self.control.listener.iter().chain(&self.control.owners_listener);
-        listeners.for_each(Listener::remove_file);
-    }
-
-    /// What root or the daemon's own user has asked next.
-    pub(in crate::master) fn next_order(&mut self) -> Option<(u64, Request)> {
-        self.control.asked.pop_front()
-    }
-
-    /// What an owner of applications has asked next and still waits for.
-    pub(in crate::master) fn next_order_of_guests(&mut self) -> Option<(u64, Request)> {
-        let control = &mut self.control;
-        // A conversation that had to make room takes what it asked with it: the queue is no longer than there are places.
-        control
-            .asked_by_guests
-            .retain(|(id, _)| control.sessions.contains_key(id));
-        control.asked_by_guests.pop_front()
-    }
-
-    /// Whether something is asked.
-    pub(in crate::master) fn has_orders(&self) -> bool {
-        !self.control.asked.is_empty() || !self.control.asked_by_guests.is_empty()
-    }
-
-    /// When the socket is to be tried again whose connections could not be accepted.
-    pub(in crate::master) fn control_deadline(&self) -> Option<Tick> {
-        self.control.pause.deadline()
-    }
-
     /// Tries again what has failed; the socket is not watched for connections that it told of before.
     pub(in crate::master) fn tend_control(&mut self, now: Tick) {
         // As many as can have queued up; of later ones the socket tells.
         let rounds = MOST_SESSIONS.div_ceil(ACCEPTS) + 1;
         if self.control.pause.end(now) {
             for door in [Door::Main, Door::Owners] {
-                let _ = (0..rounds).all(|_| self.accept_control(door));
+                let _ = (0..rounds).all(|_| {
+                    self.control
+                        .accept_control(&mut self.context, &mut self.applications, door)
+                });
             }
-        }
-    }
-
-    /// Takes new conversations. `true`: there may be more.
-    pub(super) fn accept_control(&mut self, door: Door) -> bool {
-        for _ in 0..ACCEPTS {
-            let Some(listener) = self.control.listener(door) else {
-                return false;
-            };
-            match socket::accept(listener.socket.as_fd()) {
-                Ok(Some(connection)) => self.begin_session(connection, door),
-                Ok(None) => return false,
-                Err(error) => {
-                    if self.control.pause.begin(clock::now()) {
-                        log::error!("control: {error}; trying again");
-                    }
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    fn begin_session(&mut self, connection: OwnedFd, door: Door) {
-        let who = socket::peer_user(connection.as_fd());
-        let mut session = Session::new(connection, clock::now());
-        let rights = match who {
-            Ok(uid) if uid == 0 || uid == identity::own_user() => Some(Rights::All),
-            Ok(uid) => Some(Rights::Own(uid)).filter(|_| door == Door::Owners),
-            Err(_) => None,
-        };
-        let Some(rights) = rights else {
-            session.refuse("permission denied: root and the daemon's own user may ask");
-            session.look(clock::now());
-            return;
-        };
-        if let Some(longest) = self.to_end_for(rights) {
-            self.end_session(longest);
-        }
-        self.control.last += 1;
-        let id = self.control.last;
-        let both = Interest::READABLE | Interest::WRITABLE;
-        let watched = self
-            .context
-            .sources
-            .watch_for(session.socket(), Source::ControlSession(id), both);
-        match watched {
-            Ok(()) => {
-                self.control.sessions.insert(id, session);
-                if let Rights::Own(uid) = rights {
-                    self.control.guests.add(id, uid);
-                }
-                self.attend_session(id);
-            }
-            Err(error) => log::error!("control: {error}"),
-        }
-    }
-
-    /// The conversation that ends so that there is room for another: the one that is silent the longest. One that waits
-    /// for its answer only ends if all do. Root's and the daemon's user's end for each other, and never for a guest.
-    fn to_end_for(&self, rights: Rights) -> Option<u64> {
-        let control = &self.control;
-        if let Rights::Own(uid) = rights {
-            return control.guests.to_end(uid, |id| {
-                let session = control.sessions.get(&id);
-                session.map_or((false, Tick::from_nanos(0)), |session| {
-                    (session.is_waiting(), session.since)
-                })
-            });
-        }
-        let own = || (control.sessions.iter()).filter(|(id, _)| control.guests.user(**id).is_none());
-        if own().count() < MOST_SESSIONS {
-            return None;
-        }
-        let holders: Vec<u64> = self.lease_holders();
-        own()
-            .min_by_key(|(id, session)| {
-                let is_needed = session.is_waiting() || holders.contains(id);
-                (is_needed, session.since, **id)
-            })
-            .map(|(id, _)| *id)
-    }
-
-    fn end_session(&mut self, id: u64) {
-        if let Some(session) = self.control.sessions.remove(&id) {
-            self.context.sources.forget(session.socket());
-            self.control.guests.remove(id);
-            self.end_leases(id);
-        }
-    }
-
-    /// What whoever is behind a conversation may ask for.
-    pub(in crate::master) fn rights(&self, id: u64) -> Rights {
-        self.control.guests.user(id).map_or(Rights::All, Rights::Own)
-    }
-
-    /// Goes on with a conversation.
-    pub(super) fn attend_session(&mut self, id: u64) {
-        let Some(session) = self.control.sessions.get_mut(&id) else {
-            return;
-        };
-        match session.look(clock::now()) {
-            Heard::Nothing => {}
-            Heard::Request(request) => match self.rights(id) {
-                Rights::All => self.control.asked.push_back((id, request)),
-                Rights::Own(_) => self.control.asked_by_guests.push_back((id, request)),
-            },
-            Heard::End => self.end_session(id),
         }
     }
 
@@ -298,7 +165,8 @@ impl Executor {
     pub(in crate::master) fn answer(&mut self, id: u64, answer: &Answer) {
         if let Some(session) = self.control.sessions.get_mut(&id) {
             session.answer(answer);
-            self.attend_session(id);
+            self.control
+                .attend_session(&mut self.context, &mut self.applications, id);
         }
     }
 
@@ -306,11 +174,11 @@ impl Executor {
     pub(super) fn status(&self, views: &[(String, serde_json::Value)]) -> Status {
         // One look at each scoreboard, whatever pool it counts for.
         let mut readings: HashMap<&str, Reading> = HashMap::new();
-        let mut uses = self.cpu_of_workers();
+        let mut uses = self.pools.cpu_of_workers();
         for (id, generation) in &self.pools.generations {
             let mut reading = generation.reading();
             reading.cpu_us = uses.remove(id).unwrap_or(0);
-            let sum = readings.entry(self.shown_with(generation)).or_default();
+            let sum = readings.entry(self.pools.shown_with(generation)).or_default();
             sum.add(&reading);
         }
         let mut pools: Vec<protocol::Pool> = self
@@ -321,7 +189,7 @@ impl Executor {
             .map(|(id, pool, listener)| {
                 let own = self.pools.generations.iter().filter(|(_, g)| g.pool == *id);
                 let own: BTreeMap<GenerationId, &Generation> = own.map(|(id, g)| (*id, g)).collect();
-                let mut counts = self.past(&pool.name);
+                let mut counts = self.pools.past(&pool.name);
                 let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
                 counts.add(&reading.counts);
                 let queue = pool.listen_queue();
@@ -331,7 +199,7 @@ impl Executor {
                     problem: unreachable(listener),
                     queue: queue.map(|queue| queue.current),
                     queue_limit: queue.map(|queue| queue.limit),
-                    limits: self.worker_limits(*id, pool),
+                    limits: self.pools.worker_limits(&self.applications, *id, pool),
                     busy: reading.busy,
                     idle: reading.idle,
                     starting: reading.starting,
@@ -355,7 +223,9 @@ impl Executor {
                     applications: self.applications_status(*id, views),
                     generations: own
                         .iter()
-                        .map(|(id, generation)| self.generation_status(*id, generation, pool))
+                        .map(|(id, generation)| {
+                            self.pools.generation_status(&self.helpers, *id, generation, pool)
+                        })
                         .collect(),
                 }
             })
@@ -369,11 +239,162 @@ impl Executor {
             skipped: self.reload.config.skipped.clone(),
         }
     }
+}
 
+impl Control {
+    /// Removes the sockets' files; at the end.
+    pub(in crate::master) fn remove_control_file(&self) {
+        let listeners = self.listener.iter().chain(&self.owners_listener);
+        listeners.for_each(Listener::remove_file);
+    }
+
+    /// What root or the daemon's own user has asked next.
+    pub(in crate::master) fn next_order(&mut self) -> Option<(u64, Request)> {
+        self.asked.pop_front()
+    }
+
+    /// What an owner of applications has asked next and still waits for.
+    pub(in crate::master) fn next_order_of_guests(&mut self) -> Option<(u64, Request)> {
+        // A conversation that had to make room takes what it asked with it: the queue is no longer than there are places.
+        let sessions = &self.sessions;
+        self.asked_by_guests.retain(|(id, _)| sessions.contains_key(id));
+        self.asked_by_guests.pop_front()
+    }
+
+    /// Whether something is asked.
+    pub(in crate::master) fn has_orders(&self) -> bool {
+        !self.asked.is_empty() || !self.asked_by_guests.is_empty()
+    }
+
+    /// When the socket is to be tried again whose connections could not be accepted.
+    pub(in crate::master) fn control_deadline(&self) -> Option<Tick> {
+        self.pause.deadline()
+    }
+
+    /// Takes new conversations. `true`: there may be more.
+    pub(super) fn accept_control(
+        &mut self,
+        context: &mut Context,
+        applications: &mut Applications,
+        door: Door,
+    ) -> bool {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listener(door) else {
+                return false;
+            };
+            match socket::accept(listener.socket.as_fd()) {
+                Ok(Some(connection)) => self.begin_session(context, applications, connection, door),
+                Ok(None) => return false,
+                Err(error) => {
+                    if self.pause.begin(clock::now()) {
+                        log::error!("control: {error}; trying again");
+                    }
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn begin_session(
+        &mut self,
+        context: &mut Context,
+        applications: &mut Applications,
+        connection: OwnedFd,
+        door: Door,
+    ) {
+        let who = socket::peer_user(connection.as_fd());
+        let mut session = Session::new(connection, clock::now());
+        let rights = match who {
+            Ok(uid) if uid == 0 || uid == identity::own_user() => Some(Rights::All),
+            Ok(uid) => Some(Rights::Own(uid)).filter(|_| door == Door::Owners),
+            Err(_) => None,
+        };
+        let Some(rights) = rights else {
+            session.refuse("permission denied: root and the daemon's own user may ask");
+            session.look(clock::now());
+            return;
+        };
+        if let Some(longest) = self.to_end_for(applications, rights) {
+            self.end_session(context, applications, longest);
+        }
+        self.last += 1;
+        let id = self.last;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let watched = context
+            .sources
+            .watch_for(session.socket(), Source::ControlSession(id), both);
+        match watched {
+            Ok(()) => {
+                self.sessions.insert(id, session);
+                if let Rights::Own(uid) = rights {
+                    self.guests.add(id, uid);
+                }
+                self.attend_session(context, applications, id);
+            }
+            Err(error) => log::error!("control: {error}"),
+        }
+    }
+
+    /// The conversation that ends so that there is room for another: the one that is silent the longest. One that waits
+    /// for its answer only ends if all do. Root's and the daemon's user's end for each other, and never for a guest.
+    fn to_end_for(&self, applications: &Applications, rights: Rights) -> Option<u64> {
+        if let Rights::Own(uid) = rights {
+            return self.guests.to_end(uid, |id| {
+                let session = self.sessions.get(&id);
+                session.map_or((false, Tick::from_nanos(0)), |session| {
+                    (session.is_waiting(), session.since)
+                })
+            });
+        }
+        let control = &self;
+        let own = || (control.sessions.iter()).filter(|(id, _)| control.guests.user(**id).is_none());
+        if own().count() < MOST_SESSIONS {
+            return None;
+        }
+        let holders: Vec<u64> = applications.lease_holders();
+        own()
+            .min_by_key(|(id, session)| {
+                let is_needed = session.is_waiting() || holders.contains(id);
+                (is_needed, session.since, **id)
+            })
+            .map(|(id, _)| *id)
+    }
+
+    fn end_session(&mut self, context: &mut Context, applications: &mut Applications, id: u64) {
+        if let Some(session) = self.sessions.remove(&id) {
+            context.sources.forget(session.socket());
+            self.guests.remove(id);
+            applications.end_leases(id);
+        }
+    }
+
+    /// What whoever is behind a conversation may ask for.
+    pub(in crate::master) fn rights(&self, id: u64) -> Rights {
+        self.guests.user(id).map_or(Rights::All, Rights::Own)
+    }
+
+    /// Goes on with a conversation.
+    pub(super) fn attend_session(&mut self, context: &mut Context, applications: &mut Applications, id: u64) {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        match session.look(clock::now()) {
+            Heard::Nothing => {}
+            Heard::Request(request) => match self.rights(id) {
+                Rights::All => self.asked.push_back((id, request)),
+                Rights::Own(_) => self.asked_by_guests.push_back((id, request)),
+            },
+            Heard::End => self.end_session(context, applications, id),
+        }
+    }
+}
+
+impl Pools {
     /// Processor time of the workers that are there, microseconds.
     pub(super) fn cpu_of_workers(&self) -> HashMap<GenerationId, u64> {
         let mut uses = HashMap::new();
-        for worker in self.pools.workers.values() {
+        for worker in self.workers.values() {
             let clock = worker.pid.and_then(ProcessClock::of);
             *uses.entry(worker.generation).or_default() += clock.map_or(0, ProcessClock::micros);
         }
@@ -381,15 +402,15 @@ impl Executor {
     }
 
     /// How many workers a pool may have by the configuration that came last.
-    fn worker_limits(&self, id: PoolId, pool: &RunningPool) -> WorkerLimits {
-        if let Some(app_pool) = self.applications.routers.get(&id) {
+    fn worker_limits(&self, applications: &Applications, id: PoolId, pool: &RunningPool) -> WorkerLimits {
+        if let Some(app_pool) = applications.routers.get(&id) {
             return WorkerLimits {
                 max_children: app_pool.max,
                 ..WorkerLimits::default()
             };
         }
         let latest = pool.latest.or(pool.serving);
-        let generation = latest.and_then(|latest| self.pools.generations.get(&latest));
+        let generation = latest.and_then(|latest| self.generations.get(&latest));
         let Some(pm) = generation.map(|generation| generation.settings.pool.pm) else {
             return WorkerLimits::default();
         };
@@ -412,7 +433,7 @@ impl Executor {
 
     /// Why an application could not be started.
     pub(in crate::master) fn error_report(&self, id: Option<&str>, format: Format) -> Answer {
-        let Some(kept) = self.pools.errors.find(id) else {
+        let Some(kept) = self.errors.find(id) else {
             let what = id.map_or_else(|| "of any error".to_owned(), |id| format!("of error {id}"));
             return Answer::refusal(format!("there is no report {what}; only the last few are kept"));
         };
@@ -426,6 +447,7 @@ impl Executor {
 
     fn generation_status(
         &self,
+        helpers: &Helpers,
         id: GenerationId,
         generation: &Generation,
         pool: &RunningPool,
@@ -444,7 +466,7 @@ impl Executor {
             .filter_map(|(slot, worker)| {
                 let page = resources?.board.slot(*slot as usize)?;
                 let entry = census::read(page);
-                let pid = self.pools.workers.get(worker).and_then(|worker| worker.pid);
+                let pid = self.workers.get(worker).and_then(|worker| worker.pid);
                 let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
                 Some(protocol::Worker {
                     slot: *slot,
@@ -464,7 +486,7 @@ impl Executor {
             })
             .collect();
         workers.sort_by_key(|worker| worker.slot);
-        let mut programs = self.program_status(id);
+        let mut programs = helpers.program_status(id);
         programs.extend(self.companions_status(generation));
         protocol::Generation {
             id: id.0,
@@ -491,7 +513,7 @@ impl Executor {
             .filter_map(|(slot, worker)| {
                 let page = resources.board.slot(*slot as usize)?;
                 let sight = Sight::read(census::program(page))?;
-                let worker = self.pools.workers.get(worker)?.pid?;
+                let worker = self.workers.get(worker)?.pid?;
                 // It may name none but its own children.
                 let pid = Some(sight.pid).filter(|pid| *pid > 1 && process::parent(*pid) == Some(worker));
                 let is_up = sight.doing == Doing::Up && pid.is_some();

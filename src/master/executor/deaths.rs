@@ -3,7 +3,7 @@
 use super::preloader::Heard;
 use super::routers::Which;
 use super::slow::Traceable;
-use super::{Executor, Who, WorkerProcess};
+use super::{Executor, Helpers, Pools, Processes, Who, WorkerProcess};
 use crate::config::Application;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
@@ -34,7 +34,7 @@ impl Executor {
         for generation in generations {
             self.child_accept(generation);
         }
-        self.kill_stopped_companions();
+        self.applications.kill_stopped_companions();
         self.processes.has_more_dead = false;
         for count in 0.. {
             // Thousands may end at once, such as what a start has left behind: others have their turn meanwhile.
@@ -47,14 +47,20 @@ impl Executor {
             };
             match self.processes.by_pid.remove(&pid) {
                 Some(Who::Worker(worker)) => {
-                    self.count_cpu(worker, used.cpu_micros);
+                    self.pools.count_cpu(worker, used.cpu_micros);
                     self.worker_gone(worker, pid, exit_of(ended));
                 }
-                Some(Who::Rehearsal) => self.rehearsal_ended(ended),
+                Some(Who::Rehearsal) => self.handover.rehearsal_ended(&mut self.context, ended),
                 Some(Who::Router(pool)) => self.companion_gone(pool, Which::Router, pid, ended),
                 Some(Who::Scout(pool)) => self.companion_gone(pool, Which::Scout, pid, ended),
-                Some(Who::Reporter(pool)) => self.reporter_gone(pool, pid, ended),
-                Some(Who::StandIn(pool)) => self.stand_in_gone(pool, pid),
+                Some(Who::Reporter(pool)) => {
+                    self.helpers
+                        .reporter_gone(&mut self.context, &self.pools, pool, pid, ended)
+                }
+                Some(Who::StandIn(pool)) => {
+                    self.helpers
+                        .stand_in_gone(&mut self.context, &self.pools, pool, pid)
+                }
                 Some(Who::Preloader) => self.preloader_gone(pid, exit_of(ended)),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
@@ -81,59 +87,23 @@ impl Executor {
     }
 
     fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Exit) {
-        let had_work = self.note_death(id, pid);
-        self.count_exit(id, exit);
+        let had_work = self.processes.note_death(&self.pools, id, pid);
+        self.pools.count_exit(id, exit);
         if let Some(mut worker) = self.pools.workers.remove(&id) {
-            self.kill_rest(&worker, pid, exit);
-            self.read_last_output(&mut worker, pid);
+            self.pools.kill_rest(&worker, pid, exit);
+            self.pools.read_last_output(&mut self.context, &mut worker, pid);
             if let Some(process) = &worker.foreign {
                 self.context.sources.forget(process);
             }
             if let Some(generation) = self.pools.generations.get_mut(&worker.generation) {
                 generation.unseat(worker.slot);
             }
-            self.unkeep_worker(id, &worker);
+            self.handover.unkeep_worker(id, &worker);
         }
-        self.instance_gone(id);
+        self.applications.instance_gone(id);
         self.context
             .happened
             .push_back(Event::WorkerExited(id, exit, had_work));
-    }
-
-    /// A worker with a program of its own that did not end by itself has left what its program has started: it leads a session.
-    fn kill_rest(&self, worker: &WorkerProcess, pid: i32, exit: Exit) {
-        let generation = self.pools.generations.get(&worker.generation);
-        let application = generation.map(|generation| &generation.settings.pool.application);
-        if matches!(application, Some(Application::FastCgi(_))) && exit != Exit::Code(0) {
-            crate::sys::session::kill_rest(pid);
-        }
-    }
-
-    /// Notes how a worker ended and what it was doing, for the line that the core asks for. Says whether it had ever taken
-    /// up work.
-    fn note_death(&mut self, id: WorkerId, pid: i32) -> bool {
-        let Some(worker) = self.pools.workers.get(&id) else {
-            return false;
-        };
-        let Some(generation) = self.pools.generations.get(&worker.generation) else {
-            return false;
-        };
-        let uptime = crate::sys::clock::now().since(worker.begun);
-        let page = generation
-            .resources
-            .as_ref()
-            .and_then(|r| r.board.slot(worker.slot as usize));
-        let entry = page.map(census::read);
-        let had_work = entry.as_ref().is_some_and(census::Entry::had_work);
-        let doing = entry.as_ref().and_then(describe).unwrap_or_default();
-        let death = super::say::Death {
-            pid,
-            pool: generation.settings.pool.name.clone(),
-            uptime,
-            doing,
-        };
-        self.processes.deaths.insert(id, death);
-        had_work
     }
 
     /// A preloader has ended, and was reaped.
@@ -144,8 +114,9 @@ impl Executor {
                 break;
             }
         }
-        self.read_preloader_output(pid);
-        self.take_scripts(pid, Vec::new());
+        self.helpers
+            .read_preloader_output(&mut self.context, &self.pools, pid);
+        self.helpers.take_scripts(&self.pools, pid, Vec::new());
         let Some(preloader) = self.helpers.preloaders.remove(&pid) else {
             return;
         };
@@ -155,8 +126,8 @@ impl Executor {
         }
         for id in preloader.members.all() {
             self.processes.last_words.insert(id, preloader.last_words.clone());
-            if self.second_pid(id) == Some(pid) {
-                self.detach_second(id, exit);
+            if self.pools.second_pid(id) == Some(pid) {
+                self.pools.detach_second(&mut self.context, id, exit);
             } else {
                 self.detach(id, exit);
             }
@@ -183,7 +154,7 @@ impl Executor {
             Heard::Nonsense(what) => {
                 log::error!(
                     "[pool {}] the preloader (pid {pid}) is killed because it does not keep to the protocol: {what}",
-                    self.preloader_name(pid)
+                    self.helpers.preloader_name(&self.pools, pid)
                 );
                 if let Some(token) = start {
                     self.helpers
@@ -197,7 +168,7 @@ impl Executor {
     }
 
     fn take_answer(&mut self, pid: i32, answer: Answer) {
-        let name = || self.preloader_name(pid);
+        let name = || self.helpers.preloader_name(&self.pools, pid);
         match answer {
             Answer::Ready {
                 version,
@@ -222,10 +193,12 @@ impl Executor {
                         self.helpers.spawner.is_up(token);
                         self.drain_spawner();
                     }
-                    None => self.preloader_is_ready(pid),
+                    None => self
+                        .helpers
+                        .preloader_is_ready(&mut self.context, &mut self.pools, pid),
                 }
             }
-            Answer::Scripts { scripts } => self.take_scripts(pid, scripts),
+            Answer::Scripts { scripts } => self.helpers.take_scripts(&self.pools, pid, scripts),
             Answer::Forgotten { generation } => self.forgotten(pid, generation),
             // Only a worker says so, on a channel that is not yet a preloader's.
             Answer::Promoted { .. } => {}
@@ -235,10 +208,10 @@ impl Executor {
                 message,
             } => {
                 let worker = WorkerId(worker);
-                if let Some(id) = self.unborn_of(pid, worker) {
+                if let Some(id) = self.helpers.unborn_of(&self.pools, pid, worker) {
                     log::error!(
                         "[pool {}] the preloader could not make a worker: {message}",
-                        self.generation_name(id)
+                        self.pools.generation_name(id)
                     );
                     self.fork_failed(worker);
                 }
@@ -261,19 +234,6 @@ impl Executor {
         }
     }
 
-    /// The generation of a worker that this preloader was asked for and has not made yet.
-    fn unborn_of(&self, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
-        let worker = self
-            .pools
-            .workers
-            .get(&worker)
-            .filter(|worker| worker.pid.is_none())?;
-        let members = &self.helpers.preloaders.get(&preloader)?.members;
-        let is_asked =
-            members.contains(worker.generation) && self.second_pid(worker.generation) != Some(preloader);
-        is_asked.then_some(worker.generation)
-    }
-
     /// Whether a process is a child of ours that nobody else is, and that this generation may have. Orphans of every pool
     /// become children of ours: nobody must get hold of another user's.
     pub(super) fn is_new_child(&self, id: GenerationId, pid: i32) -> bool {
@@ -284,30 +244,17 @@ impl Executor {
         !is_known && process::is_child(pid) && !is_foreign
     }
 
-    /// Takes a child out of those that ended before anybody knew them.
-    pub(super) fn early_death(&mut self, pid: i32) -> Option<Exit> {
-        let at = self
-            .processes
-            .early_deaths
-            .iter()
-            .position(|(dead, _)| *dead == pid)?;
-        self.processes
-            .early_deaths
-            .remove(at)
-            .map(|(_, ended)| exit_of(ended))
-    }
-
     /// A preloader says that it made a worker. It is believed if it was asked for this worker and the process is a
     /// child of ours that nobody else is.
     fn take_birth(&mut self, preloader: i32, worker: WorkerId, pid: i32) {
-        let Some(id) = self.unborn_of(preloader, worker) else {
+        let Some(id) = self.helpers.unborn_of(&self.pools, preloader, worker) else {
             log::error!(
                 "[pool {}] the preloader names a worker that it was not asked for",
-                self.preloader_name(preloader)
+                self.helpers.preloader_name(&self.pools, preloader)
             );
             return;
         };
-        if let Some(exit) = self.early_death(pid) {
+        if let Some(exit) = self.processes.early_death(pid) {
             self.born(worker, pid);
             self.processes.by_pid.remove(&pid);
             self.worker_gone(worker, pid, exit);
@@ -316,12 +263,69 @@ impl Executor {
         if !self.is_new_child(id, pid) {
             log::error!(
                 "[pool {}] the preloader names process {pid}, which is no new child",
-                self.generation_name(id)
+                self.pools.generation_name(id)
             );
             self.fork_failed(worker);
             return;
         }
         self.born(worker, pid);
+    }
+}
+
+impl Pools {
+    /// A worker with a program of its own that did not end by itself has left what its program has started: it leads a session.
+    fn kill_rest(&self, worker: &WorkerProcess, pid: i32, exit: Exit) {
+        let generation = self.generations.get(&worker.generation);
+        let application = generation.map(|generation| &generation.settings.pool.application);
+        if matches!(application, Some(Application::FastCgi(_))) && exit != Exit::Code(0) {
+            crate::sys::session::kill_rest(pid);
+        }
+    }
+}
+
+impl Processes {
+    /// Notes how a worker ended and what it was doing, for the line that the core asks for. Says whether it had ever taken
+    /// up work.
+    fn note_death(&mut self, pools: &Pools, id: WorkerId, pid: i32) -> bool {
+        let Some(worker) = pools.workers.get(&id) else {
+            return false;
+        };
+        let Some(generation) = pools.generations.get(&worker.generation) else {
+            return false;
+        };
+        let uptime = crate::sys::clock::now().since(worker.begun);
+        let page = generation
+            .resources
+            .as_ref()
+            .and_then(|r| r.board.slot(worker.slot as usize));
+        let entry = page.map(census::read);
+        let had_work = entry.as_ref().is_some_and(census::Entry::had_work);
+        let doing = entry.as_ref().and_then(describe).unwrap_or_default();
+        let death = super::say::Death {
+            pid,
+            pool: generation.settings.pool.name.clone(),
+            uptime,
+            doing,
+        };
+        self.deaths.insert(id, death);
+        had_work
+    }
+
+    /// Takes a child out of those that ended before anybody knew them.
+    pub(super) fn early_death(&mut self, pid: i32) -> Option<Exit> {
+        let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
+        self.early_deaths.remove(at).map(|(_, ended)| exit_of(ended))
+    }
+}
+
+impl Helpers {
+    /// The generation of a worker that this preloader was asked for and has not made yet.
+    fn unborn_of(&self, pools: &Pools, preloader: i32, worker: WorkerId) -> Option<GenerationId> {
+        let worker = pools.workers.get(&worker).filter(|worker| worker.pid.is_none())?;
+        let members = &self.preloaders.get(&preloader)?.members;
+        let is_asked =
+            members.contains(worker.generation) && pools.second_pid(worker.generation) != Some(preloader);
+        is_asked.then_some(worker.generation)
     }
 }
 

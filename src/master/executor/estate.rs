@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 impl Executor {
     /// The document as of now.
     pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
-        let ending = self.counted_by_ordered();
+        let ending = self.pools.counted_by_ordered();
         let mut pools: Vec<Pool> = self
             .pools
             .by_id
@@ -27,7 +27,7 @@ impl Executor {
                     serving: manager.serving(*id).map(|generation| generation.0),
                     has_queue: pool.queue.is_some(),
                     tally: {
-                        let mut tally = self.past(&pool.name);
+                        let mut tally = self.pools.past(&pool.name);
                         if let Some(ending) = ending.get(pool.name.as_str()) {
                             tally.add(ending);
                         }
@@ -49,7 +49,7 @@ impl Executor {
                 started: generation.settings.started,
                 slots: generation.settings.slots,
                 workers: Vec::new(),
-                programs: self.programs_left(*id),
+                programs: self.helpers.programs_left(*id),
                 places: generation
                     .share
                     .as_ref()
@@ -104,7 +104,7 @@ impl Executor {
         for (id, generation) in &self.pools.generations {
             let share = generation.share.iter();
             all.extend(share.map(|share| (names::program_table(id.0), share.memory())));
-            all.extend(self.program_ends(*id));
+            all.extend(self.helpers.program_ends(*id));
         }
         for (id, worker) in self
             .pools

@@ -3,7 +3,7 @@
 use super::deaths::LAST_LOOKS;
 use super::output::{Lines, Look};
 use super::sources::Source;
-use super::{Executor, GenerationId, PoolId, WorkerId};
+use super::{Context, Executor, GenerationId, Helpers, PoolId, Pools, Processes, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
 use crate::worker::{IS_SEASONED, IS_UP};
@@ -14,22 +14,17 @@ use nix::errno::Errno;
 const CHILD_ACCEPT_READS: usize = 17;
 
 impl Executor {
-    /// What a token stands for.
-    pub(in crate::master) fn source(&self, token: Token) -> Option<Source> {
-        self.context.sources.source(token)
-    }
-
     /// Takes up what a source announced. `true`: there is more, come again.
     pub(in crate::master) fn attend(&mut self, source: Source) -> bool {
         match source {
             Source::Work(pool) => {
-                self.work_waits(pool);
+                self.pools.work_waits(&mut self.context, pool);
                 false
             }
             Source::ChildAccept(generation) => self.child_accept(generation),
-            Source::Messages(generation) => self.read_messages(generation),
-            Source::Reports(generation) => self.hear_reports(generation),
-            Source::Output(worker, index) => self.read_output(worker, index),
+            Source::Messages(generation) => self.pools.read_messages(&self.context, generation),
+            Source::Reports(generation) => self.pools.hear_reports(generation),
+            Source::Output(worker, index) => self.pools.read_output(&mut self.context, worker, index),
             Source::Preloader(pid) => self.hear_preloader(pid),
             Source::Second(generation) => {
                 self.hear_second(generation);
@@ -39,30 +34,36 @@ impl Executor {
             Source::Status(_) => false,
             Source::Router(pool) => self.hear_router(pool),
             Source::Scout(pool) => self.hear_scout(pool),
-            Source::CompanionMessages(pool, which) => self.read_companion_messages(pool, which),
+            Source::CompanionMessages(pool, which) => {
+                self.applications
+                    .read_companion_messages(&mut self.context, pool, which)
+            }
             Source::Spawner(token) => {
                 self.attend_spawner(token);
                 false
             }
-            Source::PreloaderOutput(pid) => self.read_preloader_output(pid),
-            Source::ProgramOutput(id, place) => self.read_program_output(id, place),
+            Source::PreloaderOutput(pid) => {
+                self.helpers
+                    .read_preloader_output(&mut self.context, &self.pools, pid)
+            }
+            Source::ProgramOutput(id, place) => {
+                self.helpers
+                    .read_program_output(&mut self.context, &self.pools, id, place)
+            }
             Source::Foreign(worker) => {
                 self.foreign_gone(worker);
                 false
             }
-            Source::Rehearsal => self.hear_rehearsal(),
-            Source::Control(door) => self.accept_control(door),
+            Source::Rehearsal => self.handover.hear_rehearsal(&mut self.context),
+            Source::Control(door) => {
+                self.control
+                    .accept_control(&mut self.context, &mut self.applications, door)
+            }
             Source::ControlSession(id) => {
-                self.attend_session(id);
+                self.control
+                    .attend_session(&mut self.context, &mut self.applications, id);
                 false
             }
-        }
-    }
-
-    /// The event counts only while the pool is watched: one that was under way when it was parked is void.
-    fn work_waits(&mut self, id: PoolId) {
-        if self.pools.by_id.get(&id).is_some_and(|pool| pool.watched) {
-            self.context.happened.push_back(Event::SourceReady(id));
         }
     }
 
@@ -113,7 +114,7 @@ impl Executor {
                     self.context.happened.push_back(Event::WorkerUp(id));
                 }
             }
-            self.instance_up(id);
+            self.applications.instance_up(&self.pools, id);
         }
         if generation_is_well {
             if let Some(generation) = self.pools.generations.get_mut(&id) {
@@ -128,64 +129,48 @@ impl Executor {
         }
         more
     }
+}
 
-    fn read_messages(&mut self, id: GenerationId) -> bool {
-        let Some(generation) = self.pools.generations.get_mut(&id) else {
-            return false;
-        };
-        let name = generation.settings.pool.name.clone();
-        let Some(resources) = generation.resources.as_mut() else {
-            return false;
-        };
-        let log = self.context.log;
-        let look = resources.messages.read(|line| write_message(log, &name, line));
-        look == Look::More
+impl Context {
+    /// What a token stands for.
+    pub(in crate::master) fn source(&self, token: Token) -> Option<Source> {
+        self.sources.source(token)
     }
 
     /// What is left of a generation's messages, within reason: a process that its worker left behind may still write,
     /// faster than anybody reads.
     pub(super) fn drain_messages(&self, pool: &str, messages: &mut Lines) {
         for _ in 0..LAST_LOOKS {
-            if messages.read(|line| write_message(self.context.log, pool, line)) != Look::More {
+            if messages.read(|line| write_message(self.log, pool, line)) != Look::More {
                 break;
             }
         }
     }
+}
 
-    pub(super) fn read_preloader_output(&mut self, pid: i32) -> bool {
-        let name = self.preloader_name(pid);
-        let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
-            return false;
-        };
-        let Some(mut output) = preloader.output.take() else {
-            return false;
-        };
-        let look = output.read(|line| {
-            let text = String::from_utf8_lossy(line).into_owned();
-            log::warn!("[pool {name}] preloader {pid} said: \"{text}\"");
-            preloader.note_words(text);
-        });
-        if look == Look::Ended {
-            self.context.sources.forget(output.pipe());
-        } else {
-            preloader.output = Some(output);
+impl Pools {
+    /// The event counts only while the pool is watched: one that was under way when it was parked is void.
+    fn work_waits(&self, context: &mut Context, id: PoolId) {
+        if self.by_id.get(&id).is_some_and(|pool| pool.watched) {
+            context.happened.push_back(Event::SourceReady(id));
         }
+    }
+
+    fn read_messages(&mut self, context: &Context, id: GenerationId) -> bool {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return false;
+        };
+        let name = generation.settings.pool.name.clone();
+        let Some(resources) = generation.resources.as_mut() else {
+            return false;
+        };
+        let log = context.log;
+        let look = resources.messages.read(|line| write_message(log, &name, line));
         look == Look::More
     }
 
-    /// What a preloader wrote last, as the end of a sentence.
-    pub(super) fn last_words(&self, id: GenerationId) -> String {
-        match self.processes.last_words.get(&id) {
-            Some(words) if !words.is_empty() => {
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                format!(", having said {:?}", words.join(" / "))
-            }
-            _ => String::new(),
-        }
-    }
-
     pub(super) fn name_worker(&self, id: WorkerId) -> (&str, i32) {
-        self.pools.workers.get(&id).map_or(("?", 0), |worker| {
+        self.workers.get(&id).map_or(("?", 0), |worker| {
             (
                 self.generation_name(worker.generation),
                 worker.pid.unwrap_or_default(),
@@ -195,10 +180,10 @@ impl Executor {
 
     /// `, script '/x.php' (request: "GET /x.php")`, as the worker's slot has it.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
-        let Some(worker) = self.pools.workers.get(&id) else {
+        let Some(worker) = self.workers.get(&id) else {
             return String::new();
         };
-        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+        let Some(generation) = self.generations.get(&worker.generation) else {
             return String::new();
         };
         let page = generation
@@ -220,6 +205,42 @@ impl Executor {
             text(0),
             text(1)
         )
+    }
+}
+
+impl Helpers {
+    pub(super) fn read_preloader_output(&mut self, context: &mut Context, pools: &Pools, pid: i32) -> bool {
+        let name = self.preloader_name(pools, pid);
+        let Some(preloader) = self.preloaders.get_mut(&pid) else {
+            return false;
+        };
+        let Some(mut output) = preloader.output.take() else {
+            return false;
+        };
+        let look = output.read(|line| {
+            let text = String::from_utf8_lossy(line).into_owned();
+            log::warn!("[pool {name}] preloader {pid} said: \"{text}\"");
+            preloader.note_words(text);
+        });
+        if look == Look::Ended {
+            context.sources.forget(output.pipe());
+        } else {
+            preloader.output = Some(output);
+        }
+        look == Look::More
+    }
+}
+
+impl Processes {
+    /// What a preloader wrote last, as the end of a sentence.
+    pub(super) fn last_words(&self, id: GenerationId) -> String {
+        match self.last_words.get(&id) {
+            Some(words) if !words.is_empty() => {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                format!(", having said {:?}", words.join(" / "))
+            }
+            _ => String::new(),
+        }
     }
 }
 

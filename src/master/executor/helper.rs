@@ -1,6 +1,6 @@
 //! Starts helpers: `forkyard` anew, without anything of this process' memory.
 
-use super::Executor;
+use super::{Context, Reload};
 use crate::config::OWN_USER;
 use crate::helper::{COMMAND, DOCUMENT, FIRST, Role, Start};
 use crate::sys::identity::{self, Identity};
@@ -22,10 +22,11 @@ pub(super) fn program(directory: &Path) -> PathBuf {
     directory.join(PROGRAM)
 }
 
-impl Executor {
+impl Context {
     /// Starts a helper with these descriptors; says its pid.
     pub(super) fn start_helper(
         &self,
+        reload: &Reload,
         title: String,
         role: Role,
         descriptors: Vec<OwnedFd>,
@@ -34,7 +35,7 @@ impl Executor {
         let start = Start {
             title: title.clone(),
             descriptors: descriptors.len(),
-            log_level: self.reload.config.global.log_level,
+            log_level: reload.config.global.log_level,
             role,
         };
         let document = serde_json::to_vec(&start)
@@ -53,7 +54,7 @@ impl Executor {
             c_string(&text)
         };
         let program = Program {
-            path: c_string(program(&self.context.libexec).as_os_str()),
+            path: c_string(program(&self.libexec).as_os_str()),
             arguments: vec![
                 c_string(OsStr::new(&title)),
                 c_string(OsStr::new(COMMAND)),

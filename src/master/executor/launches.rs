@@ -8,7 +8,7 @@ use super::promotion::refork_at;
 use super::shared::Mould;
 use super::sources::Source;
 use super::spawner::{Purpose, Said, Started, Tidings};
-use super::{Executor, Who};
+use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Application, Interface, sharing};
 use crate::confine;
 use crate::master::event::{Event, Exit, GenerationId};
@@ -44,7 +44,7 @@ const MOST_LINES_OF_A_REPORT: usize = 200;
 impl Executor {
     /// Starts a generation's preloader, or attaches it to one that its pool shares.
     pub(super) fn start_preloader(&mut self, id: GenerationId) {
-        let is_program = self.has_program(id);
+        let is_program = self.pools.has_program(id);
         let started = match self.attach(id) {
             Ok(_) if is_program => self.start_program(id),
             Ok(false) => self.try_start_preloader(id),
@@ -53,7 +53,7 @@ impl Executor {
         if let Err(error) = started {
             log::error!(
                 "[pool {}] can't start the preloader: {error}",
-                self.generation_name(id)
+                self.pools.generation_name(id)
             );
             self.context
                 .happened
@@ -63,12 +63,12 @@ impl Executor {
 
     fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
-        let source = self.start_source(id);
-        self.note_origin(id, source.fingerprint);
-        let kit = self.kit(id)?;
+        let source = self.reload.start_source(&self.context, &self.pools, id);
+        self.pools.note_origin(id, source.fingerprint);
+        let kit = self.pools.kit(id)?;
         let (channel, theirs) = socket_pair(SockType::Stream)?;
         crate::sys::fd::set_nonblocking(theirs.as_fd(), false)?;
-        let mould = self.mould(id);
+        let mould = self.pools.mould(&self.reload, id);
         let settings = mould.as_ref().map_or(&kit.settings, Mould::settings);
         let mut launch = runtime::launch(&kit.settings.pool.application, &self.context.libexec)?;
         if let Some(ini) = source.ini {
@@ -105,12 +105,15 @@ impl Executor {
             settings.refork_at = refork_at(&settings, 0);
             let begin = Command::Begin {
                 kit: settings,
-                warms_up: self.ask_for_scripts(id, pid),
-                shared: self.number_in_preloader(id),
+                warms_up: self.helpers.ask_for_scripts(&self.pools, id, pid),
+                shared: self.pools.number_in_preloader(id),
             };
             preloader.send(&begin, descriptors);
-            log::debug!("[pool {}] preloader {pid} started", self.generation_name(id));
-            self.take_preloader(id, preloader);
+            log::debug!(
+                "[pool {}] preloader {pid} started",
+                self.pools.generation_name(id)
+            );
+            self.helpers.take_preloader(&mut self.pools, id, preloader);
             if let Some(resources) = self
                 .pools
                 .generations
@@ -138,16 +141,6 @@ impl Executor {
         self.drain_spawner();
     }
 
-    /// When [`Executor::tend_spawner`] is to be called next.
-    pub(in crate::master) fn spawner_deadline(&self) -> Option<Tick> {
-        self.helpers.spawner.next_deadline()
-    }
-
-    /// Removes what the kit has on disk; at the end.
-    pub(in crate::master) fn end_spawner(&mut self) {
-        self.helpers.spawner.end();
-    }
-
     /// Time has passed for what is being started.
     pub(in crate::master) fn tend_spawner(&mut self, now: Tick) {
         self.helpers.spawner.pass(now);
@@ -158,9 +151,9 @@ impl Executor {
     pub(super) fn drain_spawner(&mut self) {
         while let Some(tidings) = self.helpers.spawner.next() {
             match tidings {
-                Tidings::Line(said) => self.take_line(&said),
+                Tidings::Line(said) => self.helpers.take_line(&self.pools, &said),
                 Tidings::Say(line) => log::info!("{line}"),
-                Tidings::Report(report) => self.take_report(report),
+                Tidings::Report(report) => self.helpers.take_report(&mut self.pools, report),
                 Tidings::Up(token, Purpose::Preloader(_), started) => self.preloader_up(token, *started),
                 Tidings::Failed(token, Purpose::Preloader(id), report) => {
                     self.preloader_failed(token, id, &report);
@@ -175,52 +168,10 @@ impl Executor {
         }
     }
 
-    /// A start failed: it is logged, and kept for whoever asks.
-    fn take_report(&mut self, report: Arc<Report>) {
-        say_report(&report);
-        let mut preloaders = self.helpers.preloaders.values();
-        let found = preloaders.find(|preloader| report.pid == Some(preloader.pid));
-        let pools: BTreeSet<String> = found
-            .into_iter()
-            .flat_map(|preloader| preloader.members.all())
-            .map(|id| self.generation_name(id).to_owned())
-            .collect();
-        let pools = match pools.is_empty() {
-            true => vec![report.plan.group.clone()],
-            false => pools.into_iter().collect(),
-        };
-        self.pools.errors.keep(Kept {
-            report,
-            epoch_s: clock::epoch_seconds(),
-            pools,
-        });
-    }
-
-    fn take_line(&mut self, said: &Said) {
-        let text = String::from_utf8_lossy(&said.line).into_owned();
-        match said.token.and_then(|token| self.starting(token)) {
-            Some(pid) => {
-                log::warn!(
-                    "[pool {}] preloader {pid} said: \"{text}\"",
-                    self.preloader_name(pid)
-                );
-                if let Some(preloader) = self.helpers.preloaders.get_mut(&pid) {
-                    preloader.note_words(text);
-                }
-            }
-            None => log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid),
-        }
-    }
-
-    /// The preloader whose start has this token.
-    fn starting(&self, token: Token) -> Option<i32> {
-        let mut preloaders = self.helpers.preloaders.values();
-        let found = preloaders.find(|preloader| preloader.start == Some(token));
-        found.map(|preloader| preloader.pid)
-    }
-
     fn preloader_up(&mut self, token: Token, started: Started) {
-        let Some(pid) = self.starting(token) else { return };
+        let Some(pid) = self.helpers.starting(token) else {
+            return;
+        };
         self.processes.by_pid.insert(pid, Who::Preloader);
         let output = started
             .process
@@ -244,29 +195,11 @@ impl Executor {
             }
             preloader.output = Some(output);
         }
-        self.preloader_is_ready(pid);
+        self.helpers
+            .preloader_is_ready(&mut self.context, &mut self.pools, pid);
         if let Some(ended) = started.process.gone {
             self.processes.by_pid.remove(&pid);
             self.preloader_gone(pid, exit_of(ended));
-        }
-    }
-
-    /// Tells the core, once a preloader is up and has said what it is.
-    pub(super) fn preloader_is_ready(&mut self, pid: i32) {
-        let Some(preloader) = self.helpers.preloaders.get(&pid).filter(|p| p.start.is_none()) else {
-            return;
-        };
-        let Some(facts) = preloader.facts.clone() else {
-            return;
-        };
-        let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
-        for id in members {
-            if self.second_pid(id) == Some(pid) {
-                self.context.happened.push_back(Event::SecondReady(id));
-                continue;
-            }
-            self.note_facts(id, facts.clone());
-            self.context.happened.push_back(Event::PreloaderReady(id));
         }
     }
 
@@ -274,13 +207,89 @@ impl Executor {
     fn preloader_failed(&mut self, token: Token, id: GenerationId, report: &Report) {
         let exit = exit_of_report(report);
         let members = self
+            .helpers
             .starting(token)
             .and_then(|pid| self.helpers.preloaders.get(&pid));
         let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
-        self.note_failure(&members, report);
-        match self.starting(token) {
+        self.applications.note_failure(&members, report);
+        match self.helpers.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
             None => self.context.happened.push_back(Event::PreloaderGone(id, exit)),
+        }
+    }
+}
+
+impl Helpers {
+    /// When [`Executor::tend_spawner`] is to be called next.
+    pub(in crate::master) fn spawner_deadline(&self) -> Option<Tick> {
+        self.spawner.next_deadline()
+    }
+
+    /// Removes what the kit has on disk; at the end.
+    pub(in crate::master) fn end_spawner(&mut self) {
+        self.spawner.end();
+    }
+
+    /// A start failed: it is logged, and kept for whoever asks.
+    fn take_report(&self, pools: &mut Pools, report: Arc<Report>) {
+        say_report(&report);
+        let mut preloaders = self.preloaders.values();
+        let found = preloaders.find(|preloader| report.pid == Some(preloader.pid));
+        let names: BTreeSet<String> = found
+            .into_iter()
+            .flat_map(|preloader| preloader.members.all())
+            .map(|id| pools.generation_name(id).to_owned())
+            .collect();
+        let of = match names.is_empty() {
+            true => vec![report.plan.group.clone()],
+            false => names.into_iter().collect(),
+        };
+        pools.errors.keep(Kept {
+            report,
+            epoch_s: clock::epoch_seconds(),
+            pools: of,
+        });
+    }
+
+    fn take_line(&mut self, pools: &Pools, said: &Said) {
+        let text = String::from_utf8_lossy(&said.line).into_owned();
+        match said.token.and_then(|token| self.starting(token)) {
+            Some(pid) => {
+                log::warn!(
+                    "[pool {}] preloader {pid} said: \"{text}\"",
+                    self.preloader_name(pools, pid)
+                );
+                if let Some(preloader) = self.preloaders.get_mut(&pid) {
+                    preloader.note_words(text);
+                }
+            }
+            None => log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid),
+        }
+    }
+
+    /// The preloader whose start has this token.
+    fn starting(&self, token: Token) -> Option<i32> {
+        let mut preloaders = self.preloaders.values();
+        let found = preloaders.find(|preloader| preloader.start == Some(token));
+        found.map(|preloader| preloader.pid)
+    }
+
+    /// Tells the core, once a preloader is up and has said what it is.
+    pub(super) fn preloader_is_ready(&self, context: &mut Context, pools: &mut Pools, pid: i32) {
+        let Some(preloader) = self.preloaders.get(&pid).filter(|p| p.start.is_none()) else {
+            return;
+        };
+        let Some(facts) = preloader.facts.clone() else {
+            return;
+        };
+        let members: Vec<GenerationId> = preloader.members.staying.iter().copied().collect();
+        for id in members {
+            if pools.second_pid(id) == Some(pid) {
+                context.happened.push_back(Event::SecondReady(id));
+                continue;
+            }
+            pools.note_facts(id, facts.clone());
+            context.happened.push_back(Event::PreloaderReady(id));
         }
     }
 }

@@ -134,30 +134,33 @@ impl Executor {
 
     /// Performs one action.
     pub(in crate::master) fn perform(&mut self, action: Action) {
-        self.note_change(&action);
+        self.handover.note_change(&action);
         match action {
-            Action::Watch(pool) => self.watch(pool),
-            Action::Unwatch(pool) => self.unwatch(pool),
+            Action::Watch(pool) => self.pools.watch(&mut self.context, pool),
+            Action::Unwatch(pool) => self.pools.unwatch(&mut self.context, pool),
             Action::SetNotify(generation, notify) => {
                 if let Some(generation) = self.pools.generations.get_mut(&generation) {
                     generation.set_notify(notify);
                 }
             }
-            Action::TakeCensus(generation) => self.take_census(generation),
+            Action::TakeCensus(generation) => self.pools.take_census(&mut self.context, generation),
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::StandIn(pool, generation, wait) => self.stand_in(pool, generation, wait),
-            Action::StandDown(pool) => self.stand_down(pool),
-            Action::Promote(worker, generation) => self.promote(worker, generation),
-            Action::Succeed(generation) => self.succeed(generation),
+            Action::StandDown(pool) => self.helpers.stand_down(pool),
+            Action::Promote(worker, generation) => {
+                self.helpers
+                    .promote(&mut self.context, &self.pools, worker, generation)
+            }
+            Action::Succeed(generation) => self.pools.succeed(&mut self.context, generation),
             Action::StopSecond(generation, force) => self.stop_second(generation, force),
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
-            Action::Retire(worker) => self.retire(worker),
-            Action::Fill(order, worker) => self.fill_order(order, worker),
-            Action::Fail(order) => self.fail_order(order),
-            Action::Nudge(pool) => self.nudge(pool),
-            Action::TimeUp(worker) => self.time_up(worker),
-            Action::Kill(worker, force) => self.kill(worker, force),
+            Action::Retire(worker) => self.pools.retire(&mut self.handover, worker),
+            Action::Fill(order, worker) => self.applications.fill_order(order, worker),
+            Action::Fail(order) => self.applications.fail_order(order),
+            Action::Nudge(pool) => self.pools.nudge(pool),
+            Action::TimeUp(worker) => self.pools.time_up(&mut self.handover, worker),
+            Action::Kill(worker, force) => self.pools.kill(&mut self.handover, worker, force),
             Action::Publish(generation, figures) => {
                 if let Some(resources) = self
                     .pools
@@ -177,15 +180,46 @@ impl Executor {
             Action::ClosePool(pool) => self.close_pool(pool),
             Action::Note(fact) => {
                 self.follow_reload(fact);
-                self.note(fact);
+                self.pools.note(fact);
             }
             Action::Say(notice) => self.say(&notice),
             Action::Exit(outcome) => self.context.outcome = Some(outcome),
         }
     }
 
-    fn take_census(&mut self, id: GenerationId) {
-        let Some(generation) = self.pools.generations.get(&id) else {
+    fn drop_generation(&mut self, id: GenerationId) {
+        self.reload.forget_reload_of(id);
+        self.pools.take_over_counts(id);
+        let Some(generation) = self.pools.generations.remove(&id) else {
+            return;
+        };
+        self.helpers.programs.remove(&id);
+        if generation.share.is_some() {
+            self.handover.unkeep([names::program_table(id.0)]);
+        }
+        let is_ordered = generation.is_ordered();
+        if let Some(mut resources) = generation.resources {
+            if !is_ordered {
+                self.handover.unkeep(names::of_generation(id.0));
+                if resources.reports.is_some() {
+                    self.handover.unkeep(names::reports(id.0));
+                }
+            }
+            if let Some(reports) = &mut resources.reports {
+                self.pools.hear_last_reports(&generation.settings, reports);
+                self.context.sources.forget(reports.ends().0);
+            }
+            self.context.sources.forget(&resources.child_accept.0);
+            self.context
+                .drain_messages(&generation.settings.pool.name, &mut resources.messages);
+            self.context.sources.forget(resources.messages.pipe());
+        }
+    }
+}
+
+impl Pools {
+    fn take_census(&self, context: &mut Context, id: GenerationId) {
+        let Some(generation) = self.generations.get(&id) else {
             return;
         };
         let mut rows = Vec::new();
@@ -201,25 +235,20 @@ impl Executor {
                 ));
             }
         }
-        let queued = self
-            .pools
-            .by_id
-            .get(&generation.pool)
-            .map(pools::RunningPool::queued);
-        self.context
+        let queued = self.by_id.get(&generation.pool).map(pools::RunningPool::queued);
+        context
             .happened
             .push_back(Event::Census(id, rows, queued.flatten()));
     }
 
-    fn retire(&mut self, id: WorkerId) {
-        let Some(worker) = self.pools.workers.get_mut(&id) else {
+    fn retire(&mut self, handover: &mut Handover, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
         worker.told.get_or_insert((Told::Retire, clock::now()));
         let (generation, slot) = (worker.generation, worker.slot);
-        self.close_retire(id);
+        self.close_retire(handover, id);
         if let Some(resources) = self
-            .pools
             .generations
             .get(&generation)
             .and_then(|g| g.resources.as_ref())
@@ -228,9 +257,9 @@ impl Executor {
         }
     }
 
-    fn kill(&mut self, id: WorkerId, force: Force) {
-        self.close_retire(id);
-        let Some(worker) = self.pools.workers.get_mut(&id) else {
+    fn kill(&mut self, handover: &mut Handover, id: WorkerId, force: Force) {
+        self.close_retire(handover, id);
+        let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
         let (signal, told) = match force {
@@ -250,10 +279,10 @@ impl Executor {
     }
 
     /// The worker answers for its request, and ends.
-    fn time_up(&mut self, id: WorkerId) {
+    fn time_up(&mut self, handover: &mut Handover, id: WorkerId) {
         self.count_terminated(id);
-        self.close_retire(id);
-        let Some(worker) = self.pools.workers.get_mut(&id) else {
+        self.close_retire(handover, id);
+        let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
         worker.told = Some((Told::Terminate, clock::now()));
@@ -267,41 +296,12 @@ impl Executor {
         }
     }
 
-    fn drop_generation(&mut self, id: GenerationId) {
-        self.forget_reload_of(id);
-        self.take_over_counts(id);
-        let Some(generation) = self.pools.generations.remove(&id) else {
-            return;
-        };
-        self.helpers.programs.remove(&id);
-        if generation.share.is_some() {
-            self.unkeep([names::program_table(id.0)]);
-        }
-        let is_ordered = generation.is_ordered();
-        if let Some(mut resources) = generation.resources {
-            if !is_ordered {
-                self.unkeep(names::of_generation(id.0));
-                if resources.reports.is_some() {
-                    self.unkeep(names::reports(id.0));
-                }
-            }
-            if let Some(reports) = &mut resources.reports {
-                self.hear_last_reports(&generation.settings, reports);
-                self.context.sources.forget(reports.ends().0);
-            }
-            self.context.sources.forget(&resources.child_accept.0);
-            self.drain_messages(&generation.settings.pool.name, &mut resources.messages);
-            self.context.sources.forget(resources.messages.pipe());
-        }
-    }
-
     fn pool_name(&self, pool: PoolId) -> &str {
-        self.pools.by_id.get(&pool).map_or("?", |pool| pool.name.as_str())
+        self.by_id.get(&pool).map_or("?", |pool| pool.name.as_str())
     }
 
     fn generation_name(&self, generation: GenerationId) -> &str {
-        self.pools
-            .generations
+        self.generations
             .get(&generation)
             .map_or("?", |g| g.settings.pool.name.as_str())
     }

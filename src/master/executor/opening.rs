@@ -3,11 +3,11 @@
 //! What a pool needs is opened before anything of a running pool changes. One that can't be had ends the attempt and
 //! leaves everything as it was; or, with `on_error = "skip"`, it is left out, or goes on as it was if it runs.
 
-use super::Executor;
 use super::apply_error::ApplyError;
 use super::pools::{Changes, policy};
 use super::renewal::{Extent, Reason};
 use super::sockets::Sockets;
+use super::{Executor, Pools};
 use crate::config::{Config, OnError, Pool, ReloadWhen};
 use crate::confine::{self, Group};
 use crate::logs::open_file;
@@ -86,9 +86,9 @@ impl Executor {
         let gone = before
             .into_iter()
             .filter(|id| wanted.iter().all(|pool| pool.pool != *id) && !lost.contains(id));
-        changes.removed = gone.map(|id| self.pool_name(id).to_owned()).collect();
+        changes.removed = gone.map(|id| self.pools.pool_name(id).to_owned()).collect();
         changes.skipped.clone_from(&config.skipped);
-        self.take_groups(groups);
+        self.pools.take_groups(groups);
         let global = &config.global;
         let wanted = Wanted {
             process_max: global.process_max,
@@ -97,7 +97,7 @@ impl Executor {
             pools: wanted,
         };
         self.reload.config = config;
-        self.keep_config();
+        self.handover.keep_config(&self.reload);
         Ok((wanted, changes))
     }
 
@@ -110,8 +110,8 @@ impl Executor {
         for pool in &written {
             // With everything else, its processes are made anew if that is possible.
             let unchanged = Some(pool).filter(|pool| extent != Extent::All && config.goes_on(&pool.name));
-            let unchanged = unchanged.filter(|pool| !self.has_lost_socket(pool));
-            if let Some(unchanged) = unchanged.and_then(|pool| self.unchanged(pool)) {
+            let unchanged = unchanged.filter(|pool| !self.pools.has_lost_socket(pool));
+            if let Some(unchanged) = unchanged.and_then(|pool| self.pools.unchanged(pool)) {
                 prospects.push(unchanged);
                 continue;
             }
@@ -128,7 +128,7 @@ impl Executor {
             }
             let mut before = self.reload.config.pools.iter();
             let before = before.find(|before| before.name == pool.name);
-            let unchanged = before.and_then(|before| self.unchanged(before));
+            let unchanged = before.and_then(|before| self.pools.unchanged(before));
             config.skip(&pool.name, error.matter(), unchanged.is_some());
             prospects.extend(unchanged);
             trouble = trouble.or(Some(error));
@@ -163,7 +163,7 @@ impl Executor {
             let path = pool.slow_log.as_ref().map(|slow| slow.path.clone());
             ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
         })?;
-        let settings = self.settings(pool, log_limit, identities)?;
+        let settings = self.context.settings(pool, log_limit, identities)?;
         let sockets = self
             .open_sockets(pool)
             .map_err(|e| ApplyError::Listen(pool.name.clone(), e))?;
@@ -174,15 +174,6 @@ impl Executor {
             slow_log,
             group,
         })
-    }
-
-    /// A pool that runs, as it is; `None`: it does not.
-    fn unchanged(&self, pool: &Pool) -> Option<Prospect> {
-        let id = self.pool_listening_as(pool)?;
-        let running = self.pools.by_id.get(&id)?;
-        let mut generations = [running.latest, running.serving].into_iter().flatten();
-        let generation = generations.find(|id| self.pools.generations.contains_key(id))?;
-        Some(Prospect::Unchanged(id, generation, Box::new(pool.clone())))
     }
 
     /// Takes up a pool that has what it needs.
@@ -208,10 +199,16 @@ impl Executor {
         }
         let (pool, kept) = match (sockets.known, sockets.own) {
             (Some(pool), _) => {
-                self.adjust_listener(pool, &settings.pool);
-                (pool, Some(self.kept(pool, &settings, extent, looker)))
+                self.pools.adjust_listener(&self.reload, pool, &settings.pool);
+                (
+                    pool,
+                    Some(self.pools.kept(&self.context, pool, &settings, extent, looker)),
+                )
             }
-            (None, Some(listener)) => (self.add_pool(&name, Some(listener)), None),
+            (None, Some(listener)) => (
+                self.pools.add_pool(&mut self.handover, &name, Some(listener)),
+                None,
+            ),
             (None, None) => return None,
         };
         if let Some(from) = sockets.lost {
@@ -225,7 +222,7 @@ impl Executor {
         self.set_router(pool, &settings.pool, extent);
         let generation = match kept {
             Some(Ok(kept)) => {
-                self.go_on(kept, access, slow_log);
+                self.pools.go_on(kept, access, slow_log);
                 changes.kept.push(name);
                 kept
             }
@@ -233,8 +230,10 @@ impl Executor {
                 let may_join_older = extent == Extent::Changed
                     && reason == Reason::Settings
                     && settings.pool.reload == ReloadWhen::Changed;
-                let generation = self.add_generation(pool, settings, access, slow_log);
-                self.let_join_older(generation, may_join_older);
+                let generation = self
+                    .pools
+                    .add_generation(&self.reload, pool, settings, access, slow_log);
+                self.pools.let_join_older(generation, may_join_older);
                 changes.replaced.push((pool, generation, name, reason));
                 generation
             }
@@ -243,9 +242,11 @@ impl Executor {
                     Some(_) => changes.bound_again.push(name),
                     None => changes.added.push(name),
                 }
-                let generation = self.add_generation(pool, settings, access, slow_log);
-                self.let_join_older(generation, extent == Extent::Changed);
-                self.serves(pool, generation);
+                let generation = self
+                    .pools
+                    .add_generation(&self.reload, pool, settings, access, slow_log);
+                self.pools.let_join_older(generation, extent == Extent::Changed);
+                self.pools.serves(pool, generation);
                 generation
             }
         };
@@ -254,6 +255,17 @@ impl Executor {
             generation,
             policy,
         })
+    }
+}
+
+impl Pools {
+    /// A pool that runs, as it is; `None`: it does not.
+    fn unchanged(&self, pool: &Pool) -> Option<Prospect> {
+        let id = self.pool_listening_as(pool)?;
+        let running = self.by_id.get(&id)?;
+        let mut generations = [running.latest, running.serving].into_iter().flatten();
+        let generation = generations.find(|id| self.generations.contains_key(id))?;
+        Some(Prospect::Unchanged(id, generation, Box::new(pool.clone())))
     }
 }
 

@@ -1,6 +1,5 @@
 //! Pools: their sockets, and what their generations are made with.
 
-use super::Executor;
 use super::apply_error::ApplyError;
 use super::errors::Errors;
 use super::generation::Generation;
@@ -9,6 +8,7 @@ use super::renewal::{Extent, Reason};
 use super::sources::Source;
 use super::tallies::Tallies;
 use super::worker::WorkerProcess;
+use super::{Context, Executor, Handover, Reload};
 use crate::config::{Application, Pool, Skipped};
 use crate::confine::{self, Group};
 use crate::estate::names;
@@ -105,9 +105,55 @@ pub(in crate::master) struct Changes {
 }
 
 impl Executor {
+    /// Makes everything anew with the configuration that is in force.
+    pub(super) fn renew(&mut self) {
+        match self.prepare(self.reload.config.clone(), Extent::All) {
+            Ok((wanted, _)) => self.context.happened.push_back(Event::Apply(wanted)),
+            Err(error) => log::error!("the old processes stay: {error}"),
+        }
+    }
+
+    /// Makes a pool's hand-over queue.
+    pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
+            return Ok(());
+        };
+        if pool.queue.is_some() {
+            return Ok(());
+        }
+        let queue = socket_pair(SockType::SeqPacket)?;
+        if pool.watched {
+            self.context.sources.watch(&queue.0, Source::Work(id))?;
+        }
+        pool.queue = Some(queue);
+        self.handover.keep_pool(&self.pools, id);
+        Ok(())
+    }
+
+    pub(super) fn close_pool(&mut self, id: PoolId) {
+        self.pools.unwatch(&mut self.context, id);
+        self.helpers
+            .close_reporter(&mut self.context, &mut self.handover, id);
+        if let Some(pool) = self.pools.by_id.remove(&id) {
+            let Some(listener) = pool.listener else {
+                return self.applications.forget_application(id);
+            };
+            listener.remove_file();
+            if self.pools.pools_named(&pool.name).is_empty() {
+                self.pools.errors.end(&pool.name);
+                self.pools.tallies.end(&pool.name);
+            }
+            self.handover
+                .unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
+            self.dismiss_router(id, self.reload.config.global.process_control_timeout);
+        }
+    }
+}
+
+impl Pools {
     /// A generation that is kept: only its logs are opened anew, as a reload does.
     pub(super) fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
-        let Some(generation) = self.pools.generations.get_mut(&id) else {
+        let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
         if slow_log.is_some() {
@@ -120,42 +166,145 @@ impl Executor {
 
     pub(super) fn add_generation(
         &mut self,
+        reload: &Reload,
         pool: PoolId,
         settings: Settings,
         access: Option<OwnedFd>,
         slow_log: Option<File>,
     ) -> GenerationId {
-        self.pools.last_generation += 1;
-        let id = GenerationId(self.pools.last_generation);
+        self.last_generation += 1;
+        let id = GenerationId(self.last_generation);
         let mut generation = Generation::new(pool, settings, access);
         generation.slow_log = slow_log;
-        generation.make.reload = self.reload.count;
-        self.pools.generations.insert(id, generation);
+        generation.make.reload = reload.count;
+        self.generations.insert(id, generation);
         id
     }
 
     /// Whether a process of before the reload may make the generation's workers, if its pool shares one.
     pub(super) fn let_join_older(&mut self, id: GenerationId, may_join_older: bool) {
-        if let Some(generation) = self.pools.generations.get_mut(&id) {
+        if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.may_join_older = may_join_older;
         }
     }
 
     /// Notes which generation serves.
     pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {
-        if let Some(pool) = self.pools.by_id.get_mut(&pool) {
+        if let Some(pool) = self.by_id.get_mut(&pool) {
             pool.serving = Some(generation);
         }
     }
 
-    /// Makes everything anew with the configuration that is in force.
-    pub(super) fn renew(&mut self) {
-        match self.prepare(self.reload.config.clone(), Extent::All) {
-            Ok((wanted, _)) => self.context.happened.push_back(Event::Apply(wanted)),
-            Err(error) => log::error!("the old processes stay: {error}"),
+    /// A pool of an application in an application pool.
+    pub(super) fn add_pool_of_application(&mut self, handover: &mut Handover, name: &str) -> PoolId {
+        self.add_pool(handover, name, None)
+    }
+
+    pub(super) fn add_pool(
+        &mut self,
+        handover: &mut Handover,
+        name: &str,
+        listener: Option<Listener>,
+    ) -> PoolId {
+        if listener.is_some() {
+            self.errors.begin(name);
+            self.tallies.begin(name, Tally::default());
+        }
+        self.last_pool += 1;
+        let id = PoolId(self.last_pool);
+        self.by_id.insert(
+            id,
+            RunningPool {
+                name: name.to_owned(),
+                listener,
+                queue: None,
+                watched: false,
+                latest: None,
+                serving: None,
+            },
+        );
+        handover.keep_pool(self, id);
+        id
+    }
+
+    /// Wakes a worker that waits: a message without connections in the hand-over queue.
+    pub(super) fn nudge(&self, id: PoolId) {
+        if let Some((_, queue_in)) = self.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
+            // A queue that is full wakes whoever takes out of it.
+            let _ = send_with(queue_in.as_fd(), &NUDGE, &[]);
         }
     }
 
+    pub(super) fn watch(&mut self, context: &mut Context, id: PoolId) {
+        let Some(pool) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        if pool.watched {
+            return;
+        }
+        pool.watched = true;
+        let queue = pool.queue.as_ref().map(|(out, _)| out);
+        let listener = pool.listener.iter().map(|listener| &listener.socket);
+        for fd in listener.chain(queue) {
+            if let Err(error) = context.sources.watch(fd, Source::Work(id)) {
+                log::error!("[pool {}] {error}", pool.name);
+            }
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, context: &mut Context, id: PoolId) {
+        let Some(pool) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        pool.watched = false;
+        if let Some(listener) = &pool.listener {
+            context.sources.forget(&listener.socket);
+        }
+        if let Some((out, _)) = &pool.queue {
+            context.sources.forget(out);
+        }
+    }
+
+    /// Remembers the pools' control groups, and removes those of pools that are gone, as far as nobody is in them.
+    pub(super) fn take_groups(&mut self, groups: Vec<Group>) {
+        let before = std::mem::take(&mut self.groups);
+        let gone = before.into_iter().filter(|group| !groups.contains(group));
+        let left: Vec<Group> = gone
+            .filter(|group| !confine::remove_group(group, Duration::ZERO))
+            .collect();
+        self.groups = groups;
+        self.groups.extend(left);
+    }
+
+    /// Opens the access logs anew. `None`: there are none; else whether all of them could be.
+    pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
+        let mut outcome = None;
+        for generation in self.generations.values_mut() {
+            match generation.reopen_access_log() {
+                Ok(false) => {}
+                Ok(true) => outcome = outcome.or(Some(true)),
+                Err(error) => {
+                    log::error!("[pool {}] {error}", generation.settings.pool.name);
+                    outcome = Some(false);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Removes the files of every socket, and the control groups; at the end.
+    pub(in crate::master) fn remove_socket_files(&self) {
+        let listeners = self.by_id.values().filter_map(|pool| pool.listener.as_ref());
+        listeners.for_each(Listener::remove_file);
+        for group in &self.groups {
+            if !confine::remove_group(group, LAST_GROUPS) {
+                log::warn!("the control group {} is not empty and stays", group.display());
+            }
+        }
+    }
+}
+
+impl Context {
     /// `identities`: those that were looked up for other pools; a look-up opens dozens of files.
     pub(super) fn settings<'p>(
         &self,
@@ -174,11 +323,11 @@ impl Executor {
                 None => Identity::current(),
             }),
         };
-        let mut programs = super::needs::programs(pool, &self.context.libexec).into_iter();
+        let mut programs = super::needs::programs(pool, &self.libexec).into_iter();
         if let Some(missing) = programs.find(|program| !program.exists()) {
             return Err(ApplyError::Program(pool.name.clone(), missing));
         }
-        let has_handler = self.context.handlers.contains_key(&pool.name);
+        let has_handler = self.handlers.contains_key(&pool.name);
         if matches!(pool.application, Application::Rust) && !has_handler {
             return Err(ApplyError::Handler(pool.name.clone()));
         }
@@ -187,152 +336,11 @@ impl Executor {
             identity: Some(identity.clone()),
             started: Generation::started_now(),
             slots: pool.pm.max_children(),
-            descriptor_limit: self.context.descriptor_limit,
+            descriptor_limit: self.descriptor_limit,
             log_limit,
             refork_at: None,
             process_name: title::name(),
         })
-    }
-
-    /// A pool of an application in an application pool.
-    pub(super) fn add_pool_of_application(&mut self, name: &str) -> PoolId {
-        self.add_pool(name, None)
-    }
-
-    pub(super) fn add_pool(&mut self, name: &str, listener: Option<Listener>) -> PoolId {
-        if listener.is_some() {
-            self.pools.errors.begin(name);
-            self.pools.tallies.begin(name, Tally::default());
-        }
-        self.pools.last_pool += 1;
-        let id = PoolId(self.pools.last_pool);
-        self.pools.by_id.insert(
-            id,
-            RunningPool {
-                name: name.to_owned(),
-                listener,
-                queue: None,
-                watched: false,
-                latest: None,
-                serving: None,
-            },
-        );
-        self.keep_pool(id);
-        id
-    }
-
-    /// Makes a pool's hand-over queue.
-    pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(pool) = self.pools.by_id.get_mut(&id) else {
-            return Ok(());
-        };
-        if pool.queue.is_some() {
-            return Ok(());
-        }
-        let queue = socket_pair(SockType::SeqPacket)?;
-        if pool.watched {
-            self.context.sources.watch(&queue.0, Source::Work(id))?;
-        }
-        pool.queue = Some(queue);
-        self.keep_pool(id);
-        Ok(())
-    }
-
-    /// Wakes a worker that waits: a message without connections in the hand-over queue.
-    pub(super) fn nudge(&self, id: PoolId) {
-        if let Some((_, queue_in)) = self.pools.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
-            // A queue that is full wakes whoever takes out of it.
-            let _ = send_with(queue_in.as_fd(), &NUDGE, &[]);
-        }
-    }
-
-    pub(super) fn watch(&mut self, id: PoolId) {
-        let Some(pool) = self.pools.by_id.get_mut(&id) else {
-            return;
-        };
-        if pool.watched {
-            return;
-        }
-        pool.watched = true;
-        let queue = pool.queue.as_ref().map(|(out, _)| out);
-        let listener = pool.listener.iter().map(|listener| &listener.socket);
-        for fd in listener.chain(queue) {
-            if let Err(error) = self.context.sources.watch(fd, Source::Work(id)) {
-                log::error!("[pool {}] {error}", pool.name);
-            }
-        }
-    }
-
-    pub(super) fn unwatch(&mut self, id: PoolId) {
-        let Some(pool) = self.pools.by_id.get_mut(&id) else {
-            return;
-        };
-        pool.watched = false;
-        if let Some(listener) = &pool.listener {
-            self.context.sources.forget(&listener.socket);
-        }
-        if let Some((out, _)) = &pool.queue {
-            self.context.sources.forget(out);
-        }
-    }
-
-    pub(super) fn close_pool(&mut self, id: PoolId) {
-        self.unwatch(id);
-        self.close_reporter(id);
-        if let Some(pool) = self.pools.by_id.remove(&id) {
-            let Some(listener) = pool.listener else {
-                return self.forget_application(id);
-            };
-            listener.remove_file();
-            if self.pools_named(&pool.name).is_empty() {
-                self.pools.errors.end(&pool.name);
-                self.pools.tallies.end(&pool.name);
-            }
-            self.unkeep(std::iter::once(names::listener(id.0)).chain(names::queue(id.0)));
-            self.dismiss_router(id, self.reload.config.global.process_control_timeout);
-        }
-    }
-
-    /// Remembers the pools' control groups, and removes those of pools that are gone, as far as nobody is in them.
-    pub(super) fn take_groups(&mut self, groups: Vec<Group>) {
-        let before = std::mem::take(&mut self.pools.groups);
-        let gone = before.into_iter().filter(|group| !groups.contains(group));
-        let left: Vec<Group> = gone
-            .filter(|group| !confine::remove_group(group, Duration::ZERO))
-            .collect();
-        self.pools.groups = groups;
-        self.pools.groups.extend(left);
-    }
-
-    /// Opens the access logs anew. `None`: there are none; else whether all of them could be.
-    pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
-        let mut outcome = None;
-        for generation in self.pools.generations.values_mut() {
-            match generation.reopen_access_log() {
-                Ok(false) => {}
-                Ok(true) => outcome = outcome.or(Some(true)),
-                Err(error) => {
-                    log::error!("[pool {}] {error}", generation.settings.pool.name);
-                    outcome = Some(false);
-                }
-            }
-        }
-        outcome
-    }
-
-    /// Removes the files of every socket, and the control groups; at the end.
-    pub(in crate::master) fn remove_socket_files(&self) {
-        let listeners = self
-            .pools
-            .by_id
-            .values()
-            .filter_map(|pool| pool.listener.as_ref());
-        listeners.for_each(Listener::remove_file);
-        for group in &self.pools.groups {
-            if !confine::remove_group(group, LAST_GROUPS) {
-                log::warn!("the control group {} is not empty and stays", group.display());
-            }
-        }
     }
 }
 

@@ -6,7 +6,7 @@
 use super::output::Lines;
 use super::preloader::{Command, Heard, Preloader};
 use super::sources::Source;
-use super::{Executor, Who};
+use super::{Context, Executor, Helpers, Pools, Processes, Who};
 use crate::config::Application;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -34,45 +34,9 @@ pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
 }
 
 impl Executor {
-    /// The pid of a generation's second preloader, if that is known.
-    pub(super) fn second_pid(&self, id: GenerationId) -> Option<i32> {
-        self.pools.generations.get(&id)?.resources.as_ref()?.second
-    }
-
-    /// Asks a worker for a preloader.
-    pub(super) fn promote(&mut self, worker: WorkerId, id: GenerationId) {
-        if let Err(error) = self.try_promote(worker, id) {
-            log::error!("[pool {}] {error}", self.generation_name(id));
-            self.context
-                .happened
-                .push_back(Event::SecondGone(id, Exit::Unknown));
-        }
-    }
-
-    fn try_promote(&mut self, worker: WorkerId, id: GenerationId) -> Result<(), Error> {
-        let (channel, theirs) = socket_pair(SockType::Stream)?;
-        set_nonblocking(theirs.as_fd(), false)?;
-        let (output, output_in) = pipe(false)?;
-        set_nonblocking(output.as_fd(), true)?;
-        let null = null()?;
-        let retire = self
-            .pools
-            .workers
-            .get(&worker)
-            .and_then(|worker| worker.retire.as_ref());
-        let retire = retire.ok_or_else(|| Error::new("sendmsg", "the worker is leaving", Errno::EPIPE))?;
-        let descriptors = [theirs.as_raw_fd(), output_in.as_raw_fd(), null.as_raw_fd()];
-        send_with(retire.as_fd(), PROMOTE, &descriptors)?;
-        self.context.sources.watch(&channel, Source::Second(id))?;
-        let mut second = Preloader::new(0, channel, None);
-        second.output = Some(Lines::new(output));
-        self.helpers.seconds.insert(id, second);
-        Ok(())
-    }
-
     /// Reads what a worker says of the preloader that it was asked for.
     pub(super) fn hear_second(&mut self, id: GenerationId) {
-        let name = self.generation_name(id).to_owned();
+        let name = self.pools.generation_name(id).to_owned();
         match self.helpers.seconds.get_mut(&id).map(Preloader::hear) {
             None => {}
             Some(Heard::Answers(answers)) => match answers.into_iter().next() {
@@ -84,38 +48,48 @@ impl Executor {
                 }) => {
                     let line = message.lines().next().unwrap_or_default();
                     log::warn!("[pool {name}] a worker can't be made a preloader: {line}");
-                    self.give_up_second(id, Exit::Code(0));
+                    self.helpers
+                        .give_up_second(&mut self.context, &mut self.processes, id, Exit::Code(0));
                 }
                 Some(_) => {
                     log::error!("[pool {name}] a worker that is to be made a preloader says something else");
-                    self.give_up_second(id, Exit::Unknown);
+                    self.helpers
+                        .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
                 }
             },
             Some(Heard::Nonsense(what)) => {
                 log::error!(
                     "[pool {name}] a worker that is to be made a preloader does not keep to the protocol: {what}"
                 );
-                self.give_up_second(id, Exit::Unknown);
+                self.helpers
+                    .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
             }
             // The worker ended, or let go of the channel.
-            Some(Heard::Closed) => self.give_up_second(id, Exit::Unknown),
+            Some(Heard::Closed) => {
+                self.helpers
+                    .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown)
+            }
         }
     }
 
     /// A process exists that is to be a preloader; it waits to be begun.
     fn second_born(&mut self, id: GenerationId, pid: i32) {
-        if let Some(exit) = self.early_death(pid) {
-            return self.give_up_second(id, exit);
+        if let Some(exit) = self.processes.early_death(pid) {
+            return self
+                .helpers
+                .give_up_second(&mut self.context, &mut self.processes, id, exit);
         }
         if !self.is_new_child(id, pid) {
             log::error!(
                 "[pool {}] a worker names process {pid}, which is no new child",
-                self.generation_name(id)
+                self.pools.generation_name(id)
             );
-            return self.give_up_second(id, Exit::Unknown);
+            return self
+                .helpers
+                .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
         }
         if let Err(error) = self.begin_second(id, pid) {
-            log::error!("[pool {}] {error}", self.generation_name(id));
+            log::error!("[pool {}] {error}", self.pools.generation_name(id));
             // Its end is told when it is reaped.
             let _ = process::send_signal(pid, Signal::SIGKILL);
         }
@@ -138,9 +112,9 @@ impl Executor {
         self.helpers.preloaders.insert(pid, second);
         log::debug!(
             "[pool {}] preloader {pid} was forked from a worker",
-            self.generation_name(id)
+            self.pools.generation_name(id)
         );
-        let kit = self.kit(id)?;
+        let kit = self.pools.kit(id)?;
         let Some(second) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(());
         };
@@ -164,36 +138,16 @@ impl Executor {
         Ok(())
     }
 
-    /// Nothing came of it.
-    fn give_up_second(&mut self, id: GenerationId, exit: Exit) {
-        if let Some(second) = self.helpers.seconds.remove(&id) {
-            self.context.sources.forget(&second.channel);
-            self.processes.last_words.remove(&id);
-            self.context.happened.push_back(Event::SecondGone(id, exit));
-        }
-    }
-
-    /// The second preloader takes the place of the first.
-    pub(super) fn succeed(&mut self, id: GenerationId) {
-        let generation = self.pools.generations.get_mut(&id);
-        if let Some(resources) = generation.and_then(|generation| generation.resources.as_mut()) {
-            std::mem::swap(&mut resources.preloader, &mut resources.second);
-            resources.promotions += 1;
-        }
-        let happened = std::mem::take(&mut self.context.happened);
-        self.context.happened = happened
-            .into_iter()
-            .map(|event| event.in_other_place(id))
-            .collect();
-    }
-
     /// Stops the second preloader, which may be one that was made from a worker, or a first one whose place that took.
     pub(super) fn stop_second(&mut self, id: GenerationId, force: Force) {
         if self.helpers.seconds.contains_key(&id) {
             // What may still come of it finds its channel closed.
-            return self.give_up_second(id, Exit::Unknown);
+            return self
+                .helpers
+                .give_up_second(&mut self.context, &mut self.processes, id, Exit::Unknown);
         }
         let Some(second) = self
+            .pools
             .second_pid(id)
             .and_then(|pid| self.helpers.preloaders.get_mut(&pid))
         else {
@@ -219,13 +173,91 @@ impl Executor {
             log::error!("{error}");
         }
     }
+}
+
+impl Pools {
+    /// The pid of a generation's second preloader, if that is known.
+    pub(super) fn second_pid(&self, id: GenerationId) -> Option<i32> {
+        self.generations.get(&id)?.resources.as_ref()?.second
+    }
+
+    /// The second preloader takes the place of the first.
+    pub(super) fn succeed(&mut self, context: &mut Context, id: GenerationId) {
+        let generation = self.generations.get_mut(&id);
+        if let Some(resources) = generation.and_then(|generation| generation.resources.as_mut()) {
+            std::mem::swap(&mut resources.preloader, &mut resources.second);
+            resources.promotions += 1;
+        }
+        let happened = std::mem::take(&mut context.happened);
+        context.happened = happened
+            .into_iter()
+            .map(|event| event.in_other_place(id))
+            .collect();
+    }
 
     /// The second preloader is gone.
-    pub(super) fn detach_second(&mut self, id: GenerationId, exit: Exit) {
-        let generation = self.pools.generations.get_mut(&id);
+    pub(super) fn detach_second(&mut self, context: &mut Context, id: GenerationId, exit: Exit) {
+        let generation = self.generations.get_mut(&id);
         if let Some(resources) = generation.and_then(|generation| generation.resources.as_mut()) {
             resources.second = None;
         }
-        self.context.happened.push_back(Event::SecondGone(id, exit));
+        context.happened.push_back(Event::SecondGone(id, exit));
+    }
+}
+
+impl Helpers {
+    /// Asks a worker for a preloader.
+    pub(super) fn promote(
+        &mut self,
+        context: &mut Context,
+        pools: &Pools,
+        worker: WorkerId,
+        id: GenerationId,
+    ) {
+        if let Err(error) = self.try_promote(context, pools, worker, id) {
+            log::error!("[pool {}] {error}", pools.generation_name(id));
+            context.happened.push_back(Event::SecondGone(id, Exit::Unknown));
+        }
+    }
+
+    fn try_promote(
+        &mut self,
+        context: &mut Context,
+        pools: &Pools,
+        worker: WorkerId,
+        id: GenerationId,
+    ) -> Result<(), Error> {
+        let (channel, theirs) = socket_pair(SockType::Stream)?;
+        set_nonblocking(theirs.as_fd(), false)?;
+        let (output, output_in) = pipe(false)?;
+        set_nonblocking(output.as_fd(), true)?;
+        let null = null()?;
+        let retire = pools
+            .workers
+            .get(&worker)
+            .and_then(|worker| worker.retire.as_ref());
+        let retire = retire.ok_or_else(|| Error::new("sendmsg", "the worker is leaving", Errno::EPIPE))?;
+        let descriptors = [theirs.as_raw_fd(), output_in.as_raw_fd(), null.as_raw_fd()];
+        send_with(retire.as_fd(), PROMOTE, &descriptors)?;
+        context.sources.watch(&channel, Source::Second(id))?;
+        let mut second = Preloader::new(0, channel, None);
+        second.output = Some(Lines::new(output));
+        self.seconds.insert(id, second);
+        Ok(())
+    }
+
+    /// Nothing came of it.
+    fn give_up_second(
+        &mut self,
+        context: &mut Context,
+        processes: &mut Processes,
+        id: GenerationId,
+        exit: Exit,
+    ) {
+        if let Some(second) = self.seconds.remove(&id) {
+            context.sources.forget(&second.channel);
+            processes.last_words.remove(&id);
+            context.happened.push_back(Event::SecondGone(id, exit));
+        }
     }
 }

@@ -10,7 +10,7 @@ pub(in crate::master) struct Reload {
     /// What PHP was started from at the daemon's start or its last reload.
     pub(super) starts: starts::Starts,
     /// The last reload, as long as it is not done.
-    pub(super) under_way: Option<reloads::Reload>,
+    pub(super) under_way: Option<reloads::Progress>,
     /// How often a configuration was prepared.
     pub(super) count: u64,
 }

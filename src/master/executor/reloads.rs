@@ -1,9 +1,9 @@
 //! What becomes of a reload: it is done when every new generation serves, and the old one takes up nothing more, or has
 //! failed to.
 
-use super::Executor;
 use super::generation::Generation;
 use super::pools::Changes;
+use super::{Executor, Reload};
 use crate::config::Skipped;
 use crate::control::protocol::{Answer, Cause, Reloaded};
 use crate::listen::Listener;
@@ -42,7 +42,7 @@ fn causes(list: &[Cause]) -> Vec<&str> {
 
 /// A reload that is under way.
 #[derive(Debug)]
-pub(super) struct Reload {
+pub(super) struct Progress {
     report: Reloaded,
     waits: BTreeMap<GenerationId, (PoolId, Cause)>,
     /// The generations that were replaced. A worker that waits may still take the connection that it is woken for when
@@ -122,7 +122,7 @@ impl Executor {
             reason: "its socket's file was gone".to_owned(),
         });
         let failed = changes.failed.into_iter();
-        self.reload.under_way = Some(Reload {
+        self.reload.under_way = Some(Progress {
             report: Reloaded {
                 replaced: bound_again.collect(),
                 failed: failed.map(|(pool, reason)| Cause { pool, reason }).collect(),
@@ -155,10 +155,6 @@ impl Executor {
         sockets
     }
 
-    pub(super) fn is_reloading(&self) -> bool {
-        self.reload.under_way.is_some()
-    }
-
     /// What has happened to a generation that the reload waits for. Before it is noted which generation serves.
     pub(super) fn follow_reload(&mut self, fact: Fact) {
         let Some(reload) = &mut self.reload.under_way else {
@@ -179,7 +175,7 @@ impl Executor {
         let Some((id, (_, cause))) = failed.and_then(|id| Some((id, reload.waits.remove(&id)?))) else {
             return;
         };
-        let said = self.last_words(id);
+        let said = self.processes.last_words(id);
         let reason = format!("no new worker came up{said}; the old ones serve, and it is tried again");
         if let Some(reload) = &mut self.reload.under_way {
             let pool = cause.pool;
@@ -187,21 +183,10 @@ impl Executor {
         }
     }
 
-    /// A generation is gone: nobody need wait for it.
-    pub(super) fn forget_reload_of(&mut self, id: GenerationId) {
-        if let Some(reload) = &mut self.reload.under_way {
-            if let Some((_, cause)) = reload.waits.remove(&id) {
-                let reason = "it was given up".to_owned();
-                let pool = cause.pool;
-                reload.report.failed.push(Cause { pool, reason });
-            }
-        }
-    }
-
     /// Tells of the reload if it is done.
     pub(in crate::master) fn finish_reload(&mut self) {
         let generations = &self.pools.generations;
-        let is_done = |reload: &mut Reload| {
+        let is_done = |reload: &mut Progress| {
             let takes_up = |id: &GenerationId| generations.get(id).is_some_and(has_waiting_worker);
             if reload.waits.is_empty() {
                 reload.replaced.retain(takes_up);
@@ -239,6 +224,23 @@ impl Executor {
         }
         if let Some(asker) = reload.asker {
             self.answer(asker, &Answer::Reloaded(Box::new(report)));
+        }
+    }
+}
+
+impl Reload {
+    pub(super) fn is_reloading(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// A generation is gone: nobody need wait for it.
+    pub(super) fn forget_reload_of(&mut self, id: GenerationId) {
+        if let Some(reload) = &mut self.under_way {
+            if let Some((_, cause)) = reload.waits.remove(&id) {
+                let reason = "it was given up".to_owned();
+                let pool = cause.pool;
+                reload.report.failed.push(Cause { pool, reason });
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Which pools a reload replaces. One of which nothing changed keeps its workers, its counters and its OPcache.
 
-use super::Executor;
 use super::generation::Generation;
 use super::shared::Facts;
 use super::starts::scan_dir;
+use super::{Context, Executor, Pools};
 use crate::config::{Application, Listen, Pool, ReloadWhen};
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
@@ -91,24 +91,49 @@ impl Make {
 }
 
 impl Executor {
+    /// What a preloader says of itself. It may lie; then its own pools are replaced too often, or too seldom.
+    pub(super) fn facts(
+        extensions: Option<PathBuf>,
+        loaded: &[PathBuf],
+        powered_by: Option<String>,
+        is_code_fixed: bool,
+    ) -> Facts {
+        let is_credible =
+            |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
+        let is_elsewhere = |path: &&PathBuf| path.parent() != extensions.as_deref();
+        let places = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
+        let mut looker = Looker::default();
+        Facts {
+            is_code_fixed,
+            powered_by: powered_by.filter(is_credible),
+            extensions: places
+                .filter(|path| files::is_credible(path))
+                .map(|path| (path.clone(), looker.place(path)))
+                .collect(),
+        }
+    }
+}
+
+impl Pools {
     /// The generation that is kept for these settings, or why there is none. `Ok(None)`: there is nothing to keep.
     pub(super) fn kept(
         &self,
+        context: &Context,
         pool: PoolId,
         settings: &Settings,
         extent: Extent,
         looker: &mut Looker,
     ) -> Result<GenerationId, Reason> {
-        let Some(running) = self.pools.by_id.get(&pool) else {
+        let Some(running) = self.by_id.get(&pool) else {
             return Err(Reason::Settings);
         };
         // The last one that was told, which may still be coming, or else the one that serves.
         let mut first_reason = None;
         for id in [running.latest, running.serving].into_iter().flatten() {
-            let Some(generation) = self.pools.generations.get(&id) else {
+            let Some(generation) = self.generations.get(&id) else {
                 continue;
             };
-            match self.difference(generation, settings, extent, looker) {
+            match context.difference(generation, settings, extent, looker) {
                 None => return Ok(id),
                 Some(reason) => _ = first_reason.get_or_insert(reason),
             }
@@ -116,6 +141,42 @@ impl Executor {
         Err(first_reason.unwrap_or(Reason::Settings))
     }
 
+    /// Notes what a preloader is about to be started from.
+    pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.make.begin(origin, !generation.seats.is_empty());
+        }
+    }
+
+    /// Notes that of a generation.
+    pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.make.is_code_fixed = facts.is_code_fixed;
+            generation.make.extensions = facts.extensions;
+            generation.make.powered_by = facts.powered_by;
+            generation.make.is_known = true;
+        }
+    }
+
+    /// Notes of what has happened what the next reload has to know.
+    pub(super) fn note(&mut self, fact: Fact) {
+        match fact {
+            Fact::Serves(id) => {
+                if let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) {
+                    self.serves(pool, id);
+                }
+            }
+            Fact::Fails(id) => {
+                if let Some(generation) = self.generations.get_mut(&id) {
+                    generation.make.is_ailing = true;
+                }
+            }
+            Fact::Gone(_) => {}
+        }
+    }
+}
+
+impl Context {
     fn difference(
         &self,
         generation: &Generation,
@@ -161,64 +222,8 @@ impl Executor {
             return None;
         };
         let scan_dir = scan_dir(pool);
-        let program = self.context.libexec.join("forkyard-php");
+        let program = self.libexec.join("forkyard-php");
         Some(Origin::new(php, program, scan_dir.as_deref()))
-    }
-
-    /// Notes what a preloader is about to be started from.
-    pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
-        if let Some(generation) = self.pools.generations.get_mut(&id) {
-            generation.make.begin(origin, !generation.seats.is_empty());
-        }
-    }
-
-    /// What a preloader says of itself. It may lie; then its own pools are replaced too often, or too seldom.
-    pub(super) fn facts(
-        extensions: Option<PathBuf>,
-        loaded: &[PathBuf],
-        powered_by: Option<String>,
-        is_code_fixed: bool,
-    ) -> Facts {
-        let is_credible =
-            |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
-        let is_elsewhere = |path: &&PathBuf| path.parent() != extensions.as_deref();
-        let places = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
-        let mut looker = Looker::default();
-        Facts {
-            is_code_fixed,
-            powered_by: powered_by.filter(is_credible),
-            extensions: places
-                .filter(|path| files::is_credible(path))
-                .map(|path| (path.clone(), looker.place(path)))
-                .collect(),
-        }
-    }
-
-    /// Notes that of a generation.
-    pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
-        if let Some(generation) = self.pools.generations.get_mut(&id) {
-            generation.make.is_code_fixed = facts.is_code_fixed;
-            generation.make.extensions = facts.extensions;
-            generation.make.powered_by = facts.powered_by;
-            generation.make.is_known = true;
-        }
-    }
-
-    /// Notes of what has happened what the next reload has to know.
-    pub(super) fn note(&mut self, fact: Fact) {
-        match fact {
-            Fact::Serves(id) => {
-                if let Some(pool) = self.pools.generations.get(&id).map(|generation| generation.pool) {
-                    self.serves(pool, id);
-                }
-            }
-            Fact::Fails(id) => {
-                if let Some(generation) = self.pools.generations.get_mut(&id) {
-                    generation.make.is_ailing = true;
-                }
-            }
-            Fact::Gone(_) => {}
-        }
     }
 }
 

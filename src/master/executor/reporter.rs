@@ -3,7 +3,7 @@
 use super::helper::{own_user, zone};
 use super::preloader::Preloader;
 use super::sources::Source;
-use super::{Executor, Who};
+use super::{Context, Executor, Handover, Helpers, Pools, Who};
 use crate::config::Listen;
 use crate::estate::names;
 use crate::helper::Role;
@@ -40,14 +40,6 @@ struct Process {
 }
 
 impl Executor {
-    /// The pool of this name that has its status where a new configuration wants it.
-    pub(super) fn reporter_at(&self, name: &str, wanted: &Listen) -> Option<PoolId> {
-        let mut known = self.helpers.reporters.iter();
-        known
-            .find(|(pool, known)| known.listener.address == wanted.address && self.pool_name(**pool) == name)
-            .map(|(pool, _)| *pool)
-    }
-
     /// Takes up what a new configuration says of a pool's status; `opened`: its socket, if it was not open yet.
     pub(super) fn set_reporter(
         &mut self,
@@ -57,14 +49,22 @@ impl Executor {
         opened: Option<Listener>,
     ) {
         let Some(wanted) = wanted else {
-            self.close_reporter(pool);
+            self.helpers
+                .close_reporter(&mut self.context, &mut self.handover, pool);
             return;
         };
         // A pool whose own socket moves is another pool, which takes over the address of the status.
-        let moved = self.reporter_at(name, wanted).filter(|from| *from != pool);
-        let moved = moved.and_then(|from| self.release_reporter(from));
+        let moved = self
+            .helpers
+            .reporter_at(&self.pools, name, wanted)
+            .filter(|from| *from != pool);
+        let moved = moved.and_then(|from| {
+            self.helpers
+                .release_reporter(&mut self.context, &mut self.handover, from)
+        });
         if let Some(listener) = opened.or(moved) {
-            self.close_reporter(pool);
+            self.helpers
+                .close_reporter(&mut self.context, &mut self.handover, pool);
             let reporter = ReporterState {
                 listener,
                 keeper: Keeper::default(),
@@ -72,30 +72,14 @@ impl Executor {
                 waits_for_php: false,
             };
             self.helpers.reporters.insert(pool, reporter);
-            self.keep_status(pool);
-            self.reporter_step(pool, Step::Watch);
+            self.handover.keep_status(&self.helpers, pool);
+            self.helpers
+                .reporter_step(&mut self.context, &self.pools, pool, Step::Watch);
         } else if let Some(reporter) = self.helpers.reporters.get(&pool) {
             if let Err(error) = reporter.listener.adjust(wanted) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
             }
         }
-    }
-
-    /// Closes a pool's status address. Its reporter has nobody left to answer.
-    pub(super) fn close_reporter(&mut self, pool: PoolId) {
-        if let Some(listener) = self.release_reporter(pool) {
-            listener.remove_file();
-        }
-    }
-
-    fn release_reporter(&mut self, pool: PoolId) -> Option<Listener> {
-        let reporter = self.helpers.reporters.remove(&pool)?;
-        self.unkeep([names::status(pool.0)]);
-        self.context.sources.forget(&reporter.listener.socket);
-        if let Some(process) = reporter.process {
-            let _ = process::send_signal(process.pid, Signal::SIGKILL);
-        }
-        Some(reporter.listener)
     }
 
     /// Ends every reporter; before the daemon does.
@@ -104,21 +88,12 @@ impl Executor {
         let pid = |reporter: &ReporterState| reporter.process.as_ref().map(|process| process.pid);
         let pids: Vec<i32> = self.helpers.reporters.values().filter_map(pid).collect();
         for pool in pools {
-            self.close_reporter(pool);
+            self.helpers
+                .close_reporter(&mut self.context, &mut self.handover, pool);
         }
         for pid in pids {
             let _ = process::reap_pid(pid);
         }
-    }
-
-    /// The earliest time at which something is to be done about a reporter.
-    pub(in crate::master) fn reporters_deadline(&self) -> Option<Tick> {
-        let deadlines = self
-            .helpers
-            .reporters
-            .values()
-            .map(|reporter| reporter.keeper.deadline());
-        deadlines.flatten().min()
     }
 
     /// Does what is due, and lets those leave that show a generation that serves no longer.
@@ -137,11 +112,12 @@ impl Executor {
             .filter(|(_, reporter)| reporter.waits_for_php);
         let waiting: Vec<PoolId> = waiting.map(|(pool, _)| *pool).collect();
         for pool in waiting {
-            if !serving(pool).is_some_and(|serving| self.is_starting_php(serving)) {
+            if !serving(pool).is_some_and(|serving| self.helpers.is_starting_php(&self.pools, serving)) {
                 if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
                     reporter.waits_for_php = false;
                 }
-                self.reporter_step(pool, Step::Watch);
+                self.helpers
+                    .reporter_step(&mut self.context, &self.pools, pool, Step::Watch);
             }
         }
         let mut causes = Vec::new();
@@ -155,13 +131,14 @@ impl Executor {
             }
         }
         for (pool, cause) in causes {
-            self.tell_keeper(pool, cause);
+            self.helpers
+                .tell_keeper(&mut self.context, &self.pools, pool, cause);
         }
     }
 
     /// Somebody connects to a pool's status address.
     pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
-        let is_early = serving.is_some_and(|serving| self.is_starting_php(serving));
+        let is_early = serving.is_some_and(|serving| self.helpers.is_starting_php(&self.pools, serving));
         let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
             return;
         };
@@ -179,30 +156,18 @@ impl Executor {
         if let Err(error) = started {
             log::error!(
                 "[pool {}] can't start the reporter: {error}",
-                self.pool_name(pool)
+                self.pools.pool_name(pool)
             );
-            self.tell_keeper(pool, Cause::Failed);
+            self.helpers
+                .tell_keeper(&mut self.context, &self.pools, pool, Cause::Failed);
         }
-    }
-
-    /// Whether a generation's preloader is being started, and none before it has said what it is.
-    fn is_starting_php(&self, id: GenerationId) -> bool {
-        let is_known = self
-            .pools
-            .generations
-            .get(&id)
-            .is_none_or(|generation| generation.make.is_known);
-        let mut preloaders = self.helpers.preloaders.values();
-        // One that is up has said so in its work directory, and may not have said yet what it is.
-        let is_coming = |it: &Preloader| it.start.is_some() || it.facts.is_none();
-        !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
     }
 
     fn start_reporter(&mut self, pool: PoolId, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
         let unknown = self.pools.generations.get(&id).filter(|it| !it.make.is_known);
         let unknown = unknown.map(|generation| generation.settings.pool.clone());
-        let expected = unknown.and_then(|pool| self.expected_name(&pool));
+        let expected = unknown.and_then(|pool| self.reload.expected_name(&self.context, &pool));
         let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
         let generation = self.pools.generations.get(&id).ok_or_else(nothing)?;
         let resources = generation.resources.as_ref().ok_or_else(nothing)?;
@@ -238,7 +203,13 @@ impl Executor {
             &descriptors.map(|descriptor| descriptor.as_raw_fd()),
         )?;
         let environment: Vec<_> = zone().into_iter().collect();
-        let pid = self.start_helper(brief.title, Role::Reporter, vec![theirs], &environment)?;
+        let pid = self.context.start_helper(
+            &self.reload,
+            brief.title,
+            Role::Reporter,
+            vec![theirs],
+            &environment,
+        )?;
         log::debug!("[pool {}] reporter {pid} started", settings.pool.name);
         self.processes.by_pid.insert(pid, Who::Reporter(pool));
         if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
@@ -250,11 +221,68 @@ impl Executor {
         }
         Ok(())
     }
+}
+
+impl Helpers {
+    /// The pool of this name that has its status where a new configuration wants it.
+    pub(super) fn reporter_at(&self, pools: &Pools, name: &str, wanted: &Listen) -> Option<PoolId> {
+        let mut known = self.reporters.iter();
+        known
+            .find(|(pool, known)| known.listener.address == wanted.address && pools.pool_name(**pool) == name)
+            .map(|(pool, _)| *pool)
+    }
+
+    /// Closes a pool's status address. Its reporter has nobody left to answer.
+    pub(super) fn close_reporter(&mut self, context: &mut Context, handover: &mut Handover, pool: PoolId) {
+        if let Some(listener) = self.release_reporter(context, handover, pool) {
+            listener.remove_file();
+        }
+    }
+
+    fn release_reporter(
+        &mut self,
+        context: &mut Context,
+        handover: &mut Handover,
+        pool: PoolId,
+    ) -> Option<Listener> {
+        let reporter = self.reporters.remove(&pool)?;
+        handover.unkeep([names::status(pool.0)]);
+        context.sources.forget(&reporter.listener.socket);
+        if let Some(process) = reporter.process {
+            let _ = process::send_signal(process.pid, Signal::SIGKILL);
+        }
+        Some(reporter.listener)
+    }
+
+    /// The earliest time at which something is to be done about a reporter.
+    pub(in crate::master) fn reporters_deadline(&self) -> Option<Tick> {
+        let deadlines = self.reporters.values().map(|reporter| reporter.keeper.deadline());
+        deadlines.flatten().min()
+    }
+
+    /// Whether a generation's preloader is being started, and none before it has said what it is.
+    fn is_starting_php(&self, pools: &Pools, id: GenerationId) -> bool {
+        let is_known = pools
+            .generations
+            .get(&id)
+            .is_none_or(|generation| generation.make.is_known);
+        let mut preloaders = self.preloaders.values();
+        // One that is up has said so in its work directory, and may not have said yet what it is.
+        let is_coming = |it: &Preloader| it.start.is_some() || it.facts.is_none();
+        !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
+    }
 
     /// A reporter was reaped.
-    pub(super) fn reporter_gone(&mut self, pool: PoolId, pid: i32, ended: Ended) {
-        let name = self.pool_name(pool).to_owned();
-        let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
+    pub(super) fn reporter_gone(
+        &mut self,
+        context: &mut Context,
+        pools: &Pools,
+        pool: PoolId,
+        pid: i32,
+        ended: Ended,
+    ) {
+        let name = pools.pool_name(pool).to_owned();
+        let Some(reporter) = self.reporters.get_mut(&pool) else {
             return;
         };
         // One of an address that the pool no longer has is nobody's.
@@ -275,19 +303,19 @@ impl Executor {
                 Cause::Crashed
             }
         };
-        self.tell_keeper(pool, cause);
+        self.tell_keeper(context, pools, pool, cause);
     }
 
-    fn tell_keeper(&mut self, pool: PoolId, cause: Cause) {
-        if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
+    fn tell_keeper(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, cause: Cause) {
+        if let Some(reporter) = self.reporters.get_mut(&pool) {
             let step = reporter.keeper.handle(cause, clock::now());
-            self.reporter_step(pool, step);
+            self.reporter_step(context, pools, pool, step);
         }
     }
 
-    fn reporter_step(&mut self, pool: PoolId, step: Step) {
-        let name = self.pool_name(pool).to_owned();
-        let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
+    fn reporter_step(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, step: Step) {
+        let name = pools.pool_name(pool).to_owned();
+        let Some(reporter) = self.reporters.get_mut(&pool) else {
             return;
         };
         match step {
@@ -295,7 +323,7 @@ impl Executor {
             Step::None | Step::Start => {}
             Step::Watch => {
                 let socket = &reporter.listener.socket;
-                if let Err(error) = self.context.sources.watch(socket, Source::Status(pool)) {
+                if let Err(error) = context.sources.watch(socket, Source::Status(pool)) {
                     log::error!("[pool {name}] {error}");
                 }
             }

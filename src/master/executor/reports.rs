@@ -5,7 +5,7 @@
 use super::errors::Kept;
 use super::generation::Generation;
 use super::launches::account;
-use super::{Executor, GenerationId};
+use super::{GenerationId, Pools};
 use crate::config::Application;
 use crate::runtime::fastcgi;
 use crate::spawn::letter::{Letter, MOST_BYTES};
@@ -83,14 +83,10 @@ impl Reports {
     }
 }
 
-impl Executor {
+impl Pools {
     /// A copy of the end that a generation's next worker is given, if it is to have one.
     pub(super) fn reports_for_worker(&self, id: GenerationId) -> Result<Option<OwnedFd>, Error> {
-        let resources = self
-            .pools
-            .generations
-            .get(&id)
-            .and_then(|it| it.resources.as_ref());
+        let resources = self.generations.get(&id).and_then(|it| it.resources.as_ref());
         let Some(reports) = resources.and_then(|resources| resources.reports.as_ref()) else {
             return Ok(None);
         };
@@ -102,7 +98,7 @@ impl Executor {
     pub(super) fn hear_reports(&mut self, id: GenerationId) -> bool {
         let now = clock::now();
         for _ in 0..MOST_LOOKS {
-            let Some(generation) = self.pools.generations.get_mut(&id) else {
+            let Some(generation) = self.generations.get_mut(&id) else {
                 return false;
             };
             let Generation {
@@ -115,7 +111,7 @@ impl Executor {
                 return false;
             };
             if let Some(kept) = told.and_then(|letter| kept(settings, &letter, now)) {
-                self.pools.errors.keep_told(kept);
+                self.errors.keep_told(kept);
             }
         }
         true
@@ -127,7 +123,7 @@ impl Executor {
         for _ in 0..MOST_LOOKS {
             let Some(told) = reports.next(now) else { return };
             if let Some(kept) = told.and_then(|letter| kept(settings, &letter, now)) {
-                self.pools.errors.keep_told(kept);
+                self.errors.keep_told(kept);
             }
         }
     }

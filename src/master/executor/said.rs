@@ -7,7 +7,7 @@
 //! in the text that anybody could forge.
 
 use super::output::{Lines, Look};
-use super::{Executor, Generation, GenerationId, WorkerId, WorkerProcess};
+use super::{Context, Generation, GenerationId, Pools, WorkerId, WorkerProcess};
 use crate::logs::{Log, Speaker};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{census, header};
@@ -16,18 +16,18 @@ use std::sync::atomic::AtomicU64;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 const LAST_LOOKS: usize = 64;
 
-impl Executor {
+impl Pools {
     /// Logs what a worker wrote. `true`: there is more.
-    pub(super) fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
+    pub(super) fn read_output(&mut self, context: &mut Context, id: WorkerId, index: usize) -> bool {
         let has_it = |worker: &WorkerProcess| index < worker.output.len();
-        if !self.pools.workers.get(&id).is_some_and(has_it) {
+        if !self.workers.get(&id).is_some_and(has_it) {
             return false;
         }
         self.note_unfinished(id, true);
-        let Some(worker) = self.pools.workers.get_mut(&id) else {
+        let Some(worker) = self.workers.get_mut(&id) else {
             return false;
         };
-        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+        let Some(generation) = self.generations.get(&worker.generation) else {
             return false;
         };
         let pool = &generation.settings.pool;
@@ -41,15 +41,15 @@ impl Executor {
         // What comes on one stream ends a line of the other, as in php-fpm.
         for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
             if other != index {
-                lines.end_line(|words| self.context.log.write_output(&speaker(stream), words));
+                lines.end_line(|words| context.log.write_output(&speaker(stream), words));
             }
         }
         let Some((lines, stream)) = worker.output.get_mut(index) else {
             return false;
         };
-        let look = log_lines(self.context.log, &speaker(stream), lines);
+        let look = log_lines(context.log, &speaker(stream), lines);
         if look == Look::Ended {
-            self.context.sources.forget(lines.pipe());
+            context.sources.forget(lines.pipe());
         }
         let is_unfinished = lines.is_unfinished();
         self.note_unfinished(id, is_unfinished);
@@ -58,7 +58,7 @@ impl Executor {
 
     /// Publishes whether a line is unfinished, or may be.
     fn note_unfinished(&mut self, id: WorkerId, is_unfinished: bool) {
-        let Some(worker) = self.pools.workers.get_mut(&id) else {
+        let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
         if worker.unfinished == is_unfinished {
@@ -70,19 +70,19 @@ impl Executor {
     }
 
     fn count_unfinished(&self, id: GenerationId, is_one_more: bool) {
-        let resources = self.pools.generations.get(&id).and_then(|g| g.resources.as_ref());
+        let resources = self.generations.get(&id).and_then(|g| g.resources.as_ref());
         if let Some(resources) = resources {
             header::count_unfinished(resources.board.header(), is_one_more);
         }
     }
 
     /// Logs what a worker that is gone has left.
-    pub(super) fn read_last_output(&mut self, worker: &mut WorkerProcess, pid: i32) {
+    pub(super) fn read_last_output(&self, context: &mut Context, worker: &mut WorkerProcess, pid: i32) {
         if worker.unfinished {
             worker.unfinished = false;
             self.count_unfinished(worker.generation, false);
         }
-        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+        let Some(generation) = self.generations.get(&worker.generation) else {
             return;
         };
         let pool = &generation.settings.pool;
@@ -94,13 +94,13 @@ impl Executor {
                 decorate: pool.decorate_workers_output,
             };
             for _ in 0..LAST_LOOKS {
-                if log_lines(self.context.log, &speaker, lines) != Look::More {
+                if log_lines(context.log, &speaker, lines) != Look::More {
                     break;
                 }
             }
             // A process that the worker started may still have the pipe.
-            lines.end_line(|words| self.context.log.write_output(&speaker, words));
-            self.context.sources.forget(lines.pipe());
+            lines.end_line(|words| context.log.write_output(&speaker, words));
+            context.sources.forget(lines.pipe());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Puts the core's notices into words. php-fpm's words where it has them.
 
-use super::Executor;
+use super::{Executor, Pools, Reload};
 use crate::config::ProcessManager;
 use crate::master::action::Notice;
 use crate::master::event::{Exit, PoolId};
@@ -23,8 +23,8 @@ impl Executor {
         match notice {
             Notice::MaxChildrenReached(pool, max) => log::warn!(
                 "[pool {}] server reached {}max_children setting ({max}), consider raising it",
-                self.pool_name(*pool),
-                self.prefix_of_settings(*pool)
+                self.pools.pool_name(*pool),
+                self.pools.prefix_of_settings(&self.reload, *pool)
             ),
             Notice::ProcessMaxReached(max) => log::warn!(
                 "The maximum number of processes has been reached ({max}). Please review your configuration and \
@@ -32,35 +32,35 @@ impl Executor {
             ),
             Notice::NoWorkerPossible(pool, Some(wait)) => log::error!(
                 "[pool {}] no worker is left and none can be made; requests wait, trying again in {}",
-                self.pool_name(*pool),
+                self.pools.pool_name(*pool),
                 seconds(*wait)
             ),
             Notice::NoWorkerPossible(pool, None) => log::error!(
                 "[pool {}] no worker is left and process.max allows none; requests wait until a worker of another \
                  pool ends",
-                self.pool_name(*pool)
+                self.pools.pool_name(*pool)
             ),
             Notice::BackingOff(pool, wait) => log::warn!(
                 "[pool {}] workers can't be made or end right after they were made; the next try is in {}",
-                self.pool_name(*pool),
+                self.pools.pool_name(*pool),
                 seconds(*wait)
             ),
             Notice::CrashingFast(pool, most, wait) => log::error!(
                 "[pool {}] more than {most} workers a second crash while they serve requests; the next is made in {}, \
                  and no more than {most} a second",
-                self.pool_name(*pool),
+                self.pools.pool_name(*pool),
                 seconds(*wait)
             ),
             Notice::SeemsBusy(pool, made, idle, running) => log::warn!(
                 "[pool {}] seems busy (you may need to increase pm.start_servers, or pm.min/max_spare_servers), spawning \
                  {made} children, there are {idle} idle, and {running} total children",
-                self.pool_name(*pool)
+                self.pools.pool_name(*pool)
             ),
             Notice::RequestSlow(worker, age) => {
-                let (pool, pid) = self.name_worker(*worker);
+                let (pool, pid) = self.pools.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} executing too slow ({:.6} sec), logging",
-                    self.request_of(*worker),
+                    self.pools.request_of(*worker),
                     age.as_secs_f64()
                 );
             }
@@ -70,24 +70,24 @@ impl Executor {
                 rule.interval.as_secs_f64()
             ),
             Notice::RequestTimedOut(worker, age, force) => {
-                let (pool, pid) = self.name_worker(*worker);
+                let (pool, pid) = self.pools.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",
-                    self.request_of(*worker),
+                    self.pools.request_of(*worker),
                     age.as_secs_f64()
                 );
             }
             Notice::RetireTimedOut(worker, force) => {
-                let (pool, pid) = self.name_worker(*worker);
+                let (pool, pid) = self.pools.name_worker(*worker);
                 log::warn!(
                     "[pool {pool}] child {pid}{} was told to go and has not, {force}",
-                    self.request_of(*worker)
+                    self.pools.request_of(*worker)
                 );
             }
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
                 "[pool {}] the {} did not answer within {}, killing",
-                self.generation_name(*generation),
-                if self.has_program(*generation) {
+                self.pools.generation_name(*generation),
+                if self.pools.has_program(*generation) {
                     "application"
                 } else {
                     "preloader"
@@ -99,39 +99,39 @@ impl Executor {
                     say_death(&death, *exit, *expected);
                 }
             }
-            Notice::PreloaderLost(generation, _, wait) if self.has_program(*generation) => log::error!(
+            Notice::PreloaderLost(generation, _, wait) if self.pools.has_program(*generation) => log::error!(
                 "[pool {}] the application could not be started, the next try is in {}",
-                self.generation_name(*generation),
+                self.pools.generation_name(*generation),
                 seconds(*wait)
             ),
             Notice::PreloaderLost(generation, exit, wait) => log::error!(
                 "[pool {}] the preloader exited {}{}; its workers go on, the next try is in {}",
-                self.generation_name(*generation),
+                self.pools.generation_name(*generation),
                 how(*exit),
-                self.last_words(*generation),
+                self.processes.last_words(*generation),
                 seconds(*wait)
             ),
             Notice::Promoting(worker) => {
-                let (pool, pid) = self.name_worker(*worker);
+                let (pool, pid) = self.pools.name_worker(*worker);
                 log::debug!("[pool {pool}] a preloader is made from child {pid}");
             }
             Notice::Succeeded(generation) => {
-                let pid = self.preloader_pid(*generation).unwrap_or_default();
+                let pid = self.pools.preloader_pid(*generation).unwrap_or_default();
                 log::info!(
                     "[pool {}] preloader {pid}, made from a worker, makes the workers from now on; the old ones are replaced",
-                    self.generation_name(*generation)
+                    self.pools.generation_name(*generation)
                 );
             }
             Notice::PromotionFailed(generation, exit, wait) => log::warn!(
                 "[pool {}] no preloader could be made from a worker ({}{}); everything goes on as before, the next try is in \
                  {} at the earliest",
-                self.generation_name(*generation),
+                self.pools.generation_name(*generation),
                 how(*exit),
-                self.last_words(*generation),
+                self.processes.last_words(*generation),
                 seconds(*wait)
             ),
             Notice::GenerationServes(generation) => {
-                let level = if self.context.speaks_as_fpm && self.is_reloading() {
+                let level = if self.context.speaks_as_fpm && self.reload.is_reloading() {
                     log::Level::Debug
                 } else {
                     log::Level::Info
@@ -139,19 +139,19 @@ impl Executor {
                 log::log!(
                     level,
                     "[pool {}] the new workers serve, the old ones finish",
-                    self.generation_name(*generation)
+                    self.pools.generation_name(*generation)
                 );
             }
         }
     }
 }
 
-impl Executor {
+impl Pools {
     /// What php-fpm writes before the names of a pool's settings: it has two lines for this, of which that of ondemand pools
     /// names the setting without it.
-    fn prefix_of_settings(&self, pool: PoolId) -> &'static str {
+    fn prefix_of_settings(&self, reload: &Reload, pool: PoolId) -> &'static str {
         let name = self.pool_name(pool);
-        let mut pools = self.reload.config.pools.iter();
+        let mut pools = reload.config.pools.iter();
         match pools.find(|pool| pool.name == name).map(|pool| pool.pm) {
             Some(ProcessManager::Dynamic { .. }) => "pm.",
             _ => "",

@@ -1,8 +1,8 @@
 //! Which process makes the workers of which generation. The core gives each generation a preloader of its own; here the
 //! generations of pools that share one are attached to one process. It is stopped when the last one leaves it.
 
-use super::Executor;
 use super::preloader::{Command, Preloader};
+use super::{Context, Executor, Helpers, Pools, Reload};
 use crate::config::sharing;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId, WorkerId};
@@ -70,55 +70,13 @@ impl Mould {
 }
 
 impl Executor {
-    /// The process that makes a generation's workers.
-    pub(super) fn preloader_of(&mut self, id: GenerationId) -> Option<&mut Preloader> {
-        let pid = self.preloader_pid(id)?;
-        self.helpers.preloaders.get_mut(&pid)
-    }
-
-    /// Its pid.
-    pub(super) fn preloader_pid(&self, id: GenerationId) -> Option<i32> {
-        self.pools.generations.get(&id)?.resources.as_ref()?.preloader
-    }
-
-    /// What a preloader is called in log lines: its pool, or all of its pools.
-    pub(super) fn preloader_name(&self, pid: i32) -> String {
-        let members = self
-            .helpers
-            .preloaders
-            .get(&pid)
-            .map(|preloader| &preloader.members);
-        let names: BTreeSet<&str> = members
-            .into_iter()
-            .flat_map(Members::all)
-            .map(|id| self.generation_name(id))
-            .collect();
-        names.into_iter().collect::<Vec<_>>().join("+")
-    }
-
-    /// The number of a generation in what is said to its preloader; `None`: that has only one.
-    pub(super) fn number_in_preloader(&self, id: GenerationId) -> Option<u64> {
-        let generation = self.pools.generations.get(&id)?;
-        sharing::group(&generation.settings.pool).map(|_| u64::from(id.0))
-    }
-
-    /// What a new process for this generation, if it can be shared, is made from. After [`Executor::note_origin`].
-    pub(super) fn mould(&self, id: GenerationId) -> Option<Mould> {
-        let generation = self.pools.generations.get(&id)?;
-        Some(Mould {
-            common: common(&generation.settings)?,
-            reload: self.reload.count,
-            origin: generation.make.origin,
-        })
-    }
-
     /// Attaches a generation to a process that its pool shares. `false`: there is none for it.
     pub(super) fn attach(&mut self, id: GenerationId) -> Result<bool, Error> {
-        let Some(pid) = self.fitting_preloader(id) else {
+        let Some(pid) = self.helpers.fitting_preloader(&self.context, &self.pools, id) else {
             return Ok(false);
         };
         self.open(id)?;
-        let (kit, descriptors) = self.kit(id)?.take_apart();
+        let (kit, descriptors) = self.pools.kit(id)?.take_apart();
         let generation = u64::from(id.0);
         let Some(preloader) = self.helpers.preloaders.get_mut(&pid) else {
             return Ok(false);
@@ -127,7 +85,7 @@ impl Executor {
         preloader.members.staying.insert(id);
         let origin = preloader.mould.as_ref().and_then(|mould| mould.origin);
         let facts = preloader.facts.clone().filter(|_| preloader.start.is_none());
-        log::debug!("[pool {}] shares preloader {pid}", self.generation_name(id));
+        log::debug!("[pool {}] shares preloader {pid}", self.pools.generation_name(id));
         if let Some(generation) = self.pools.generations.get_mut(&id) {
             if let Some(resources) = &mut generation.resources {
                 resources.preloader = Some(pid);
@@ -135,46 +93,10 @@ impl Executor {
             generation.make.begin(origin, !generation.seats.is_empty());
         }
         if let Some(facts) = facts {
-            self.note_facts(id, facts);
+            self.pools.note_facts(id, facts);
             self.context.happened.push_back(Event::PreloaderReady(id));
         }
         Ok(true)
-    }
-
-    /// The process that a generation may join: of the same common settings, and begun by the reload that made the
-    /// generation, or later. One from before will do if only the pool's own settings changed, and nothing that the
-    /// process is made of.
-    fn fitting_preloader(&self, id: GenerationId) -> Option<i32> {
-        let generation = self.pools.generations.get(&id)?;
-        let wanted = common(&generation.settings)?;
-        let make = &generation.make;
-        let fits = |preloader: &&Preloader| {
-            let Some(mould) = preloader.mould.as_ref().filter(|mould| mould.common == wanted) else {
-                return false;
-            };
-            let is_open = !preloader.is_ending && !preloader.members.staying.is_empty();
-            is_open
-                && (mould.reload >= make.reload
-                    || (make.may_join_older && self.is_as_made(&generation.settings, mould, preloader)))
-        };
-        let fitting = self.helpers.preloaders.values().filter(fits);
-        fitting
-            .max_by_key(|preloader| (preloader.mould.as_ref().map(|mould| mould.reload), preloader.pid))
-            .map(|preloader| preloader.pid)
-    }
-
-    /// Whether a process would be made the same again.
-    fn is_as_made(&self, settings: &Settings, mould: &Mould, preloader: &Preloader) -> bool {
-        // What is not ready yet is not known well enough.
-        let Some(facts) = &preloader.facts else {
-            return false;
-        };
-        let mut looker = Looker::default();
-        let origin = self.origin(&settings.pool).map(|origin| looker.origin(&origin));
-        let mut extensions = facts.extensions.iter();
-        !facts.is_code_fixed
-            && origin == mould.origin
-            && extensions.all(|(path, then)| looker.place(path) == *then)
     }
 
     /// Makes a generation's preloader end, or, if others use its process, the generation leave it.
@@ -182,7 +104,7 @@ impl Executor {
         if self.stop_program(id, force) {
             return;
         }
-        let Some(preloader) = self.preloader_of(id) else {
+        let Some(preloader) = self.helpers.preloader_of(&self.pools, id) else {
             return;
         };
         let others = preloader.members.staying.iter().any(|member| *member != id);
@@ -253,7 +175,7 @@ impl Executor {
 
     /// A generation has no preloader any more.
     pub(super) fn detach(&mut self, id: GenerationId, exit: Exit) {
-        if let Some(preloader) = self.preloader_of(id) {
+        if let Some(preloader) = self.helpers.preloader_of(&self.pools, id) {
             preloader.members.remove(id);
         }
         let generation = self.pools.generations.get_mut(&id);
@@ -272,20 +194,95 @@ impl Executor {
         }
         self.context.happened.push_back(Event::PreloaderGone(id, exit));
     }
+}
+
+impl Helpers {
+    /// The process that makes a generation's workers.
+    pub(super) fn preloader_of(&mut self, pools: &Pools, id: GenerationId) -> Option<&mut Preloader> {
+        let pid = pools.preloader_pid(id)?;
+        self.preloaders.get_mut(&pid)
+    }
+
+    /// What a preloader is called in log lines: its pool, or all of its pools.
+    pub(super) fn preloader_name(&self, pools: &Pools, pid: i32) -> String {
+        let members = self.preloaders.get(&pid).map(|preloader| &preloader.members);
+        let names: BTreeSet<&str> = members
+            .into_iter()
+            .flat_map(Members::all)
+            .map(|id| pools.generation_name(id))
+            .collect();
+        names.into_iter().collect::<Vec<_>>().join("+")
+    }
+
+    /// The process that a generation may join: of the same common settings, and begun by the reload that made the
+    /// generation, or later. One from before will do if only the pool's own settings changed, and nothing that the
+    /// process is made of.
+    fn fitting_preloader(&self, context: &Context, pools: &Pools, id: GenerationId) -> Option<i32> {
+        let generation = pools.generations.get(&id)?;
+        let wanted = common(&generation.settings)?;
+        let make = &generation.make;
+        let fits = |preloader: &&Preloader| {
+            let Some(mould) = preloader.mould.as_ref().filter(|mould| mould.common == wanted) else {
+                return false;
+            };
+            let is_open = !preloader.is_ending && !preloader.members.staying.is_empty();
+            is_open
+                && (mould.reload >= make.reload
+                    || (make.may_join_older && context.is_as_made(&generation.settings, mould, preloader)))
+        };
+        let fitting = self.preloaders.values().filter(fits);
+        fitting
+            .max_by_key(|preloader| (preloader.mould.as_ref().map(|mould| mould.reload), preloader.pid))
+            .map(|preloader| preloader.pid)
+    }
 
     /// Takes up a process that was started for a generation.
-    pub(super) fn take_preloader(&mut self, id: GenerationId, mut preloader: Preloader) {
+    pub(super) fn take_preloader(&mut self, pools: &mut Pools, id: GenerationId, mut preloader: Preloader) {
         let pid = preloader.pid;
         preloader.members.staying.insert(id);
-        self.helpers.preloaders.insert(pid, preloader);
-        if let Some(resources) = self
-            .pools
-            .generations
-            .get_mut(&id)
-            .and_then(|g| g.resources.as_mut())
-        {
+        self.preloaders.insert(pid, preloader);
+        if let Some(resources) = pools.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
             resources.preloader = Some(pid);
         }
+    }
+}
+
+impl Pools {
+    /// Its pid.
+    pub(super) fn preloader_pid(&self, id: GenerationId) -> Option<i32> {
+        self.generations.get(&id)?.resources.as_ref()?.preloader
+    }
+
+    /// The number of a generation in what is said to its preloader; `None`: that has only one.
+    pub(super) fn number_in_preloader(&self, id: GenerationId) -> Option<u64> {
+        let generation = self.generations.get(&id)?;
+        sharing::group(&generation.settings.pool).map(|_| u64::from(id.0))
+    }
+
+    /// What a new process for this generation, if it can be shared, is made from. After [`Pools::note_origin`].
+    pub(super) fn mould(&self, reload: &Reload, id: GenerationId) -> Option<Mould> {
+        let generation = self.generations.get(&id)?;
+        Some(Mould {
+            common: common(&generation.settings)?,
+            reload: reload.count,
+            origin: generation.make.origin,
+        })
+    }
+}
+
+impl Context {
+    /// Whether a process would be made the same again.
+    fn is_as_made(&self, settings: &Settings, mould: &Mould, preloader: &Preloader) -> bool {
+        // What is not ready yet is not known well enough.
+        let Some(facts) = &preloader.facts else {
+            return false;
+        };
+        let mut looker = Looker::default();
+        let origin = self.origin(&settings.pool).map(|origin| looker.origin(&origin));
+        let mut extensions = facts.extensions.iter();
+        !facts.is_code_fixed
+            && origin == mould.origin
+            && extensions.all(|(path, then)| looker.place(path) == *then)
     }
 }
 

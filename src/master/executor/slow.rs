@@ -1,6 +1,6 @@
 //! The logs of slow requests: opens them, and starts a tracer for each that is found.
 
-use super::{Executor, Who, WorkerProcess};
+use super::{Executor, Pools, Who, WorkerProcess};
 use crate::config::{Application, Interface, LogLevel, Pool};
 use crate::master::event::WorkerId;
 use crate::scoreboard::census;
@@ -48,22 +48,10 @@ pub(super) fn identify(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Executor {
-    /// Opens the logs of slow requests anew, after they were moved away. One that can't be goes on in the old file.
-    pub(in crate::master) fn reopen_slow_logs(&mut self) {
-        for generation in self.pools.generations.values_mut() {
-            let pool = &generation.settings.pool;
-            match open(pool) {
-                Ok(None) => {}
-                Ok(log) => generation.slow_log = log,
-                Err(error) => log::error!("[pool {}] unable to open slowlog: {error}", pool.name),
-            }
-        }
-    }
-
     /// Writes down what a worker is busy with.
     pub(super) fn trace(&mut self, id: WorkerId) {
         if let Err(error) = self.try_trace(id) {
-            let (pool, pid) = self.name_worker(id);
+            let (pool, pid) = self.pools.name_worker(id);
             log::error!("[pool {pool}] failed to trace child {pid}: {error}");
         }
     }
@@ -156,6 +144,20 @@ impl Executor {
             Ended::Code(_) => {}
             Ended::Signal(signal, _) => {
                 log::error!("the tracer of child {pid} was ended by signal {signal}");
+            }
+        }
+    }
+}
+
+impl Pools {
+    /// Opens the logs of slow requests anew, after they were moved away. One that can't be goes on in the old file.
+    pub(in crate::master) fn reopen_slow_logs(&mut self) {
+        for generation in self.generations.values_mut() {
+            let pool = &generation.settings.pool;
+            match open(pool) {
+                Ok(None) => {}
+                Ok(log) => generation.slow_log = log,
+                Err(error) => log::error!("[pool {}] unable to open slowlog: {error}", pool.name),
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Which sockets a configuration needs, which of them are open, and which have to be bound again because their files are
 //! gone.
 
-use super::Executor;
 use super::pools::RunningPool;
+use super::{Executor, Pools, Reload};
 use crate::config::Pool;
 use crate::listen::{ListenError, Listener, Place, bind};
 use crate::master::event::PoolId;
@@ -45,14 +45,14 @@ impl Executor {
     /// Opens what a pool needs and has not. On an error nothing is left open.
     pub(super) fn open_sockets(&mut self, pool: &Pool) -> Result<Sockets, ListenError> {
         let mut sockets = Sockets {
-            known: self.pool_listening_as(pool),
+            known: self.pools.pool_listening_as(pool),
             own: None,
             status: None,
             status_lost: false,
             lost: None,
             problem: None,
         };
-        match self.place_of(sockets.known) {
+        match self.pools.place_of(sockets.known) {
             Some(place @ (Place::Gone | Place::Taken)) => {
                 match bind(&pool.listen, &mut self.handover.inherited) {
                     Ok(own) => (sockets.own, sockets.lost) = (Some(own), sockets.known.take()),
@@ -67,7 +67,7 @@ impl Executor {
             None => {}
         }
         if let Some(wanted) = &pool.status_listen {
-            let open = self.reporter_at(&pool.name, wanted);
+            let open = self.helpers.reporter_at(&self.pools, &pool.name, wanted);
             let listener = open.and_then(|id| Some(&self.helpers.reporters.get(&id)?.listener));
             let place = listener.filter(|it| it.is_ours()).map(Listener::place);
             let is_lost = matches!(place, Some(Place::Gone | Place::Taken));
@@ -87,61 +87,17 @@ impl Executor {
         Ok(sockets)
     }
 
-    /// Whether a reload binds the pool's socket again.
-    pub(super) fn has_lost_socket(&self, pool: &Pool) -> bool {
-        let place = self.place_of(self.pool_listening_as(pool));
-        matches!(place, Some(Place::Gone | Place::Taken))
-    }
-
-    /// What became of the file of a pool's own socket.
-    fn place_of(&self, pool: Option<PoolId>) -> Option<Place> {
-        let listener = self.pools.by_id.get(&pool?)?.listener.as_ref()?;
-        listener.is_ours().then(|| listener.place())
-    }
-
-    /// The pool of this name, if its socket is the one that is wanted.
-    pub(super) fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
-        let listens = |pool: &RunningPool| {
-            let listener = pool.listener.as_ref();
-            listener.is_some_and(|listener| listener.address == wanted.listen.address)
-        };
-        let mut pools = self.pools.by_id.iter();
-        let same = pools.find(|(_, pool)| pool.name == wanted.name && listens(pool));
-        same.map(|(id, _)| *id)
-    }
-
-    /// A socket that is kept follows the new configuration as far as an open one can.
-    pub(super) fn adjust_listener(&self, id: PoolId, wanted: &Pool) {
-        let before = self
-            .reload
-            .config
-            .pools
-            .iter()
-            .find(|pool| pool.name == wanted.name);
-        if before.is_some_and(|before| before.listen == wanted.listen) {
-            return;
-        }
-        let listener = self.pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
-        let Some(listener) = listener else { return };
-        if let Err(error) = listener.adjust(&wanted.listen) {
-            log::error!(
-                "[pool {}] the socket keeps its old attributes: {error}",
-                wanted.name
-            );
-        }
-    }
-
     /// A pool has a new socket because the file of its old one is gone: what waits to be accepted there goes over. Nothing
     /// more can come. A router accepts the last by itself when it is told to leave.
     pub(super) fn empty_socket(&mut self, from: PoolId, to: PoolId, has_router: bool) {
-        let name = self.pool_name(to).to_owned();
+        let name = self.pools.pool_name(to).to_owned();
         let mut passed = 0;
         if !has_router {
             if let Err(error) = self.open_queue(to) {
                 log::error!("[pool {name}] connections that wait at the old socket are lost: {error}");
             }
             while passed < MOST_PASSED_ON {
-                match self.pass_some_on(from, to) {
+                match self.pools.pass_some_on(from, to) {
                     Ok(0) => break,
                     Ok(count) => passed += count,
                     Err(error) => {
@@ -159,14 +115,51 @@ impl Executor {
         };
         log::warn!("[pool {name}] its socket's file was gone: it is bound again{waited}");
     }
+}
+
+impl Pools {
+    /// Whether a reload binds the pool's socket again.
+    pub(super) fn has_lost_socket(&self, pool: &Pool) -> bool {
+        let place = self.place_of(self.pool_listening_as(pool));
+        matches!(place, Some(Place::Gone | Place::Taken))
+    }
+
+    /// What became of the file of a pool's own socket.
+    fn place_of(&self, pool: Option<PoolId>) -> Option<Place> {
+        let listener = self.by_id.get(&pool?)?.listener.as_ref()?;
+        listener.is_ours().then(|| listener.place())
+    }
+
+    /// The pool of this name, if its socket is the one that is wanted.
+    pub(super) fn pool_listening_as(&self, wanted: &Pool) -> Option<PoolId> {
+        let listens = |pool: &RunningPool| {
+            let listener = pool.listener.as_ref();
+            listener.is_some_and(|listener| listener.address == wanted.listen.address)
+        };
+        let mut pools = self.by_id.iter();
+        let same = pools.find(|(_, pool)| pool.name == wanted.name && listens(pool));
+        same.map(|(id, _)| *id)
+    }
+
+    /// A socket that is kept follows the new configuration as far as an open one can.
+    pub(super) fn adjust_listener(&self, reload: &Reload, id: PoolId, wanted: &Pool) {
+        let before = reload.config.pools.iter().find(|pool| pool.name == wanted.name);
+        if before.is_some_and(|before| before.listen == wanted.listen) {
+            return;
+        }
+        let listener = self.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
+        let Some(listener) = listener else { return };
+        if let Err(error) = listener.adjust(&wanted.listen) {
+            log::error!(
+                "[pool {}] the socket keeps its old attributes: {error}",
+                wanted.name
+            );
+        }
+    }
 
     fn pass_some_on(&self, from: PoolId, to: PoolId) -> Result<usize, crate::sys::Error> {
-        let old = self
-            .pools
-            .by_id
-            .get(&from)
-            .and_then(|pool| pool.listener.as_ref());
-        let queue = self.pools.by_id.get(&to).and_then(|pool| pool.queue.as_ref());
+        let old = self.by_id.get(&from).and_then(|pool| pool.listener.as_ref());
+        let queue = self.by_id.get(&to).and_then(|pool| pool.queue.as_ref());
         let (Some(old), Some((_, queue_in))) = (old, queue) else {
             return Ok(0);
         };

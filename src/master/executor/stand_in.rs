@@ -1,7 +1,7 @@
 //! Starts and ends the processes that refuse requests where an application can't be started.
 
 use super::helper::{own_user, zone};
-use super::{Executor, Who};
+use super::{Context, Executor, Helpers, Pools, Who};
 use crate::helper::Role;
 use crate::logs::Handout;
 use crate::master::event::{Event, GenerationId, PoolId};
@@ -30,7 +30,7 @@ pub(super) struct StandIn {
 impl Executor {
     /// Has a pool's requests refused because of its generation's last failure.
     pub(super) fn stand_in(&mut self, pool: PoolId, id: GenerationId, wait: Duration) {
-        let refusal = self.refusal(id, wait);
+        let refusal = self.pools.refusal(id, wait);
         if let Some(standing) = self.helpers.stand_ins.get(&pool).filter(|s| s.generation == id) {
             // Plain values to memory: it can't fail.
             let message = serde_json::to_vec(&refusal).unwrap_or_default();
@@ -38,7 +38,7 @@ impl Executor {
                 return;
             }
         }
-        self.stand_down(pool);
+        self.helpers.stand_down(pool);
         match self.start_stand_in(pool, id, refusal) {
             Ok(standing) => {
                 self.processes.by_pid.insert(standing.pid, Who::StandIn(pool));
@@ -47,32 +47,10 @@ impl Executor {
             Err(error) => {
                 log::error!(
                     "[pool {}] requests wait, because the process that would refuse them can't be started: {error}",
-                    self.pool_name(pool)
+                    self.pools.pool_name(pool)
                 );
                 self.context.happened.push_back(Event::StandInGone(pool));
             }
-        }
-    }
-
-    /// Lets it go: it ends what it has begun to say.
-    pub(super) fn stand_down(&mut self, pool: PoolId) {
-        self.helpers.stand_ins.remove(&pool);
-    }
-
-    /// A process that stood in was reaped.
-    pub(super) fn stand_in_gone(&mut self, pool: PoolId, pid: i32) {
-        if self
-            .helpers
-            .stand_ins
-            .get(&pool)
-            .is_some_and(|standing| standing.pid == pid)
-        {
-            log::warn!(
-                "[pool {}] process {pid}, which refused requests, has ended",
-                self.pool_name(pool)
-            );
-            self.helpers.stand_ins.remove(&pool);
-            self.context.happened.push_back(Event::StandInGone(pool));
         }
     }
 
@@ -83,24 +61,6 @@ impl Executor {
         for pid in self.processes.by_pid.iter().filter_map(stands_in) {
             let _ = process::send_signal(pid, Signal::SIGKILL);
             let _ = process::reap_pid(pid);
-        }
-    }
-
-    fn refusal(&self, id: GenerationId, wait: Duration) -> Refusal {
-        let settings = self
-            .pools
-            .generations
-            .get(&id)
-            .map(|generation| &generation.settings.pool);
-        let kept = self.pools.errors.last(self.generation_name(id));
-        let is_shown = settings.is_some_and(|pool| pool.friendly_error_pages);
-        let page = kept
-            .filter(|_| is_shown)
-            .map(|kept| kept.report.html_within(LONGEST_PAGE));
-        Refusal {
-            id: kept.map_or_else(|| "unknown".to_owned(), |kept| kept.report.id.to_string()),
-            retry_after_s: wait.as_secs() + 1,
-            page,
         }
     }
 
@@ -131,12 +91,60 @@ impl Executor {
         let descriptors: Vec<RawFd> = descriptors.into_iter().map(AsRawFd::as_raw_fd).collect();
         send_with(channel.as_fd(), &message, &descriptors)?;
         let environment: Vec<_> = zone().into_iter().collect();
-        let pid = self.start_helper(brief.title, Role::Reporter, vec![theirs], &environment)?;
+        let pid = self.context.start_helper(
+            &self.reload,
+            brief.title,
+            Role::Reporter,
+            vec![theirs],
+            &environment,
+        )?;
         log::debug!("[pool {}] process {pid} refuses requests", settings.pool.name);
         Ok(StandIn {
             pid,
             channel,
             generation: id,
         })
+    }
+}
+
+impl Helpers {
+    /// Lets it go: it ends what it has begun to say.
+    pub(super) fn stand_down(&mut self, pool: PoolId) {
+        self.stand_ins.remove(&pool);
+    }
+
+    /// A process that stood in was reaped.
+    pub(super) fn stand_in_gone(&mut self, context: &mut Context, pools: &Pools, pool: PoolId, pid: i32) {
+        if self
+            .stand_ins
+            .get(&pool)
+            .is_some_and(|standing| standing.pid == pid)
+        {
+            log::warn!(
+                "[pool {}] process {pid}, which refused requests, has ended",
+                pools.pool_name(pool)
+            );
+            self.stand_ins.remove(&pool);
+            context.happened.push_back(Event::StandInGone(pool));
+        }
+    }
+}
+
+impl Pools {
+    fn refusal(&self, id: GenerationId, wait: Duration) -> Refusal {
+        let settings = self
+            .generations
+            .get(&id)
+            .map(|generation| &generation.settings.pool);
+        let kept = self.errors.last(self.generation_name(id));
+        let is_shown = settings.is_some_and(|pool| pool.friendly_error_pages);
+        let page = kept
+            .filter(|_| is_shown)
+            .map(|kept| kept.report.html_within(LONGEST_PAGE));
+        Refusal {
+            id: kept.map_or_else(|| "unknown".to_owned(), |kept| kept.report.id.to_string()),
+            retry_after_s: wait.as_secs() + 1,
+            page,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What PHP was started from when the daemon was, or at its last reload: it holds for processes that are started later.
 
-use super::Executor;
+use super::{Context, Executor, Pools, Reload};
 use crate::config::fpm::release_of;
 use crate::config::{Application, Config, Pool};
 use crate::master::event::GenerationId;
@@ -48,36 +48,6 @@ pub(super) struct Source {
 }
 
 impl Executor {
-    /// What PHP is started from for these pools, as it is now. Before their sockets are bound: a client that finds them open may take
-    /// it that php.ini was read.
-    pub(in crate::master) fn starts(&self, config: &Config) -> Starts {
-        let mut starts = HashMap::new();
-        for pool in &config.pools {
-            if let (Some(key), Some(origin)) = (start_key(pool), self.origin(pool)) {
-                starts.entry(key).or_insert_with(|| Start::new(&origin));
-            }
-        }
-        Starts(starts)
-    }
-
-    /// That holds until the next reload. For a pool that goes on as it was ([`crate::config::Skipped`]), what held before.
-    pub(in crate::master) fn hold(&mut self, starts: Starts) {
-        let mut before = std::mem::replace(&mut self.reload.starts, starts);
-        // A preloader that goes on does not say again what it has loaded.
-        for (key, start) in &mut self.reload.starts.0 {
-            if let Some(before) = before.0.get(key) {
-                start.held.note_extensions(before.held.extensions());
-            }
-        }
-        let pools = self.reload.config.pools.iter();
-        let kept = pools.filter(|pool| self.reload.config.goes_on(&pool.name));
-        for key in kept.filter_map(start_key) {
-            if let Some(start) = before.0.remove(&key) {
-                self.reload.starts.0.entry(key).or_insert(start);
-            }
-        }
-    }
-
     /// A preloader has loaded extensions from these files. What one of the same start loads later is to be the same.
     pub(super) fn note_loaded(&mut self, pid: i32, files: &[PathBuf]) {
         let mut members = self
@@ -92,25 +62,53 @@ impl Executor {
             start.held.note_extensions(files);
         }
     }
+}
+
+impl Context {
+    /// What PHP is started from for these pools, as it is now. Before their sockets are bound: a client that finds them open may take
+    /// it that php.ini was read.
+    pub(in crate::master) fn starts(&self, config: &Config) -> Starts {
+        let mut starts = HashMap::new();
+        for pool in &config.pools {
+            if let (Some(key), Some(origin)) = (start_key(pool), self.origin(pool)) {
+                starts.entry(key).or_insert_with(|| Start::new(&origin));
+            }
+        }
+        Starts(starts)
+    }
+}
+
+impl Reload {
+    /// That holds until the next reload. For a pool that goes on as it was ([`crate::config::Skipped`]), what held before.
+    pub(in crate::master) fn hold(&mut self, starts: Starts) {
+        let mut before = std::mem::replace(&mut self.starts, starts);
+        // A preloader that goes on does not say again what it has loaded.
+        for (key, start) in &mut self.starts.0 {
+            if let Some(before) = before.0.get(key) {
+                start.held.note_extensions(before.held.extensions());
+            }
+        }
+        let pools = self.config.pools.iter();
+        let kept = pools.filter(|pool| self.config.goes_on(&pool.name));
+        for key in kept.filter_map(start_key) {
+            if let Some(start) = before.0.remove(&key) {
+                self.starts.0.entry(key).or_insert(start);
+            }
+        }
+    }
 
     /// What a generation's preloader is to be started from. If files changed, the log says so, once for each change.
-    pub(super) fn start_source(&mut self, id: GenerationId) -> Source {
-        let pool = self
-            .pools
+    pub(super) fn start_source(&mut self, context: &Context, pools: &Pools, id: GenerationId) -> Source {
+        let pool = pools
             .generations
             .get(&id)
             .map(|generation| &generation.settings.pool);
-        let found = pool.and_then(|pool| Some((start_key(pool)?, self.origin(pool)?)));
+        let found = pool.and_then(|pool| Some((start_key(pool)?, context.origin(pool)?)));
         let Some((key, origin)) = found else {
             return Source::default();
         };
         // An application may want what no pool has wanted yet.
-        let start = self
-            .reload
-            .starts
-            .0
-            .entry(key)
-            .or_insert_with(|| Start::new(&origin));
+        let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
         let Some(changes) = start.held.changes(&origin) else {
             return Source {
                 fingerprint: Some(start.held.fingerprint()),
@@ -135,21 +133,14 @@ impl Executor {
         start.told = Some(changes);
         Source { fingerprint, ini }
     }
-}
 
-impl Executor {
     /// What PHP will say of itself to clients, for a pool whose PHP was not started yet.
-    pub(super) fn expected_name(&mut self, pool: &Pool) -> Option<String> {
+    pub(super) fn expected_name(&mut self, context: &Context, pool: &Pool) -> Option<String> {
         let Application::Php(php) = &pool.application else {
             return None;
         };
-        let (key, origin) = (start_key(pool)?, self.origin(pool)?);
-        let start = self
-            .reload
-            .starts
-            .0
-            .entry(key)
-            .or_insert_with(|| Start::new(&origin));
+        let (key, origin) = (start_key(pool)?, context.origin(pool)?);
+        let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
         if !exposes(php, start.held.ini()) {
             return None;
         }

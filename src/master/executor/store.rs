@@ -1,7 +1,7 @@
 //! Leaves descriptors, and the document that explains them, with the service manager, so that a master that is killed can
 //! be followed by another.
 
-use super::{Executor, WorkerProcess};
+use super::{Executor, Handover, Helpers, Pools, Reload, WorkerProcess};
 use crate::estate::document::{Document, Stopping};
 use crate::estate::{frame, names};
 use crate::master::action::{Action, Fact};
@@ -118,13 +118,16 @@ impl Executor {
     /// Takes everything back: the daemon has ended as it was asked to, and nothing is to go on.
     pub(in crate::master) fn clear_store(&mut self) {
         let ours: Vec<String> = self.descriptors().into_iter().map(|(name, _)| name).collect();
-        self.unkeep(ours.into_iter().chain(names::COPIES.map(str::to_owned)));
-        self.unkeep([names::CONFIG.to_owned()]);
+        self.handover
+            .unkeep(ours.into_iter().chain(names::COPIES.map(str::to_owned)));
+        self.handover.unkeep([names::CONFIG.to_owned()]);
     }
+}
 
+impl Handover {
     /// Notes that the document has to be written anew.
     pub(super) fn note_change(&mut self, action: &Action) {
-        let Some(store) = &mut self.handover.store else {
+        let Some(store) = &mut self.store else {
             return;
         };
         store.is_stale |= match action {
@@ -158,8 +161,8 @@ impl Executor {
         };
     }
 
-    pub(super) fn keep_pool(&mut self, id: PoolId) {
-        let (Some(store), Some(pool)) = (&mut self.handover.store, self.pools.by_id.get(&id)) else {
+    pub(super) fn keep_pool(&mut self, pools: &Pools, id: PoolId) {
+        let (Some(store), Some(pool)) = (&mut self.store, pools.by_id.get(&id)) else {
             return;
         };
         store.is_stale = true;
@@ -174,16 +177,16 @@ impl Executor {
         }
     }
 
-    pub(super) fn keep_status(&mut self, id: PoolId) {
-        if let (Some(store), Some(reporter)) = (&mut self.handover.store, self.helpers.reporters.get(&id)) {
+    pub(super) fn keep_status(&mut self, helpers: &Helpers, id: PoolId) {
+        if let (Some(store), Some(reporter)) = (&mut self.store, helpers.reporters.get(&id)) {
             store.keep(&names::status(id.0), reporter.listener.socket.as_fd());
         }
     }
 
-    pub(super) fn keep_generation(&mut self, id: GenerationId) {
-        let generation = self.pools.generations.get(&id).filter(|it| !it.is_ordered());
+    pub(super) fn keep_generation(&mut self, pools: &Pools, id: GenerationId) {
+        let generation = pools.generations.get(&id).filter(|it| !it.is_ordered());
         let resources = generation.and_then(|it| it.resources.as_ref());
-        let (Some(store), Some(resources)) = (&mut self.handover.store, resources) else {
+        let (Some(store), Some(resources)) = (&mut self.store, resources) else {
             return;
         };
         store.is_stale = true;
@@ -198,21 +201,17 @@ impl Executor {
         }
     }
 
-    pub(super) fn keep_program_table(&mut self, id: GenerationId) {
-        let share = self.pools.generations.get(&id).and_then(|it| it.share.as_ref());
-        if let (Some(store), Some(share)) = (&mut self.handover.store, share) {
+    pub(super) fn keep_program_table(&mut self, pools: &Pools, id: GenerationId) {
+        let share = pools.generations.get(&id).and_then(|it| it.share.as_ref());
+        if let (Some(store), Some(share)) = (&mut self.store, share) {
             store.is_stale = true;
             store.keep(&names::program_table(id.0), share.memory().as_fd());
         }
     }
 
-    pub(super) fn keep_worker(&mut self, id: WorkerId) {
-        let worker = self
-            .pools
-            .workers
-            .get(&id)
-            .filter(|worker| worker.channel.is_none());
-        let (Some(store), Some(worker)) = (&mut self.handover.store, worker) else {
+    pub(super) fn keep_worker(&mut self, pools: &Pools, id: WorkerId) {
+        let worker = pools.workers.get(&id).filter(|worker| worker.channel.is_none());
+        let (Some(store), Some(worker)) = (&mut self.store, worker) else {
             return;
         };
         let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
@@ -223,12 +222,12 @@ impl Executor {
         }
     }
 
-    pub(super) fn keep_config(&mut self) {
-        let Some(store) = &mut self.handover.store else {
+    pub(super) fn keep_config(&mut self, reload: &Reload) {
+        let Some(store) = &mut self.store else {
             return;
         };
         // Serialising plain values to memory can't fail.
-        let body = serde_json::to_vec(&self.reload.config).unwrap_or_default();
+        let body = serde_json::to_vec(&reload.config).unwrap_or_default();
         match memfile::sealed(names::CONFIG, &frame::encode(0, &body)) {
             Ok(file) => {
                 store.forget(names::CONFIG);
@@ -239,7 +238,7 @@ impl Executor {
     }
 
     pub(super) fn unkeep(&mut self, names: impl IntoIterator<Item = String>) {
-        let Some(store) = &mut self.handover.store else {
+        let Some(store) = &mut self.store else {
             return;
         };
         store.is_stale = true;
@@ -259,26 +258,22 @@ impl Executor {
         }
         self.unkeep(names);
     }
+}
 
+impl Pools {
     /// Tells a worker to finish, for good.
-    pub(super) fn close_retire(&mut self, id: WorkerId) {
-        let Some(retire) = self
-            .pools
-            .workers
-            .get_mut(&id)
-            .and_then(|worker| worker.retire.take())
-        else {
+    pub(super) fn close_retire(&mut self, handover: &mut Handover, id: WorkerId) {
+        let Some(retire) = self.workers.get_mut(&id).and_then(|worker| worker.retire.take()) else {
             return;
         };
         let is_kept = self
-            .pools
             .workers
             .get(&id)
             .is_some_and(|worker| worker.channel.is_none());
-        if self.handover.store.is_some() && is_kept {
+        if handover.store.is_some() && is_kept {
             // A worker that is gone needs no telling.
             let _ = nix::unistd::write(&retire, FINISH);
-            self.unkeep([names::retire(id.0)]);
+            handover.unkeep([names::retire(id.0)]);
         }
     }
 }

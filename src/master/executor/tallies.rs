@@ -1,6 +1,6 @@
 //! Keeps the pools' tallies: what ends is counted here, and what a generation has counted is taken over when it ends.
 
-use super::Executor;
+use super::Pools;
 use super::generation::Generation;
 use crate::master::event::{Exit, GenerationId, Told, WorkerId};
 use crate::scoreboard::tally::{Cause, Tally};
@@ -29,10 +29,10 @@ impl Tallies {
     }
 }
 
-impl Executor {
+impl Pools {
     /// What a pool has counted, without its generations that are there.
     pub(super) fn past(&self, pool: &str) -> Tally {
-        self.pools.tallies.0.get(pool).cloned().unwrap_or_default()
+        self.tallies.0.get(pool).cloned().unwrap_or_default()
     }
 
     /// The name of the pool that the status shows a generation's numbers with. An application's pool is named after the one that
@@ -40,7 +40,7 @@ impl Executor {
     pub(super) fn shown_with<'e>(&self, generation: &'e Generation) -> &'e str {
         let own = generation.settings.pool.name.as_str();
         let mut name = own;
-        while !self.pools.tallies.knows(name) {
+        while !self.tallies.knows(name) {
             match name.rsplit_once(':') {
                 Some((before, _)) => name = before,
                 None => return own,
@@ -52,7 +52,7 @@ impl Executor {
     /// What generations have counted that end with this master.
     pub(super) fn counted_by_ordered(&self) -> HashMap<&str, Tally> {
         let mut all: HashMap<&str, Tally> = HashMap::new();
-        let ordered = self.pools.generations.iter().filter(|(_, it)| it.is_ordered());
+        let ordered = self.generations.iter().filter(|(_, it)| it.is_ordered());
         let ordered: Vec<_> = ordered.collect();
         if ordered.is_empty() {
             return all;
@@ -67,12 +67,12 @@ impl Executor {
     }
 
     fn tally_of(&mut self, id: GenerationId) -> Option<&mut Tally> {
-        let name = self.shown_with(self.pools.generations.get(&id)?).to_owned();
-        self.pools.tallies.0.get_mut(&name)
+        let name = self.shown_with(self.generations.get(&id)?).to_owned();
+        self.tallies.0.get_mut(&name)
     }
 
     fn tally_of_worker(&mut self, id: WorkerId) -> Option<&mut Tally> {
-        let generation = self.pools.workers.get(&id)?.generation;
+        let generation = self.workers.get(&id)?.generation;
         self.tally_of(generation)
     }
 
@@ -99,7 +99,7 @@ impl Executor {
 
     /// A worker has ended.
     pub(super) fn count_exit(&mut self, id: WorkerId, exit: Exit) {
-        let told = self.pools.workers.get(&id).and_then(|worker| worker.told);
+        let told = self.workers.get(&id).and_then(|worker| worker.told);
         let (cause, code) = cause(told.map(|(told, _)| told), exit);
         if let Some(tally) = self.tally_of_worker(id) {
             tally.count_exit(cause, code);
@@ -108,7 +108,7 @@ impl Executor {
 
     /// A generation is about to be forgotten.
     pub(super) fn take_over_counts(&mut self, id: GenerationId) {
-        let counted = self.pools.generations.get(&id).map(|it| it.reading().counts);
+        let counted = self.generations.get(&id).map(|it| it.reading().counts);
         if let (Some(counted), Some(tally)) = (counted, self.tally_of(id)) {
             tally.add(&counted);
         }

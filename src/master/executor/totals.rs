@@ -1,6 +1,6 @@
 //! What a generation, and all pools together, do, as the scoreboards show it.
 
-use super::Executor;
+use super::Pools;
 use super::generation::Generation;
 use crate::scoreboard::layout::{header as word, slot};
 use crate::scoreboard::tally::Tally;
@@ -73,11 +73,11 @@ impl Generation {
     }
 }
 
-impl Executor {
+impl Pools {
     /// Counts.
     pub(in crate::master) fn totals(&self) -> Totals {
         let mut all = Reading::default();
-        for generation in self.pools.generations.values() {
+        for generation in self.generations.values() {
             all.add(&generation.reading());
         }
         Totals {

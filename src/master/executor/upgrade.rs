@@ -2,7 +2,7 @@
 
 use super::output::{Lines, Look};
 use super::sources::Source;
-use super::{Executor, Who};
+use super::{Context, Executor, Handover, Who};
 use crate::estate::document::Stopping;
 use crate::estate::{self, VARIABLE};
 use crate::master::manager::Manager;
@@ -145,48 +145,6 @@ impl Executor {
         Ok(())
     }
 
-    /// Takes in what the new program says.
-    pub(super) fn hear_rehearsal(&mut self) -> bool {
-        let Some(rehearsal) = &mut self.handover.rehearsal else {
-            return false;
-        };
-        let words = &mut rehearsal.words;
-        let look = rehearsal.output.read(|line| {
-            if words.len() < LAST_WORDS {
-                words.push(String::from_utf8_lossy(line).into_owned());
-            }
-        });
-        if look == Look::Ended {
-            self.context.sources.forget(rehearsal.output.pipe());
-        }
-        look == Look::More
-    }
-
-    /// The new program has ended.
-    pub(super) fn rehearsal_ended(&mut self, ended: Ended) {
-        for _ in 0..LAST_LOOKS {
-            if !self.hear_rehearsal() {
-                break;
-            }
-        }
-        if let Some(rehearsal) = &mut self.handover.rehearsal {
-            self.context.sources.forget(rehearsal.output.pipe());
-            rehearsal.state = match rehearsal.state {
-                State::Killed => State::Killed,
-                State::Running(_) | State::Ended(_) | State::Able(_) => State::Ended(ended),
-            };
-            rehearsal.pid = 0;
-        }
-    }
-
-    /// When `continue_upgrade` is to be called next, whatever else happens.
-    pub(in crate::master) fn upgrade_deadline(&self) -> Option<Tick> {
-        match self.handover.rehearsal.as_ref()?.state {
-            State::Running(until) | State::Able(until) => Some(until),
-            State::Killed | State::Ended(_) => None,
-        }
-    }
-
     /// What became of the upgrade: `None`: it goes on, or there is none. `Ok`: now is the time to exec.
     pub(in crate::master) fn continue_upgrade(&mut self) -> Option<Result<(), UpgradeError>> {
         let rehearsal = self.handover.rehearsal.as_mut()?;
@@ -199,7 +157,7 @@ impl Executor {
                 None
             }
             State::Running(_) => None,
-            State::Killed if is_gone => self.give_up(UpgradeError::Mute),
+            State::Killed if is_gone => self.handover.give_up(UpgradeError::Mute),
             State::Killed => None,
             State::Ended(Ended::Code(0)) if rehearsal.words.iter().any(|line| line == ANSWER) => {
                 rehearsal.state = State::Able(now + QUIET);
@@ -207,7 +165,7 @@ impl Executor {
             }
             State::Ended(ended) => {
                 let error = UpgradeError::Refused(*ended, rehearsal.words.join(" / "));
-                self.give_up(error)
+                self.handover.give_up(error)
             }
             // Somebody is being made: nobody would know whose he is.
             State::Able(until) if *until > now && self.pools.workers.values().any(|w| w.pid.is_none()) => {
@@ -218,11 +176,6 @@ impl Executor {
                 Some(Ok(()))
             }
         }
-    }
-
-    fn give_up(&mut self, error: UpgradeError) -> Option<Result<(), UpgradeError>> {
-        self.handover.rehearsal = None;
-        Some(Err(error))
     }
 
     /// Replaces this program. Returns only if that failed; nothing has changed then, except that preloaders which were
@@ -266,6 +219,55 @@ impl Executor {
             log::error!("{error}");
         }
         UpgradeError::Exec(failure)
+    }
+}
+
+impl Handover {
+    /// Takes in what the new program says.
+    pub(super) fn hear_rehearsal(&mut self, context: &mut Context) -> bool {
+        let Some(rehearsal) = &mut self.rehearsal else {
+            return false;
+        };
+        let words = &mut rehearsal.words;
+        let look = rehearsal.output.read(|line| {
+            if words.len() < LAST_WORDS {
+                words.push(String::from_utf8_lossy(line).into_owned());
+            }
+        });
+        if look == Look::Ended {
+            context.sources.forget(rehearsal.output.pipe());
+        }
+        look == Look::More
+    }
+
+    /// The new program has ended.
+    pub(super) fn rehearsal_ended(&mut self, context: &mut Context, ended: Ended) {
+        for _ in 0..LAST_LOOKS {
+            if !self.hear_rehearsal(context) {
+                break;
+            }
+        }
+        if let Some(rehearsal) = &mut self.rehearsal {
+            context.sources.forget(rehearsal.output.pipe());
+            rehearsal.state = match rehearsal.state {
+                State::Killed => State::Killed,
+                State::Running(_) | State::Ended(_) | State::Able(_) => State::Ended(ended),
+            };
+            rehearsal.pid = 0;
+        }
+    }
+
+    /// When `continue_upgrade` is to be called next, whatever else happens.
+    pub(in crate::master) fn upgrade_deadline(&self) -> Option<Tick> {
+        match self.rehearsal.as_ref()?.state {
+            State::Running(until) | State::Able(until) => Some(until),
+            State::Killed | State::Ended(_) => None,
+        }
+    }
+
+    fn give_up(&mut self, error: UpgradeError) -> Option<Result<(), UpgradeError>> {
+        self.rehearsal = None;
+        Some(Err(error))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a next master is told of programs, and what is made of that.
 
+use super::super::{Helpers, Processes};
 use super::{Executor, Place, Running, RunningProgram, Who};
 use crate::estate::{document, names};
 use crate::master::event::{Exit, GenerationId};
@@ -18,58 +19,6 @@ use std::os::fd::OwnedFd;
 const CLOCK_TICK_NANOS: u64 = 10_000_000;
 
 impl Executor {
-    /// What a next master is told of a generation's program: those of its processes that are to go on.
-    pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
-        let places = self
-            .helpers
-            .programs
-            .get(&id)
-            .map(|record| record.places.as_slice());
-        let places = places.unwrap_or_default();
-        let entry = |(place, running): (usize, &Running)| {
-            Some(document::Program {
-                place: u32::try_from(place).ok()?,
-                pid: running.pid,
-                start_time: process::start_time(running.pid)?,
-                mark: running.remains.mark(),
-                restarts: places[place].ups.saturating_sub(1),
-                sockets: running.remains.sockets().iter().map(left_socket).collect(),
-            })
-        };
-        running(places).filter_map(entry).collect()
-    }
-
-    /// Their ends that are the master's, by name.
-    pub(in crate::master::executor) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
-        let places = self
-            .helpers
-            .programs
-            .get(&id)
-            .map(|record| record.places.as_slice());
-        let mut ends = Vec::new();
-        for (place, running) in running(places.unwrap_or_default()) {
-            let [input, output] = names::program(id.0, u32::try_from(place).unwrap_or(u32::MAX));
-            ends.extend(running.input.iter().map(|end| (input.clone(), end)));
-            ends.extend(running.output.iter().map(|lines| (output.clone(), lines.pipe())));
-        }
-        ends
-    }
-
-    /// Removes the sockets of processes that a master who is gone has left, and that do not go on: the kernel has told them
-    /// that it is gone.
-    pub(in crate::master::executor) fn remove_sockets_of_others(&self, left: &document::Document) {
-        let goes_on = |pid: i32| matches!(self.processes.by_pid.get(&pid), Some(Who::Program(..)));
-        let programs = left
-            .generations
-            .iter()
-            .flat_map(|generation| &generation.programs);
-        for program in programs.filter(|program| !goes_on(program.pid)) {
-            for socket in &program.sockets {
-                adopted_socket(socket).remove();
-            }
-        }
-    }
-
     /// Goes on with the program of a generation that another master has started. False: nothing of it is there.
     pub(in crate::master::executor) fn adopt_program(
         &mut self,
@@ -77,7 +26,7 @@ impl Executor {
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<bool, Error> {
         let id = GenerationId(left.id);
-        if !self.has_program(id) {
+        if !self.pools.has_program(id) {
             return Ok(false);
         }
         let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {
@@ -142,6 +91,54 @@ impl Executor {
         self.helpers.programs.insert(id, record);
         self.change_program(id, |_, out| out.append(&mut orders));
         Ok(true)
+    }
+}
+
+impl Helpers {
+    /// What a next master is told of a generation's program: those of its processes that are to go on.
+    pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::Program> {
+        let places = self.programs.get(&id).map(|record| record.places.as_slice());
+        let places = places.unwrap_or_default();
+        let entry = |(place, running): (usize, &Running)| {
+            Some(document::Program {
+                place: u32::try_from(place).ok()?,
+                pid: running.pid,
+                start_time: process::start_time(running.pid)?,
+                mark: running.remains.mark(),
+                restarts: places[place].ups.saturating_sub(1),
+                sockets: running.remains.sockets().iter().map(left_socket).collect(),
+            })
+        };
+        running(places).filter_map(entry).collect()
+    }
+
+    /// Their ends that are the master's, by name.
+    pub(in crate::master::executor) fn program_ends(&self, id: GenerationId) -> Vec<(String, &OwnedFd)> {
+        let places = self.programs.get(&id).map(|record| record.places.as_slice());
+        let mut ends = Vec::new();
+        for (place, running) in running(places.unwrap_or_default()) {
+            let [input, output] = names::program(id.0, u32::try_from(place).unwrap_or(u32::MAX));
+            ends.extend(running.input.iter().map(|end| (input.clone(), end)));
+            ends.extend(running.output.iter().map(|lines| (output.clone(), lines.pipe())));
+        }
+        ends
+    }
+}
+
+impl Processes {
+    /// Removes the sockets of processes that a master who is gone has left, and that do not go on: the kernel has told them
+    /// that it is gone.
+    pub(in crate::master::executor) fn remove_sockets_of_others(&self, left: &document::Document) {
+        let goes_on = |pid: i32| matches!(self.by_pid.get(&pid), Some(Who::Program(..)));
+        let programs = left
+            .generations
+            .iter()
+            .flat_map(|generation| &generation.programs);
+        for program in programs.filter(|program| !goes_on(program.pid)) {
+            for socket in &program.sockets {
+                adopted_socket(socket).remove();
+            }
+        }
     }
 }
 

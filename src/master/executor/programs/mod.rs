@@ -8,7 +8,7 @@ use super::launches::exit_of_report;
 use super::output::{Lines, Look};
 use super::sources::Source;
 use super::spawner::{Purpose, Started};
-use super::{Executor, Who};
+use super::{Context, Executor, Handover, Helpers, Pools, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
 use crate::logs::Speaker;
@@ -77,18 +77,12 @@ struct Left {
 }
 
 impl Executor {
-    /// Whether a generation's application is a program that is started for it.
-    pub(super) fn has_program(&self, id: GenerationId) -> bool {
-        let generation = self.pools.generations.get(&id);
-        generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
-    }
-
     /// Starts a generation's program.
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
         self.open(id)?;
         // Nobody looks whether its code has changed but a reload.
         let facts = Executor::facts(None, &[], None, true);
-        self.note_facts(id, facts);
+        self.pools.note_facts(id, facts);
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
         };
@@ -103,26 +97,9 @@ impl Executor {
             places: (0..instances).map(|_| Place::default()).collect(),
             last_exit: Exit::Unknown,
         });
-        self.keep_program_table(id);
+        self.handover.keep_program_table(&self.pools, id);
         self.change_program(id, |program, orders| program.start(orders));
         Ok(())
-    }
-
-    /// Shows workers of earlier generations, whose own program is gone with the master before this one, where a process is; `None`:
-    /// it is gone.
-    fn show_heirs(&self, id: GenerationId, index: usize, address: Option<&Address>) {
-        let pool = self.pools.generations.get(&id).map(|generation| generation.pool);
-        let others = self.pools.generations.iter();
-        let others =
-            others.filter(|(other, it)| Some(it.pool) == pool && !self.helpers.programs.contains_key(other));
-        for share in others.filter_map(|(_, generation)| generation.share.as_ref()) {
-            match address {
-                Some(address) => {
-                    share.table().publish(index, address);
-                }
-                None => share.table().withdraw(index),
-            }
-        }
     }
 
     /// Makes a generation's program end. False: it has none.
@@ -143,13 +120,13 @@ impl Executor {
             match order {
                 Order::Start(place) => self.start_process(id, place),
                 Order::Cancel(place) => {
-                    let token = self.place(id, place).and_then(|place| place.token);
+                    let token = self.helpers.place(id, place).and_then(|place| place.token);
                     token
                         .into_iter()
                         .for_each(|token| self.helpers.spawner.cancel(token));
                     self.drain_spawner();
                 }
-                Order::Stop(place, force) => self.stop_process(id, place, force),
+                Order::Stop(place, force) => self.helpers.stop_process(id, place, force),
                 Order::TellReady => self.context.happened.push_back(Event::PreloaderReady(id)),
                 Order::TellGone { failed } => {
                     let exit = self.helpers.programs.get(&id).map(|record| record.last_exit);
@@ -160,39 +137,21 @@ impl Executor {
         }
     }
 
-    fn place(&mut self, id: GenerationId, place: usize) -> Option<&mut Place> {
-        self.helpers.programs.get_mut(&id)?.places.get_mut(place)
-    }
-
     fn start_process(&mut self, id: GenerationId, place: usize) {
         let Some(plan) = self.pools.generations.get(&id).and_then(|it| plan(&it.settings)) else {
             return;
         };
         let purpose = Purpose::Program(id, place);
         let token = self.helpers.spawner.spawn(plan, Vec::new(), purpose);
-        if let Some(place) = self.place(id, place) {
+        if let Some(place) = self.helpers.place(id, place) {
             place.token = Some(token);
         }
         self.drain_spawner();
     }
 
-    fn stop_process(&mut self, id: GenerationId, place: usize, force: Force) {
-        let Some(running) = self.place(id, place).and_then(|place| place.running.as_mut()) else {
-            return;
-        };
-        running.is_ending = true;
-        running.input = None;
-        let signal = match force {
-            Force::Ask => return,
-            Force::Terminate => Signal::SIGTERM,
-            Force::Kill => Signal::SIGKILL,
-        };
-        running.remains.signal_group(signal);
-    }
-
     /// A process of a program is up.
     pub(super) fn process_up(&mut self, id: GenerationId, index: usize, started: Started) {
-        let name = self.generation_name(id).to_owned();
+        let name = self.pools.generation_name(id).to_owned();
         let address = address_of(&started.up.sockets);
         let Process {
             pid,
@@ -202,7 +161,7 @@ impl Executor {
             gone,
             ..
         } = started.process;
-        remains.set_sockets(self.sockets_of(id, &started.up.sockets));
+        remains.set_sockets(self.pools.sockets_of(id, &started.up.sockets));
         let output = output.map(|output| Lines::resume(output, started.splitter));
         let Some(record) = self.helpers.programs.get_mut(&id) else {
             return;
@@ -244,9 +203,9 @@ impl Executor {
                 running.remains.signal_group(Signal::SIGKILL);
             }
         }
-        self.note_program();
+        self.handover.note_program();
         if let Some(address) = address.as_ref().filter(|_| is_published) {
-            self.show_heirs(id, index, Some(address));
+            self.pools.show_heirs(&self.helpers, id, index, Some(address));
         }
         match gone {
             Some(ended) => {
@@ -260,25 +219,9 @@ impl Executor {
         }
     }
 
-    /// The sockets in the file system that a process has made as its pool's user.
-    fn sockets_of(&self, id: GenerationId, sockets: &[Socket]) -> Vec<SocketFile> {
-        let settings = self
-            .pools
-            .generations
-            .get(&id)
-            .map(|generation| &generation.settings);
-        let identity = settings.and_then(|settings| settings.identity.as_ref());
-        let uid = identity.map_or_else(identity::own_user, |identity| identity.uid);
-        let paths = sockets.iter().filter_map(|socket| match &socket.address {
-            properties::Address::Unix(path) => Some(path.clone()),
-            properties::Address::Tcp(..) => None,
-        });
-        paths.filter_map(|path| SocketFile::find(path, uid)).collect()
-    }
-
     /// A process of a program could not be started. Nothing of it is left.
     pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report) {
-        self.note_failure(&[id], report);
+        self.applications.note_failure(&[id], report);
         let Some(record) = self.helpers.programs.get_mut(&id) else {
             return;
         };
@@ -292,22 +235,18 @@ impl Executor {
         self.change_program(id, |program, orders| program.failed(index, clock::now(), orders));
     }
 
-    /// What a next master is told is to be written anew.
-    fn note_program(&mut self) {
-        if let Some(store) = &mut self.handover.store {
-            store.is_stale = true;
-        }
-    }
-
     /// A process of a program has ended, and was reaped.
     pub(super) fn process_gone(&mut self, id: GenerationId, index: usize, ended: process::Ended) {
         for _ in 0..super::deaths::LAST_LOOKS {
-            if !self.read_program_output(id, index) {
+            if !self
+                .helpers
+                .read_program_output(&mut self.context, &self.pools, id, index)
+            {
                 break;
             }
         }
-        let name = self.generation_name(id).to_owned();
-        self.show_heirs(id, index, None);
+        let name = self.pools.generation_name(id).to_owned();
+        self.pools.show_heirs(&self.helpers, id, index, None);
         let Some(record) = self.helpers.programs.get_mut(&id) else {
             return;
         };
@@ -368,9 +307,77 @@ impl Executor {
         }
     }
 
+    /// Time has passed for programs.
+    pub(in crate::master) fn tend_programs(&mut self, now: Tick) {
+        if self.helpers.programs_deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        self.sweep_processes(now);
+        for id in self.helpers.programs.keys().copied().collect::<Vec<_>>() {
+            self.change_program(id, |program, orders| program.pass(now, orders));
+        }
+    }
+}
+
+impl Pools {
+    /// Whether a generation's application is a program that is started for it.
+    pub(super) fn has_program(&self, id: GenerationId) -> bool {
+        let generation = self.generations.get(&id);
+        generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
+    }
+
+    /// Shows workers of earlier generations, whose own program is gone with the master before this one, where a process is; `None`:
+    /// it is gone.
+    fn show_heirs(&self, helpers: &Helpers, id: GenerationId, index: usize, address: Option<&Address>) {
+        let pool = self.generations.get(&id).map(|generation| generation.pool);
+        let others = self.generations.iter();
+        let others =
+            others.filter(|(other, it)| Some(it.pool) == pool && !helpers.programs.contains_key(other));
+        for share in others.filter_map(|(_, generation)| generation.share.as_ref()) {
+            match address {
+                Some(address) => {
+                    share.table().publish(index, address);
+                }
+                None => share.table().withdraw(index),
+            }
+        }
+    }
+
+    /// The sockets in the file system that a process has made as its pool's user.
+    fn sockets_of(&self, id: GenerationId, sockets: &[Socket]) -> Vec<SocketFile> {
+        let settings = self.generations.get(&id).map(|generation| &generation.settings);
+        let identity = settings.and_then(|settings| settings.identity.as_ref());
+        let uid = identity.map_or_else(identity::own_user, |identity| identity.uid);
+        let paths = sockets.iter().filter_map(|socket| match &socket.address {
+            properties::Address::Unix(path) => Some(path.clone()),
+            properties::Address::Tcp(..) => None,
+        });
+        paths.filter_map(|path| SocketFile::find(path, uid)).collect()
+    }
+}
+
+impl Helpers {
+    fn place(&mut self, id: GenerationId, place: usize) -> Option<&mut Place> {
+        self.programs.get_mut(&id)?.places.get_mut(place)
+    }
+
+    fn stop_process(&mut self, id: GenerationId, place: usize, force: Force) {
+        let Some(running) = self.place(id, place).and_then(|place| place.running.as_mut()) else {
+            return;
+        };
+        running.is_ending = true;
+        running.input = None;
+        let signal = match force {
+            Force::Ask => return,
+            Force::Terminate => Signal::SIGTERM,
+            Force::Kill => Signal::SIGKILL,
+        };
+        running.remains.signal_group(signal);
+    }
+
     /// The processes of a generation's program, for whoever asks.
     pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::Process> {
-        let Some(record) = self.helpers.programs.get(&id) else {
+        let Some(record) = self.programs.get(&id) else {
             return Vec::new();
         };
         let (now, table) = (clock::now(), record.share.table());
@@ -394,31 +401,24 @@ impl Executor {
     /// When [`Executor::tend_programs`] is to be called next.
     pub(in crate::master) fn programs_deadline(&self) -> Option<Tick> {
         let cores = self
-            .helpers
             .programs
             .values()
             .filter_map(|record| record.program.next_deadline());
-        let places = self.helpers.programs.values().flat_map(|record| &record.places);
+        let places = self.programs.values().flat_map(|record| &record.places);
         let left = places.filter_map(|place| place.left.as_ref().map(|left| left.due));
         cores.chain(left).min()
     }
 
-    /// Time has passed for programs.
-    pub(in crate::master) fn tend_programs(&mut self, now: Tick) {
-        if self.programs_deadline().is_none_or(|due| due > now) {
-            return;
-        }
-        self.sweep_processes(now);
-        for id in self.helpers.programs.keys().copied().collect::<Vec<_>>() {
-            self.change_program(id, |program, orders| program.pass(now, orders));
-        }
-    }
-
     /// Logs what a process of a program wrote. `true`: there may be more.
-    pub(super) fn read_program_output(&mut self, id: GenerationId, index: usize) -> bool {
-        let name = self.generation_name(id).to_owned();
-        let is_decorated = self
-            .pools
+    pub(super) fn read_program_output(
+        &mut self,
+        context: &mut Context,
+        pools: &Pools,
+        id: GenerationId,
+        index: usize,
+    ) -> bool {
+        let name = pools.generation_name(id).to_owned();
+        let is_decorated = pools
             .generations
             .get(&id)
             .is_none_or(|it| it.settings.pool.decorate_workers_output);
@@ -440,14 +440,23 @@ impl Executor {
             if is_decorated {
                 log::warn!("[pool {name}] process {pid} said: \"{text}\"");
             } else {
-                self.context.log.write_output(&speaker, line);
+                context.log.write_output(&speaker, line);
             }
         });
         if look == Look::Ended {
-            self.context.sources.forget(output.pipe());
+            context.sources.forget(output.pipe());
         } else if let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) {
             running.output = Some(output);
         }
         look == Look::More
+    }
+}
+
+impl Handover {
+    /// What a next master is told is to be written anew.
+    fn note_program(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.is_stale = true;
+        }
     }
 }

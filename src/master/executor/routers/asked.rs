@@ -1,9 +1,9 @@
 //! What operators ask of an application pool: passed on to its router, whose answer is passed back.
 
-use super::super::Executor;
 use super::super::control::Rights;
+use super::super::{Applications, Executor};
 use super::AppPool;
-use crate::control::protocol::{Answer, Applications, StartError, Starting, Status};
+use crate::control::protocol::{self, Answer, StartError, Starting, Status};
 use crate::master::event::PoolId;
 use crate::master::ledger::At;
 use crate::router::orders::{Order, ToRouter};
@@ -127,8 +127,8 @@ impl Executor {
     fn finish_status(&mut self, at: usize) {
         let PendingStatus { asker, views, .. } = self.applications.statuses.remove(at);
         let mut status = self.status(&views);
-        if let Rights::Own(uid) = self.rights(asker) {
-            self.leave_own(&mut status, uid);
+        if let Rights::Own(uid) = self.control.rights(asker) {
+            self.applications.leave_own(&mut status, uid);
         }
         self.answer(asker, &Answer::Status(status));
     }
@@ -138,7 +138,7 @@ impl Executor {
         &self,
         id: PoolId,
         views: &[(String, Value)],
-    ) -> Option<Applications> {
+    ) -> Option<protocol::Applications> {
         let app_pool = self.applications.routers.get(&id)?;
         let (router, scout) = app_pool.pids();
         let now = clock::now();
@@ -176,7 +176,7 @@ impl Executor {
                 pid,
             })
         });
-        Some(Applications {
+        Some(protocol::Applications {
             router,
             scout,
             max: app_pool.max,
@@ -189,10 +189,6 @@ impl Executor {
         })
     }
 
-    pub(super) fn asking_deadline(&self) -> Option<Tick> {
-        self.applications.statuses.iter().map(|status| status.until).min()
-    }
-
     pub(super) fn tend_asked(&mut self, now: Tick) {
         while let Some(at) = self
             .applications
@@ -202,100 +198,6 @@ impl Executor {
         {
             self.finish_status(at);
         }
-    }
-
-    /// Leaves of a status what concerns a user's own applications.
-    fn leave_own(&self, status: &mut Status, uid: u32) {
-        status.config.clear();
-        status.skipped.clear();
-        status.pools.retain(|pool| pool.applications.is_some());
-        for pool in &mut status.pools {
-            pool.generations.clear();
-            // What all owners' applications do together is nobody's own.
-            (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
-            pool.counts = Tally::default();
-            pool.cpu_ms = 0;
-            let app_pool = self
-                .applications
-                .routers
-                .values()
-                .find(|app_pool| app_pool.template.name == pool.name);
-            let owns = |root: &str| {
-                let application = app_pool.and_then(|app_pool| app_pool.applications.get(Path::new(root)));
-                application.is_some_and(|application| application.is_owned_by(uid))
-            };
-            let Some(applications) = &mut pool.applications else {
-                continue;
-            };
-            applications.starting.retain(|it| owns(&it.application));
-            applications.errors.retain(|it| owns(&it.application));
-            let listed = applications
-                .book
-                .as_mut()
-                .and_then(|book| book.get_mut("applications")?.as_array_mut());
-            if let Some(listed) = listed {
-                listed.retain(|it| it.get("name").and_then(Value::as_str).is_some_and(owns));
-            }
-        }
-    }
-
-    /// The pool of this name, if it has a router.
-    pub(in crate::master) fn router_named(&self, name: &str) -> Option<PoolId> {
-        let mut routers = self.applications.routers.iter();
-        routers
-            .find(|(_, app_pool)| app_pool.template.name == name)
-            .map(|(id, _)| *id)
-    }
-
-    /// The pool that has a group of this name.
-    pub(in crate::master) fn router_of_group(&self, group: &str) -> Result<Option<PoolId>, String> {
-        let has = |app_pool: &AppPool| {
-            let applications = app_pool.template.applications.as_ref();
-            applications.is_some_and(|applications| applications.groups.contains_key(group))
-        };
-        let mut found = self
-            .applications
-            .routers
-            .iter()
-            .filter(|(_, app_pool)| has(app_pool));
-        match (found.next(), found.next()) {
-            (Some((_, one)), Some((_, other))) => Err(format!(
-                "there is a group {group} in pool {} and in pool {}; give one of them another name",
-                one.template.name, other.template.name
-            )),
-            (found, _) => Ok(found.map(|(id, _)| *id)),
-        }
-    }
-
-    /// The pool whose directories an application is below, or the only one there is: a directory may be named by a link.
-    pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, String> {
-        let is_below = |app_pool: &AppPool| {
-            let directories = app_pool
-                .template
-                .applications
-                .iter()
-                .flat_map(|it| &it.directories);
-            directories
-                .into_iter()
-                .any(|directory| application.starts_with(directory))
-        };
-        let of_path = self
-            .applications
-            .routers
-            .iter()
-            .find(|(_, app_pool)| is_below(app_pool))
-            .map(|(id, _)| *id);
-        let only = self
-            .applications
-            .routers
-            .keys()
-            .next()
-            .filter(|_| self.applications.routers.len() == 1)
-            .copied();
-        of_path.or(only).ok_or_else(|| {
-            let name = application.display();
-            format!("{name} is below no directory of an application pool; name an application by its root")
-        })
     }
 
     /// The pool and the application of an instance.
@@ -310,7 +212,7 @@ impl Executor {
 
     /// Whether whoever asks may do something to an application.
     pub(in crate::master) fn may_touch(&self, asker: u64, id: PoolId, root: &Path) -> Result<(), String> {
-        let Rights::Own(uid) = self.rights(asker) else {
+        let Rights::Own(uid) = self.control.rights(asker) else {
             return Ok(());
         };
         let app_pool = self.applications.routers.get(&id);
@@ -319,16 +221,6 @@ impl Executor {
             return Ok(());
         }
         Err("permission denied: it is no application of yours that runs".to_owned())
-    }
-
-    /// Changes the total of a pool, for the master's part.
-    pub(in crate::master) fn resize(&mut self, id: PoolId, max: u32) -> Result<(), String> {
-        match self.applications.routers.get_mut(&id) {
-            Some(app_pool) if max > 0 => app_pool.max = max,
-            Some(_) => return Err("there has to be at least 1 instance".to_owned()),
-            None => {}
-        }
-        Ok(())
     }
 
     /// Asks for an instance to be lent for as long as the conversation lasts, or until it is returned.
@@ -360,35 +252,6 @@ impl Executor {
         Ok(())
     }
 
-    /// A conversation is over: its leases end, and the instances come back as failed, since their state is unknown.
-    pub(in crate::master::executor) fn end_leases(&mut self, session: u64) {
-        self.applications
-            .statuses
-            .retain(|status| status.asker != session);
-        for app_pool in self.applications.routers.values_mut() {
-            let mut ended = Vec::new();
-            app_pool.leases.retain(|lease, holder| {
-                if *holder == session {
-                    ended.push(*lease);
-                }
-                *holder != session
-            });
-            for lease in ended {
-                app_pool.ask(Order::Return { lease, ok: false }, Asked::Nobody);
-            }
-        }
-    }
-
-    /// The conversations that hold leases.
-    pub(in crate::master::executor) fn lease_holders(&self) -> Vec<u64> {
-        let leases = self
-            .applications
-            .routers
-            .values()
-            .flat_map(|app_pool| app_pool.leases.values());
-        leases.copied().collect()
-    }
-
     fn refuse_for_now(&mut self, asker: u64) {
         let message = "the pool's router does not run right now; ask again".to_owned();
         self.answer(asker, &Answer::refusal(message));
@@ -405,6 +268,135 @@ impl Executor {
         if !asked {
             self.refuse_for_now(asker);
         }
+    }
+}
+
+impl Applications {
+    pub(super) fn asking_deadline(&self) -> Option<Tick> {
+        self.statuses.iter().map(|status| status.until).min()
+    }
+
+    /// Leaves of a status what concerns a user's own applications.
+    fn leave_own(&self, status: &mut Status, uid: u32) {
+        status.config.clear();
+        status.skipped.clear();
+        status.pools.retain(|pool| pool.applications.is_some());
+        for pool in &mut status.pools {
+            pool.generations.clear();
+            // What all owners' applications do together is nobody's own.
+            (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
+            pool.counts = Tally::default();
+            pool.cpu_ms = 0;
+            let app_pool = self
+                .routers
+                .values()
+                .find(|app_pool| app_pool.template.name == pool.name);
+            let owns = |root: &str| {
+                let application = app_pool.and_then(|app_pool| app_pool.applications.get(Path::new(root)));
+                application.is_some_and(|application| application.is_owned_by(uid))
+            };
+            let Some(applications) = &mut pool.applications else {
+                continue;
+            };
+            applications.starting.retain(|it| owns(&it.application));
+            applications.errors.retain(|it| owns(&it.application));
+            let listed = applications
+                .book
+                .as_mut()
+                .and_then(|book| book.get_mut("applications")?.as_array_mut());
+            if let Some(listed) = listed {
+                listed.retain(|it| it.get("name").and_then(Value::as_str).is_some_and(owns));
+            }
+        }
+    }
+
+    /// The pool of this name, if it has a router.
+    pub(in crate::master) fn router_named(&self, name: &str) -> Option<PoolId> {
+        let mut routers = self.routers.iter();
+        routers
+            .find(|(_, app_pool)| app_pool.template.name == name)
+            .map(|(id, _)| *id)
+    }
+
+    /// The pool that has a group of this name.
+    pub(in crate::master) fn router_of_group(&self, group: &str) -> Result<Option<PoolId>, String> {
+        let has = |app_pool: &AppPool| {
+            let applications = app_pool.template.applications.as_ref();
+            applications.is_some_and(|applications| applications.groups.contains_key(group))
+        };
+        let mut found = self.routers.iter().filter(|(_, app_pool)| has(app_pool));
+        match (found.next(), found.next()) {
+            (Some((_, one)), Some((_, other))) => Err(format!(
+                "there is a group {group} in pool {} and in pool {}; give one of them another name",
+                one.template.name, other.template.name
+            )),
+            (found, _) => Ok(found.map(|(id, _)| *id)),
+        }
+    }
+
+    /// The pool whose directories an application is below, or the only one there is: a directory may be named by a link.
+    pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, String> {
+        let is_below = |app_pool: &AppPool| {
+            let directories = app_pool
+                .template
+                .applications
+                .iter()
+                .flat_map(|it| &it.directories);
+            directories
+                .into_iter()
+                .any(|directory| application.starts_with(directory))
+        };
+        let of_path = self
+            .routers
+            .iter()
+            .find(|(_, app_pool)| is_below(app_pool))
+            .map(|(id, _)| *id);
+        let only = self
+            .routers
+            .keys()
+            .next()
+            .filter(|_| self.routers.len() == 1)
+            .copied();
+        of_path.or(only).ok_or_else(|| {
+            let name = application.display();
+            format!("{name} is below no directory of an application pool; name an application by its root")
+        })
+    }
+
+    /// Changes the total of a pool, for the master's part.
+    pub(in crate::master) fn resize(&mut self, id: PoolId, max: u32) -> Result<(), String> {
+        match self.routers.get_mut(&id) {
+            Some(app_pool) if max > 0 => app_pool.max = max,
+            Some(_) => return Err("there has to be at least 1 instance".to_owned()),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// A conversation is over: its leases end, and the instances come back as failed, since their state is unknown.
+    pub(in crate::master::executor) fn end_leases(&mut self, session: u64) {
+        self.statuses.retain(|status| status.asker != session);
+        for app_pool in self.routers.values_mut() {
+            let mut ended = Vec::new();
+            app_pool.leases.retain(|lease, holder| {
+                if *holder == session {
+                    ended.push(*lease);
+                }
+                *holder != session
+            });
+            for lease in ended {
+                app_pool.ask(Order::Return { lease, ok: false }, Asked::Nobody);
+            }
+        }
+    }
+
+    /// The conversations that hold leases.
+    pub(in crate::master::executor) fn lease_holders(&self) -> Vec<u64> {
+        let leases = self
+            .routers
+            .values()
+            .flat_map(|app_pool| app_pool.leases.values());
+        leases.copied().collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::helper::{own_user, zone};
 use super::super::output::{Lines, Look};
 use super::super::sources::Source;
-use super::super::{Executor, Who};
+use super::super::{Applications, Context, Executor, Pools, Who};
 use super::{AppPool, Sockets};
 use crate::config::{FALLBACK_USER, OWN_USER, Pool};
 use crate::helper::Role;
@@ -250,7 +250,9 @@ impl Executor {
         let title = format!("{}: {which} {name}", template.title);
         let role = role(which, &template, identity).ok_or_else(nothing)?;
         let environment: Vec<_> = zone().into_iter().collect();
-        let pid = self.start_helper(title, role, theirs, &environment)?;
+        let pid = self
+            .context
+            .start_helper(&self.reload, title, role, theirs, &environment)?;
         let who = match which {
             Which::Router => Who::Router(id),
             Which::Scout => Who::Scout(id),
@@ -272,7 +274,7 @@ impl Executor {
                 let socket = copy(&app_pool.sockets.master)?;
                 // A copy, since it is watched anew with each scout.
                 self.context.sources.watch(&socket, Source::Scout(id))?;
-                self.keep_scout_socket(id, socket);
+                self.applications.keep_scout_socket(&mut self.context, id, socket);
             }
         }
         let app_pool = self.applications.routers.get_mut(&id).ok_or_else(nothing)?;
@@ -287,88 +289,8 @@ impl Executor {
             clock: clock::ProcessClock::of(pid),
         });
         match which {
-            Which::Router => self.brief_router(id),
-            Which::Scout => self.brief_scout(id),
-        }
-    }
-
-    /// The first words to a router: settings and sockets, and what runs already.
-    fn brief_router(&mut self, id: PoolId) -> Result<(), Error> {
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
-        let listener = self.pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
-        let listener = listener.map(|listener| copy(&listener.socket)).transpose()?;
-        let listener = listener.ok_or_else(|| Error::new("start", "the pool is closed", Errno::EINVAL))?;
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-            return Ok(());
-        };
-        let scout = copy(&app_pool.sockets.router)?;
-        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
-        app_pool.say(&settings, vec![listener, scout]);
-        let known: Vec<(u64, Instance, OwnedFd)> = app_pool
-            .ledger
-            .iter()
-            .filter(|(_, instance)| instance.is_known)
-            .filter_map(|(number, instance)| {
-                let crate::master::ledger::At::Up(_, worker) = instance.at else {
-                    return None;
-                };
-                let worker = self.pools.workers.get(&worker)?;
-                let told = Instance {
-                    instance: number,
-                    application: instance.application.clone(),
-                    generation: instance.generation,
-                    pid: worker.pid?,
-                    revision: instance.revision.clone(),
-                    origin: instance.origin.clone(),
-                };
-                Some((number, told, worker.channel.as_ref()?.try_clone().ok()?))
-            })
-            .collect();
-        for (_, instance, channel) in known {
-            app_pool.say(&ToRouter::Running(instance), vec![channel]);
-        }
-        let next = app_pool.ledger.next();
-        app_pool.say(&ToRouter::Begin { next }, Vec::new());
-        Ok(())
-    }
-
-    /// A new scout is asked again what the one before it has not answered.
-    fn brief_scout(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-            return Ok(());
-        };
-        for (number, instance) in &app_pool.looks {
-            if let Some(instance) = app_pool.ledger.get(*instance) {
-                app_pool.look_at(*number, &instance.application);
-            }
-        }
-        // What the router had asked may be lost, too: it asks again when it is given a socket to a scout.
-        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
-        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
-        let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
-        app_pool.say(&settings, sockets);
-        Ok(())
-    }
-
-    fn keep_scout_socket(&mut self, id: PoolId, socket: OwnedFd) {
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-            return;
-        };
-        let before = std::mem::replace(&mut app_pool.sockets.master, socket);
-        self.context.sources.forget(&before);
-    }
-
-    /// Stops watching what belongs to a router that has ended.
-    pub(super) fn forget_companions(&mut self, app_pool: &AppPool) {
-        self.context.sources.forget(&app_pool.sockets.master);
-        for process in [&app_pool.router.process, &app_pool.scout.process]
-            .into_iter()
-            .flatten()
-        {
-            self.context.sources.forget(process.messages.pipe());
-            if let Some(channel) = &process.channel {
-                self.context.sources.forget(channel);
-            }
+            Which::Router => self.applications.brief_router(&self.pools, id),
+            Which::Scout => self.applications.brief_scout(id),
         }
     }
 
@@ -431,11 +353,84 @@ impl Executor {
         }
         true
     }
+}
+
+impl Applications {
+    /// The first words to a router: settings and sockets, and what runs already.
+    fn brief_router(&mut self, pools: &Pools, id: PoolId) -> Result<(), Error> {
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
+        let listener = pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
+        let listener = listener.map(|listener| copy(&listener.socket)).transpose()?;
+        let listener = listener.ok_or_else(|| Error::new("start", "the pool is closed", Errno::EINVAL))?;
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return Ok(());
+        };
+        let scout = copy(&app_pool.sockets.router)?;
+        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
+        app_pool.say(&settings, vec![listener, scout]);
+        let known: Vec<(u64, Instance, OwnedFd)> = app_pool
+            .ledger
+            .iter()
+            .filter(|(_, instance)| instance.is_known)
+            .filter_map(|(number, instance)| {
+                let crate::master::ledger::At::Up(_, worker) = instance.at else {
+                    return None;
+                };
+                let worker = pools.workers.get(&worker)?;
+                let told = Instance {
+                    instance: number,
+                    application: instance.application.clone(),
+                    generation: instance.generation,
+                    pid: worker.pid?,
+                    revision: instance.revision.clone(),
+                    origin: instance.origin.clone(),
+                };
+                Some((number, told, worker.channel.as_ref()?.try_clone().ok()?))
+            })
+            .collect();
+        for (_, instance, channel) in known {
+            app_pool.say(&ToRouter::Running(instance), vec![channel]);
+        }
+        let next = app_pool.ledger.next();
+        app_pool.say(&ToRouter::Begin { next }, Vec::new());
+        Ok(())
+    }
+
+    /// A new scout is asked again what the one before it has not answered.
+    fn brief_scout(&mut self, id: PoolId) -> Result<(), Error> {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return Ok(());
+        };
+        for (number, instance) in &app_pool.looks {
+            if let Some(instance) = app_pool.ledger.get(*instance) {
+                app_pool.look_at(*number, &instance.application);
+            }
+        }
+        // What the router had asked may be lost, too: it asks again when it is given a socket to a scout.
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::from_io("dup", "", &e));
+        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
+        let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
+        app_pool.say(&settings, sockets);
+        Ok(())
+    }
+
+    fn keep_scout_socket(&mut self, context: &mut Context, id: PoolId, socket: OwnedFd) {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut app_pool.sockets.master, socket);
+        context.sources.forget(&before);
+    }
 
     /// Takes up what one of them says for the log. `true`: there may be more.
-    pub(in crate::master::executor) fn read_companion_messages(&mut self, id: PoolId, which: Which) -> bool {
-        let log = self.context.log;
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+    pub(in crate::master::executor) fn read_companion_messages(
+        &mut self,
+        context: &mut Context,
+        id: PoolId,
+        which: Which,
+    ) -> bool {
+        let log = context.log;
+        let Some(app_pool) = self.routers.get_mut(&id) else {
             return false;
         };
         let name = app_pool.template.name.clone();
@@ -450,9 +445,25 @@ impl Executor {
             log.write(level, &format!("{own}{text}"));
         });
         if look == Look::Ended {
-            self.context.sources.forget(process.messages.pipe());
+            context.sources.forget(process.messages.pipe());
         }
         look == Look::More
+    }
+}
+
+impl Context {
+    /// Stops watching what belongs to a router that has ended.
+    pub(super) fn forget_companions(&mut self, app_pool: &AppPool) {
+        self.sources.forget(&app_pool.sockets.master);
+        for process in [&app_pool.router.process, &app_pool.scout.process]
+            .into_iter()
+            .flatten()
+        {
+            self.sources.forget(process.messages.pipe());
+            if let Some(channel) = &process.channel {
+                self.sources.forget(channel);
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a router asks for: an instance from the look at its directory to the worker that is gone.
 
 use super::super::pools::policy;
-use super::super::{Executor, WorkerProcess};
+use super::super::{Applications, Context, Executor, Pools, WorkerProcess};
 use super::{AppPool, Failure, RunningApplication};
 use crate::config::{Pool, ProcessManager};
 use crate::confine;
@@ -31,8 +31,13 @@ impl Executor {
                 instance,
                 application,
                 generation,
-            } => self.spawn_instance(id, instance, application, generation),
-            ToMaster::Stop { instance, kill } => self.stop_instance(id, instance, kill),
+            } => self
+                .applications
+                .spawn_instance(id, instance, application, generation),
+            ToMaster::Stop { instance, kill } => {
+                self.applications
+                    .stop_instance(&mut self.context, id, instance, kill)
+            }
             ToMaster::Done { order, result } => {
                 let asked = self
                     .applications
@@ -48,52 +53,6 @@ impl Executor {
         }
     }
 
-    fn spawn_instance(&mut self, id: PoolId, number: u64, application: PathBuf, generation: u32) {
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-            return;
-        };
-        if let Err(denial) = app_pool.ledger.admit(
-            number,
-            application.clone(),
-            generation,
-            app_pool.max,
-            clock::now(),
-        ) {
-            log::warn!(
-                "[pool {}] the router asks for instance {number}: {denial}",
-                app_pool.template.name
-            );
-            let error = denial.to_string();
-            let failed = ToRouter::Failed {
-                instance: number,
-                error,
-                page: None,
-            };
-            return app_pool.say(&failed, Vec::new());
-        }
-        app_pool.last_look += 1;
-        app_pool.looks.insert(app_pool.last_look, number);
-        app_pool.look_at(app_pool.last_look, &application);
-    }
-
-    fn stop_instance(&mut self, id: PoolId, number: u64, kill: bool) {
-        let Some(instance) = self
-            .applications
-            .routers
-            .get_mut(&id)
-            .and_then(|app_pool| app_pool.ledger.get_mut(number))
-        else {
-            return;
-        };
-        instance.is_stopping = true;
-        match instance.at {
-            At::Looking => self.end_instance(id, number, NOT_MADE),
-            At::Ordered(order) | At::Made(order, _) | At::Up(order, _) => {
-                self.context.happened.push_back(Event::Cancel(order, kill));
-            }
-        }
-    }
-
     /// The scout has looked.
     pub(super) fn seen(&mut self, id: PoolId, seen: Seen) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
@@ -106,7 +65,7 @@ impl Executor {
             .found
             .and_then(|found| self.order_instance(id, number, found));
         if let Err(error) = ordered {
-            self.end_instance(id, number, &error);
+            self.applications.end_instance(id, number, &error);
         }
     }
 
@@ -182,17 +141,19 @@ impl Executor {
             .map_err(|error| format!("access log: {error}"))?;
         let slow = super::super::slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
         let limit = self.reload.config.global.log_limit;
-        let own = self.settings(&settings, limit, &mut HashMap::new());
+        let own = self.context.settings(&settings, limit, &mut HashMap::new());
         let own = own.map_err(|error| error.to_string())?;
         self.pools
             .groups
             .extend(group.filter(|group| !self.pools.groups.contains(group)));
         let pool = match pool {
             Some(pool) => pool,
-            None => self.add_pool_of_application(&settings.name),
+            None => self
+                .pools
+                .add_pool_of_application(&mut self.handover, &settings.name),
         };
-        let generation = self.add_generation(pool, own, access, slow);
-        self.serves(pool, generation);
+        let generation = self.pools.add_generation(&self.reload, pool, own, access, slow);
+        self.pools.serves(pool, generation);
         if let Some(app_pool) = self.pools.by_id.get_mut(&pool) {
             app_pool.latest = Some(generation);
         }
@@ -210,10 +171,79 @@ impl Executor {
         Ok((pool, generation))
     }
 
+    /// The router is gone: what it had not been told of is nobody's.
+    pub(super) fn orphan_instances(&mut self, id: PoolId) {
+        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+            return;
+        };
+        for number in app_pool.ledger.orphan() {
+            match app_pool.ledger.get(number).map(|instance| instance.at) {
+                Some(At::Looking) => {
+                    app_pool.looks.retain(|_, instance| *instance != number);
+                    app_pool.ledger.remove(number);
+                }
+                Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) => {
+                    self.context.happened.push_back(Event::Cancel(order, false));
+                }
+                None => {}
+            }
+        }
+        for (_, asked) in std::mem::take(&mut app_pool.asked) {
+            self.answered(asked, Err("the router is gone; ask again".to_owned()));
+        }
+    }
+}
+
+impl Applications {
+    fn spawn_instance(&mut self, id: PoolId, number: u64, application: PathBuf, generation: u32) {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            return;
+        };
+        if let Err(denial) = app_pool.ledger.admit(
+            number,
+            application.clone(),
+            generation,
+            app_pool.max,
+            clock::now(),
+        ) {
+            log::warn!(
+                "[pool {}] the router asks for instance {number}: {denial}",
+                app_pool.template.name
+            );
+            let error = denial.to_string();
+            let failed = ToRouter::Failed {
+                instance: number,
+                error,
+                page: None,
+            };
+            return app_pool.say(&failed, Vec::new());
+        }
+        app_pool.last_look += 1;
+        app_pool.looks.insert(app_pool.last_look, number);
+        app_pool.look_at(app_pool.last_look, &application);
+    }
+
+    fn stop_instance(&mut self, context: &mut Context, id: PoolId, number: u64, kill: bool) {
+        let Some(instance) = self
+            .routers
+            .get_mut(&id)
+            .and_then(|app_pool| app_pool.ledger.get_mut(number))
+        else {
+            return;
+        };
+        instance.is_stopping = true;
+        match instance.at {
+            At::Looking => self.end_instance(id, number, NOT_MADE),
+            At::Ordered(order) | At::Made(order, _) | At::Up(order, _) => {
+                context.happened.push_back(Event::Cancel(order, kill));
+            }
+        }
+    }
+
     /// A worker is about to be made for an order.
     pub(in crate::master::executor) fn fill_order(&mut self, order: OrderId, worker: WorkerId) {
-        if let Some((id, number)) = self.applications.orders.get(&order).copied() {
-            self.applications.instances.insert(worker, (id, number));
+        if let Some((id, number)) = self.orders.get(&order).copied() {
+            self.instances.insert(worker, (id, number));
             if let Some(instance) = self.instance(id, number) {
                 instance.come_to(At::Made(order, worker), clock::now());
             }
@@ -222,14 +252,14 @@ impl Executor {
 
     /// Nothing came of an order.
     pub(in crate::master::executor) fn fail_order(&mut self, order: OrderId) {
-        if let Some((id, number)) = self.applications.orders.remove(&order) {
+        if let Some((id, number)) = self.orders.remove(&order) {
             self.end_instance(id, number, NOT_MADE);
         }
     }
 
     /// A worker could not be made; its order may get another.
     pub(in crate::master::executor) fn instance_not_made(&mut self, worker: WorkerId) {
-        if let Some((id, number)) = self.applications.instances.remove(&worker) {
+        if let Some((id, number)) = self.instances.remove(&worker) {
             if let Some(instance) = self.instance(id, number) {
                 if let At::Made(order, _) | At::Up(order, _) = instance.at {
                     instance.come_to(At::Ordered(order), clock::now());
@@ -239,16 +269,16 @@ impl Executor {
     }
 
     /// A worker is up.
-    pub(in crate::master::executor) fn instance_up(&mut self, worker: WorkerId) {
-        let Some((id, number)) = self.applications.instances.get(&worker).copied() else {
+    pub(in crate::master::executor) fn instance_up(&mut self, pools: &Pools, worker: WorkerId) {
+        let Some((id, number)) = self.instances.get(&worker).copied() else {
             return;
         };
-        let Some(WorkerProcess { pid, channel, .. }) = self.pools.workers.get(&worker) else {
+        let Some(WorkerProcess { pid, channel, .. }) = pools.workers.get(&worker) else {
             return;
         };
         let pid = *pid;
         let channel = channel.as_ref().and_then(|channel| channel.try_clone().ok());
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
         let Some(instance) = app_pool.ledger.get_mut(number) else {
@@ -277,19 +307,19 @@ impl Executor {
 
     /// A worker that was ordered was reaped.
     pub(in crate::master::executor) fn instance_gone(&mut self, worker: WorkerId) {
-        let Some((id, number)) = self.applications.instances.remove(&worker) else {
+        let Some((id, number)) = self.instances.remove(&worker) else {
             return;
         };
         let at = self.instance(id, number).map(|instance| instance.at);
         if let Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) = at {
-            self.applications.orders.remove(&order);
+            self.orders.remove(&order);
         }
         self.end_instance(id, number, NOT_MADE);
     }
 
     /// Nothing is left of an instance: tells the router.
     fn end_instance(&mut self, id: PoolId, number: u64, why: &str) {
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
         app_pool.looks.retain(|_, instance| *instance != number);
@@ -326,7 +356,7 @@ impl Executor {
 
     /// The preloader of generations could not be started.
     pub(in crate::master::executor) fn note_failure(&mut self, ids: &[GenerationId], report: &Report) {
-        for app_pool in self.applications.routers.values_mut() {
+        for app_pool in self.routers.values_mut() {
             let applications = app_pool.applications.values_mut();
             for application in applications.filter(|application| ids.contains(&application.generation)) {
                 let is_shown = application.settings.friendly_error_pages;
@@ -339,35 +369,13 @@ impl Executor {
         }
     }
 
-    /// The router is gone: what it had not been told of is nobody's.
-    pub(super) fn orphan_instances(&mut self, id: PoolId) {
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-            return;
-        };
-        for number in app_pool.ledger.orphan() {
-            match app_pool.ledger.get(number).map(|instance| instance.at) {
-                Some(At::Looking) => {
-                    app_pool.looks.retain(|_, instance| *instance != number);
-                    app_pool.ledger.remove(number);
-                }
-                Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) => {
-                    self.context.happened.push_back(Event::Cancel(order, false));
-                }
-                None => {}
-            }
-        }
-        for (_, asked) in std::mem::take(&mut app_pool.asked) {
-            self.answered(asked, Err("the router is gone; ask again".to_owned()));
-        }
-    }
-
     fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut crate::master::ledger::Instance> {
-        self.applications.routers.get_mut(&id)?.ledger.get_mut(number)
+        self.routers.get_mut(&id)?.ledger.get_mut(number)
     }
 
     /// Forgets an application whose pool was closed.
     pub(in crate::master::executor) fn forget_application(&mut self, pool: PoolId) {
-        for app_pool in self.applications.routers.values_mut() {
+        for app_pool in self.routers.values_mut() {
             app_pool
                 .applications
                 .retain(|_, application| application.pool != pool);

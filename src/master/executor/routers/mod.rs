@@ -12,8 +12,8 @@ mod asked;
 mod companion;
 mod instances;
 
-use super::Executor;
 use super::renewal::Extent;
+use super::{Executor, Pools, Reload};
 use crate::config::Pool;
 use crate::master::companions::{Cause, Step};
 use crate::master::event::{Event, GenerationId, OrderId, PoolId, WorkerId};
@@ -117,21 +117,6 @@ impl RunningApplication {
 }
 
 impl Executor {
-    /// The configuration in force.
-    pub(in crate::master) fn config(&self) -> &crate::config::Config {
-        &self.reload.config
-    }
-
-    /// The pools of this name.
-    pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
-        let named = self
-            .pools
-            .by_id
-            .iter()
-            .filter(|(_, pool)| pool.name == name && pool.listener.is_some());
-        named.map(|(id, _)| *id).collect()
-    }
-
     /// The time of a pool that was removed is over: its router ends now. Says which pools the core has of it.
     pub(in crate::master) fn expel(&mut self, id: PoolId) -> Vec<PoolId> {
         let Some(app_pool) = self.applications.routers.get(&id) else {
@@ -202,12 +187,7 @@ impl Executor {
         for id in ids {
             self.dismiss_router(id, limit);
         }
-        self.has_routers()
-    }
-
-    /// Whether there is still a router, or a scout beside it.
-    pub(in crate::master) fn has_routers(&self) -> bool {
-        !self.applications.routers.is_empty()
+        self.applications.has_routers()
     }
 
     /// Kills all of them: the daemon ends now.
@@ -270,27 +250,12 @@ impl Executor {
         }
     }
 
-    /// The earliest time at which something is to be done about a router or a scout.
-    pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
-        let of = |it: &Companion| [it.keeper.deadline(), it.heartbeat_deadline()];
-        let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.scout)];
-        let companions = self
-            .applications
-            .routers
-            .values()
-            .flat_map(both)
-            .flatten()
-            .flatten()
-            .min();
-        companions.into_iter().chain(self.asking_deadline()).min()
-    }
-
     /// Does what is due.
     pub(in crate::master) fn tend_routers(&mut self, now: Tick) {
-        if self.applications.routers.is_empty() && self.asking_deadline().is_none() {
+        if self.applications.routers.is_empty() && self.applications.asking_deadline().is_none() {
             return;
         }
-        self.check_heartbeats(now);
+        self.applications.check_heartbeats(now);
         let mut due = Vec::new();
         for (id, app_pool) in &self.applications.routers {
             // A scout first: its sockets are there either way, but a router asks at once.
@@ -347,46 +312,12 @@ impl Executor {
             return;
         };
         app_pool.scout.kill();
-        self.forget_companions(&app_pool);
+        self.context.forget_companions(&app_pool);
         for application in app_pool.applications.values() {
             self.context.happened.push_back(Event::Disband(application.pool));
         }
         for (_, asked) in app_pool.asked {
             self.answered(asked, Err("the pool ends".to_owned()));
-        }
-    }
-
-    /// A router or a scout that takes up nothing serves no one, either.
-    fn check_heartbeats(&mut self, now: Tick) {
-        for app_pool in self.applications.routers.values_mut() {
-            let name = &app_pool.template.name;
-            for (which, companion) in [
-                (Which::Router, &mut app_pool.router),
-                (Which::Scout, &mut app_pool.scout),
-            ] {
-                if let (Some(why), Some(pid)) = (companion.check_heartbeat(now), companion.pid()) {
-                    log::error!(
-                        "[pool {name}] the {which} (pid {pid}) does not answer, {why}: it is replaced"
-                    );
-                    companion.kill();
-                }
-            }
-        }
-    }
-
-    /// A router or a scout that a signal has stopped serves no one: it is killed, and another takes its place. The kernel
-    /// tells of a child's stop by SIGCHLD, so that nothing is to be asked of those that run.
-    pub(super) fn kill_stopped_companions(&self) {
-        for app_pool in self.applications.routers.values() {
-            for (which, companion) in [(Which::Router, &app_pool.router), (Which::Scout, &app_pool.scout)] {
-                if let Some(pid) = companion.pid().filter(|pid| process::was_stopped(*pid)) {
-                    let name = &app_pool.template.name;
-                    log::error!(
-                        "[pool {name}] the {which} (pid {pid}) was stopped by a signal and is replaced"
-                    );
-                    companion.kill();
-                }
-            }
         }
     }
 
@@ -398,7 +329,8 @@ impl Executor {
         pid: i32,
         how: crate::sys::process::Ended,
     ) {
-        self.read_companion_messages(id, which);
+        self.applications
+            .read_companion_messages(&mut self.context, id, which);
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
@@ -421,5 +353,72 @@ impl Executor {
             self.orphan_instances(id);
         }
         self.tell_companion(id, which, Cause::Gone);
+    }
+}
+
+impl Reload {
+    /// The configuration in force.
+    pub(in crate::master) fn config(&self) -> &crate::config::Config {
+        &self.config
+    }
+}
+
+impl Pools {
+    /// The pools of this name.
+    pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
+        let named = self
+            .by_id
+            .iter()
+            .filter(|(_, pool)| pool.name == name && pool.listener.is_some());
+        named.map(|(id, _)| *id).collect()
+    }
+}
+
+impl Applications {
+    /// Whether there is still a router, or a scout beside it.
+    pub(in crate::master) fn has_routers(&self) -> bool {
+        !self.routers.is_empty()
+    }
+
+    /// The earliest time at which something is to be done about a router or a scout.
+    pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
+        let of = |it: &Companion| [it.keeper.deadline(), it.heartbeat_deadline()];
+        let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.scout)];
+        let companions = self.routers.values().flat_map(both).flatten().flatten().min();
+        companions.into_iter().chain(self.asking_deadline()).min()
+    }
+
+    /// A router or a scout that takes up nothing serves no one, either.
+    fn check_heartbeats(&mut self, now: Tick) {
+        for app_pool in self.routers.values_mut() {
+            let name = &app_pool.template.name;
+            for (which, companion) in [
+                (Which::Router, &mut app_pool.router),
+                (Which::Scout, &mut app_pool.scout),
+            ] {
+                if let (Some(why), Some(pid)) = (companion.check_heartbeat(now), companion.pid()) {
+                    log::error!(
+                        "[pool {name}] the {which} (pid {pid}) does not answer, {why}: it is replaced"
+                    );
+                    companion.kill();
+                }
+            }
+        }
+    }
+
+    /// A router or a scout that a signal has stopped serves no one: it is killed, and another takes its place. The kernel
+    /// tells of a child's stop by SIGCHLD, so that nothing is to be asked of those that run.
+    pub(super) fn kill_stopped_companions(&self) {
+        for app_pool in self.routers.values() {
+            for (which, companion) in [(Which::Router, &app_pool.router), (Which::Scout, &app_pool.scout)] {
+                if let Some(pid) = companion.pid().filter(|pid| process::was_stopped(*pid)) {
+                    let name = &app_pool.template.name;
+                    log::error!(
+                        "[pool {name}] the {which} (pid {pid}) was stopped by a signal and is replaced"
+                    );
+                    companion.kill();
+                }
+            }
+        }
     }
 }
