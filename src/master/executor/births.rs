@@ -181,11 +181,8 @@ impl Executor {
     /// A worker exists.
     pub(super) fn born(&mut self, worker: WorkerId, pid: i32) {
         if let Some(newborn) = self.pools.workers.get_mut(&worker) {
-            let resources = self
-                .pools
-                .generations
-                .get(&newborn.generation)
-                .and_then(|g| g.resources.as_ref());
+            let generation = self.pools.generations.get(&newborn.generation);
+            let resources = generation.and_then(|generation| generation.resources.as_ref());
             let preloader = resources.and_then(|r| self.helpers.preloaders.get(&r.preloader?));
             newborn.traceable = preloader.and_then(|p| p.traceable.clone());
             newborn.pid = Some(pid);

@@ -114,12 +114,7 @@ impl Executor {
                 self.pools.generation_name(id)
             );
             self.helpers.take_preloader(&mut self.pools, id, preloader);
-            if let Some(resources) = self
-                .pools
-                .generations
-                .get_mut(&id)
-                .and_then(|g| g.resources.as_mut())
-            {
+            if let Some(resources) = self.pools.resources_mut(id) {
                 resources.promotions = 0;
             }
             if let Err(error) = watched {

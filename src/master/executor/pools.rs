@@ -2,7 +2,7 @@
 
 use super::apply_error::ApplyError;
 use super::errors::Errors;
-use super::generation::Generation;
+use super::generation::{Generation, Resources};
 use super::opening::Identities;
 use super::renewal::{Extent, Reason};
 use super::sources::Source;
@@ -13,9 +13,12 @@ use crate::config::{Application, Pool, Skipped};
 use crate::confine::{self, Group};
 use crate::estate::names;
 use crate::listen::Listener;
+use crate::master::action::{Figures, Notify};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use crate::master::program::START_PATIENCE;
 use crate::runtime::php::protocol::WARM_PATIENCE;
+use crate::scoreboard::header;
+use crate::scoreboard::layout::header as word;
 use crate::scoreboard::tally::Tally;
 use crate::sys::diag::{self, ListenQueue};
 use crate::sys::fd::{send_with, socket_pair};
@@ -130,6 +133,36 @@ impl Executor {
         Ok(())
     }
 
+    /// Forgets a generation that has no process any more.
+    pub(super) fn drop_generation(&mut self, id: GenerationId) {
+        self.reload.forget_reload_of(id);
+        self.pools.take_over_counts(id);
+        let Some(generation) = self.pools.generations.remove(&id) else {
+            return;
+        };
+        self.helpers.programs.remove(&id);
+        if generation.share.is_some() {
+            self.handover.unkeep([names::program_table(id.0)]);
+        }
+        let is_ordered = generation.is_ordered();
+        if let Some(mut resources) = generation.resources {
+            if !is_ordered {
+                self.handover.unkeep(names::of_generation(id.0));
+                if resources.reports.is_some() {
+                    self.handover.unkeep(names::reports(id.0));
+                }
+            }
+            if let Some(reports) = &mut resources.reports {
+                self.pools.hear_last_reports(&generation.settings, reports);
+                self.context.sources.forget(reports.ends().0);
+            }
+            self.context.sources.forget(&resources.child_accept.0);
+            self.context
+                .drain_messages(&generation.settings.pool.name, &mut resources.messages);
+            self.context.sources.forget(resources.messages.pipe());
+        }
+    }
+
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.pools.unwatch(&mut self.context, id);
         self.helpers
@@ -151,6 +184,42 @@ impl Executor {
 }
 
 impl Pools {
+    pub(super) fn pool_name(&self, pool: PoolId) -> &str {
+        self.by_id.get(&pool).map_or("?", |pool| pool.name.as_str())
+    }
+
+    pub(super) fn generation_name(&self, generation: GenerationId) -> &str {
+        self.generations
+            .get(&generation)
+            .map_or("?", |g| g.settings.pool.name.as_str())
+    }
+
+    /// The scoreboard and pipes of a generation that has had a process.
+    pub(super) fn resources(&self, id: GenerationId) -> Option<&Resources> {
+        self.generations.get(&id)?.resources.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(super) fn resources_mut(&mut self, id: GenerationId) -> Option<&mut Resources> {
+        self.generations.get_mut(&id)?.resources.as_mut()
+    }
+
+    /// Publishes when a generation's workers have to tell.
+    pub(super) fn set_notify(&mut self, id: GenerationId, notify: Notify) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.set_notify(notify);
+        }
+    }
+
+    /// Publishes what the core has counted.
+    pub(super) fn publish(&self, id: GenerationId, figures: Figures) {
+        if let Some(resources) = self.resources(id) {
+            let words = resources.board.header();
+            header::raise(words, word::MAX_CHILDREN_REACHED, figures.max_children_reached);
+            header::raise(words, word::SLOW_REQUESTS, figures.slow_requests);
+        }
+    }
+
     /// A generation that is kept: only its logs are opened anew, as a reload does.
     pub(super) fn go_on(&mut self, id: GenerationId, access: Option<OwnedFd>, slow_log: Option<File>) {
         let Some(generation) = self.generations.get_mut(&id) else {

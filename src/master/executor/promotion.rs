@@ -103,9 +103,8 @@ impl Executor {
         second.pid = pid;
         second.members.staying.insert(id);
         self.processes.by_pid.insert(pid, Who::Preloader);
-        let generation = self.pools.generations.get_mut(&id);
         let mut promotions = 0;
-        if let Some(resources) = generation.and_then(|generation| generation.resources.as_mut()) {
+        if let Some(resources) = self.pools.resources_mut(id) {
             resources.second = Some(pid);
             promotions = resources.promotions;
         }
@@ -183,8 +182,7 @@ impl Pools {
 
     /// The second preloader takes the place of the first.
     pub(super) fn succeed(&mut self, context: &mut Context, id: GenerationId) {
-        let generation = self.generations.get_mut(&id);
-        if let Some(resources) = generation.and_then(|generation| generation.resources.as_mut()) {
+        if let Some(resources) = self.resources_mut(id) {
             std::mem::swap(&mut resources.preloader, &mut resources.second);
             resources.promotions += 1;
         }
@@ -197,8 +195,7 @@ impl Pools {
 
     /// The second preloader is gone.
     pub(super) fn detach_second(&mut self, context: &mut Context, id: GenerationId, exit: Exit) {
-        let generation = self.generations.get_mut(&id);
-        if let Some(resources) = generation.and_then(|generation| generation.resources.as_mut()) {
+        if let Some(resources) = self.resources_mut(id) {
             resources.second = None;
         }
         context.happened.push_back(Event::SecondGone(id, exit));

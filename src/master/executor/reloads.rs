@@ -155,8 +155,14 @@ impl Executor {
         sockets
     }
 
+    /// Notes a fact, for the reload that is under way and for the next one.
+    pub(super) fn note(&mut self, fact: Fact) {
+        self.follow_reload(fact);
+        self.pools.note(fact);
+    }
+
     /// What has happened to a generation that the reload waits for. Before it is noted which generation serves.
-    pub(super) fn follow_reload(&mut self, fact: Fact) {
+    fn follow_reload(&mut self, fact: Fact) {
         let Some(reload) = &mut self.reload.under_way else {
             return;
         };

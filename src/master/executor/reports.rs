@@ -86,7 +86,7 @@ impl Reports {
 impl Pools {
     /// A copy of the end that a generation's next worker is given, if it is to have one.
     pub(super) fn reports_for_worker(&self, id: GenerationId) -> Result<Option<OwnedFd>, Error> {
-        let resources = self.generations.get(&id).and_then(|it| it.resources.as_ref());
+        let resources = self.resources(id);
         let Some(reports) = resources.and_then(|resources| resources.reports.as_ref()) else {
             return Ok(None);
         };

@@ -70,7 +70,7 @@ impl Pools {
     }
 
     fn count_unfinished(&self, id: GenerationId, is_one_more: bool) {
-        let resources = self.generations.get(&id).and_then(|g| g.resources.as_ref());
+        let resources = self.resources(id);
         if let Some(resources) = resources {
             header::count_unfinished(resources.board.header(), is_one_more);
         }

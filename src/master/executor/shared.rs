@@ -178,8 +178,7 @@ impl Executor {
         if let Some(preloader) = self.helpers.preloader_of(&self.pools, id) {
             preloader.members.remove(id);
         }
-        let generation = self.pools.generations.get_mut(&id);
-        if let Some(resources) = generation.and_then(|g| g.resources.as_mut()) {
+        if let Some(resources) = self.pools.resources_mut(id) {
             resources.preloader = None;
         }
         let unborn: Vec<WorkerId> = self
@@ -241,7 +240,7 @@ impl Helpers {
         let pid = preloader.pid;
         preloader.members.staying.insert(id);
         self.preloaders.insert(pid, preloader);
-        if let Some(resources) = pools.generations.get_mut(&id).and_then(|g| g.resources.as_mut()) {
+        if let Some(resources) = pools.resources_mut(id) {
             resources.preloader = Some(pid);
         }
     }
