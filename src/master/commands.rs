@@ -1,7 +1,8 @@
 //! What operators ask for application pools, and for pools that come and go while the daemon runs.
 
 use super::event::{Event, PoolId};
-use super::executor::{Extent, Rights};
+use super::executor::Rights;
+use super::reload_diff::Extent;
 use super::run::Master;
 use crate::config::{self, Config, Pool, Severity};
 use crate::control::protocol::{Answer, Complaint, Request};

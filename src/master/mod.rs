@@ -11,6 +11,8 @@ mod run;
 pub use executor::{ApplyError, Handlers, RunError};
 pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use forkyard_core::master::{Headcount, Manager, action, event};
-use forkyard_core::master::{companions, heartbeat, ledger, manager, program, reporters};
+use forkyard_core::master::{
+    companions, heartbeat, ledger, manager, program, reload_diff, reload_plan, reload_progress, reporters,
+};
 pub use run::{Persona, ReadConfig, run};
 pub(crate) use run::{run_with, say_findings};

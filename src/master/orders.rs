@@ -1,7 +1,8 @@
 //! What the master is told to do while it runs: reload, upgrade, open its logs anew, answer.
 
 use super::event::Event;
-use super::executor::{Extent, UpgradeError};
+use super::executor::UpgradeError;
+use super::reload_diff::Extent;
 use super::run::Master;
 use crate::control::protocol::{Answer, Complaint, Request};
 use crate::logs::Log;

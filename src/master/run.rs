@@ -1,8 +1,9 @@
 //! The master's loop: the world to events, events to the core, the core's actions to the executor.
 
 use super::event::{Event, Wanted};
-use super::executor::{Executor, Extent, Handlers, RunError, SIGNALS, Source, Totals};
+use super::executor::{Executor, Handlers, RunError, SIGNALS, Source, Totals};
 use super::manager::Manager;
+use super::reload_diff::Extent;
 use crate::config::{self, Config, Finding, Severity, Skipped};
 use crate::control::protocol::Complaint;
 use crate::estate::document::Stopping;
