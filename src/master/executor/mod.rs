@@ -50,6 +50,8 @@ use super::action::Action;
 use super::event::{GenerationId, PoolId, WorkerId};
 use crate::config::Config;
 use crate::logs::Log;
+use crate::master::Manager;
+use crate::tick::Tick;
 use crate::worker::Runtime;
 use context::Context;
 use control::Control;
@@ -125,6 +127,28 @@ impl Executor {
             handover: Handover::default(),
             control: Control::default(),
         })
+    }
+
+    /// The earliest time at which [`Executor::tend`] has something to do, or an upgrade goes on.
+    pub(in crate::master) fn next_deadline(&self) -> Option<Tick> {
+        let deadlines = [
+            self.helpers.reporters_deadline(),
+            self.helpers.spawner_deadline(),
+            self.helpers.programs_deadline(),
+            self.applications.routers_deadline(),
+            self.control.control_deadline(),
+            self.handover.upgrade_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub(in crate::master) fn tend(&mut self, now: Tick, manager: &Manager) {
+        self.tend_reporters(now, |pool| manager.serving(pool));
+        self.tend_routers(now);
+        self.tend_control(now);
+        self.tend_spawner(now);
+        self.tend_programs(now);
     }
 
     /// Performs one action.

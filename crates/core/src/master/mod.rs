@@ -21,6 +21,7 @@ mod inspection;
 mod invariants;
 mod leave;
 pub mod ledger;
+pub mod lifecycle;
 pub mod manager;
 mod ordered;
 mod overdue;
