@@ -24,7 +24,7 @@
 //! * [`control`]: orders for the running daemon, over a unix socket.
 //! * [`cli`]: the command line.
 //!
-//! Of the parts that decide, only `run.rs` (world to events) and `effects` (actions to system calls) touch the world; the
+//! Of the parts that decide, only `run.rs` (world to events) and `effects` or `executor` (actions to system calls) touch the world; the
 //! rest is plain values and can be simulated.
 #![deny(unsafe_code)]
 
