@@ -149,7 +149,6 @@ impl Edge {
         while let Some(tidings) = self.spawner.next() {
             match tidings {
                 Tidings::Line(said) => self.take_line(&said),
-                Tidings::Say(line) => log::info!("{line}"),
                 Tidings::Report(report) => self.take_report(report),
                 Tidings::Up(token, Purpose::Preloader(_), started) => self.preloader_up(token, *started),
                 Tidings::Failed(token, Purpose::Preloader(id), report) => {
