@@ -1,6 +1,6 @@
 //! The master: carries out what the process manager decides.
 //!
-//! The core ([`Manager`]) turns events into actions; `run` turns the world into events and `effects` turns actions into
+//! The core ([`manager::Manager`]) turns events into actions; `run` turns the world into events and `effects` turns actions into
 //! system calls.
 
 mod commands;
@@ -10,7 +10,7 @@ mod run;
 
 pub use effects::{ApplyError, Handlers, RunError};
 pub(crate) use effects::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
-pub use forkyard_core::master::{Headcount, Manager, action, event};
+pub use forkyard_core::master::{action, event};
 use forkyard_core::master::{companions, heartbeat, ledger, manager, program, reporters};
-pub use run::{Persona, ReadConfig, run};
-pub(crate) use run::{run_with, say_findings};
+pub use run::Persona;
+pub(crate) use run::{run, say_findings};
