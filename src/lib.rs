@@ -31,19 +31,26 @@ pub use cli::main;
 #[doc(hidden)]
 pub use estate::plan;
 
-/// The workspace's crates by shorter names, for this crate, its tests and benchmarks.
-mod crates {
-    pub use fastcgi;
-    pub use forkyard_base::{origin, remedy, tick, timers};
-    pub use forkyard_config as config;
-    pub use forkyard_core::applications;
-    pub use forkyard_host::{confine, listen, logs};
-    pub use forkyard_router::{router, scout};
-    pub use forkyard_scoreboard as scoreboard;
-    pub use forkyard_scoreboard::status;
-    pub use forkyard_spawn as spawn;
-    pub use forkyard_sys as sys;
-    pub use forkyard_worker::{abi, runtime, slowlog, worker};
-}
+// The workspace's crates by shorter names, for this crate, its tests and benchmarks.
 #[doc(hidden)]
-pub use crates::*;
+pub use fastcgi;
+#[doc(hidden)]
+pub use forkyard_base::{origin, remedy, tick, timers};
+#[doc(hidden)]
+pub use forkyard_config as config;
+#[doc(hidden)]
+pub use forkyard_core::applications;
+#[doc(hidden)]
+pub use forkyard_host::{confine, listen, logs};
+#[doc(hidden)]
+pub use forkyard_router::{router, scout};
+#[doc(hidden)]
+pub use forkyard_scoreboard as scoreboard;
+#[doc(hidden)]
+pub use forkyard_scoreboard::status;
+#[doc(hidden)]
+pub use forkyard_spawn as spawn;
+#[doc(hidden)]
+pub use forkyard_sys as sys;
+#[doc(hidden)]
+pub use forkyard_worker::{abi, runtime, slowlog, worker};

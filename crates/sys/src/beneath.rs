@@ -90,11 +90,17 @@ pub fn directory_in(directory: BorrowedFd<'_>, name: &OsStr) -> Option<OwnedFd> 
 }
 
 /// What an open directory is.
+///
+/// # Errors
+/// fstat(2).
 pub fn entry_of(file: BorrowedFd<'_>) -> Result<Entry> {
     fstat(file).map(|stat| entry(&stat)).named("fstat", "")
 }
 
 /// Opens the directory that this process works in.
+///
+/// # Errors
+/// open(2).
 pub fn open_current() -> Result<OwnedFd> {
     open(".", place(), Mode::empty()).named("open", ".")
 }

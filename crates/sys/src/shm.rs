@@ -26,6 +26,9 @@ pub struct Memory {
 
 impl Memory {
     /// Makes `pages` pages of zeroes, sealed against growing and shrinking so that no mapping of it can fault.
+    ///
+    /// # Errors
+    /// memfd_create(2), ftruncate(2) or fcntl(2).
     pub fn create(name: &str, pages: usize) -> Result<Memory> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let writable = memfd_create(name, flags).named("memfd_create", name)?;
@@ -37,6 +40,9 @@ impl Memory {
     }
 
     /// Memory that another process has made: its descriptor for reading and writing, whose size and seals were looked at.
+    ///
+    /// # Errors
+    /// dup(2).
     pub fn adopt(writable: OwnedFd, name: &str) -> Result<Memory> {
         let path = format!("/proc/self/fd/{}", writable.as_raw_fd());
         let readable = match std::fs::File::open(&path) {
@@ -58,6 +64,9 @@ pub struct Words {
 
 impl Words {
     /// Maps `pages` pages from page `first`, for reading and writing.
+    ///
+    /// # Errors
+    /// mmap(2).
     pub fn map_writable(memory: BorrowedFd<'_>, first: usize, pages: usize) -> Result<Words> {
         let mut options = MmapOptions::new();
         options
@@ -70,6 +79,9 @@ impl Words {
     }
 
     /// Maps the first `pages` pages for reading. Writing to it is a segmentation fault.
+    ///
+    /// # Errors
+    /// mmap(2).
     pub fn map_readable(memory: BorrowedFd<'_>, pages: usize) -> Result<Words> {
         let mut options = MmapOptions::new();
         options.len(pages * PAGE_BYTES);

@@ -204,6 +204,9 @@ impl Document {
     }
 
     /// Reads a document without its frame.
+    ///
+    /// # Errors
+    /// The bytes are no document, or one of a version that is not known.
     pub fn decode(bytes: &[u8]) -> Result<Document, DocumentError> {
         /// The one thing that every version has.
         #[derive(Deserialize)]
@@ -218,6 +221,9 @@ impl Document {
     }
 
     /// Reads the newer of two copies in frames; that one of them is spoilt is no error.
+    ///
+    /// # Errors
+    /// Neither copy can be read.
     pub fn newest(copies: [&[u8]; 2]) -> Result<Document, DocumentError> {
         let [first, second] = copies.map(super::frame::decode);
         let body = match (first, second) {
