@@ -6,6 +6,7 @@
 //!
 //! All else in this crate is the daemon itself, and private. `docs/explain/architecture.md` is its map.
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 #![allow(
     unreachable_pub,
     reason = "`pub` tells what a part of the daemon shows to the others; the crate's interface is this file"

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// A user's ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserIds {
     /// The user's id.

@@ -60,7 +60,6 @@ impl Board {
         slot_words(&self.all, index)
     }
 
-    /// Number of slots.
     pub fn slots(&self) -> usize {
         self.slots
     }
@@ -95,7 +94,6 @@ impl Reader {
         slot_words(&self.all, index)
     }
 
-    /// Number of slots.
     pub fn slots(&self) -> usize {
         self.slots
     }

@@ -242,7 +242,6 @@ pub fn names(directory: BorrowedFd<'_>, most: usize) -> Result<Vec<OsString>> {
 /// What is at a path, links not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// User id.
     pub uid: u32,
     /// Whether it is a unix socket.
     pub is_socket: bool,
@@ -275,7 +274,6 @@ pub fn remove_socket(directory: &Path, name: &str, uid: u32) -> Result<()> {
 /// another time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Its device.
     pub device: u64,
     /// Its number there.
     pub inode: u64,

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 /// A user with its groups, looked up once by the master.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// User id.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
     /// Supplementary groups, `gid` among them.
     pub groups: Vec<u32>,

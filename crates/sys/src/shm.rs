@@ -12,7 +12,6 @@ use std::sync::atomic::AtomicU64;
 
 /// Bytes in a page. A multiple of it aligns every mapping on the supported machines.
 pub const PAGE_BYTES: usize = 4096;
-/// Words in a page.
 pub const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
 /// The two descriptors of one piece of shared memory.

@@ -50,7 +50,6 @@ pub enum Place {
 pub enum ListenError {
     /// A process that lives listens there already.
     Taken {
-        /// The address.
         address: String,
         /// The process' pid, if it is known.
         pid: Option<i32>,

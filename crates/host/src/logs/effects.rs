@@ -82,9 +82,7 @@ enum Sink {
 /// Whose output is caught.
 #[derive(Debug, Clone, Copy)]
 pub struct Speaker<'a> {
-    /// Its pool.
     pub pool: &'a str,
-    /// Its process id.
     pub pid: i32,
     /// `stdout` or `stderr`.
     pub stream: &'a str,
