@@ -10,7 +10,7 @@ mod run;
 
 pub use executor::{ApplyError, Handlers, RunError};
 pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
-pub use forkyard_core::master::{Headcount, Manager, action, event};
+pub use forkyard_core::master::{action, event};
 use forkyard_core::master::{companions, heartbeat, ledger, manager, program, reporters};
-pub use run::{Persona, ReadConfig, run};
-pub(crate) use run::{run_with, say_findings};
+pub use run::Persona;
+pub(crate) use run::{run, say_findings};

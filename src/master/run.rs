@@ -5,8 +5,8 @@ use super::executor::{Executor, Extent, Handlers, RunError, SIGNALS, Source, Tot
 use super::manager::Manager;
 use crate::config::{self, Config, Finding, Severity, Skipped};
 use crate::control::protocol::Complaint;
+use crate::estate::Heritage;
 use crate::estate::document::Stopping;
-use crate::estate::{self, Heritage};
 use crate::logs::Log;
 use crate::sys::file::{remove, replace};
 use crate::sys::invocation::Invocation;
@@ -78,19 +78,9 @@ fn reload(path: &Path) -> Result<Config, Vec<Complaint>> {
 
 /// Runs the daemon until it is told to stop.
 ///
-/// The process has one thread. `ready` is called once every socket listens and the first workers have been asked for.
-pub fn run(
-    config: Config,
-    handlers: Handlers,
-    persona: Persona,
-    libexec: &Path,
-    ready: impl FnOnce(),
-) -> Result<(), RunError> {
-    run_with(config, handlers, persona, libexec, estate::collect(), ready)
-}
-
-/// As [`run`], with what the master before this one has left.
-pub(crate) fn run_with(
+/// The process has one thread. `libexec` has forkyard's own programs, `heritage` is what the master before this one has
+/// left. `ready` is called once every socket listens and the first workers have been asked for.
+pub(crate) fn run(
     config: Config,
     handlers: Handlers,
     persona: Persona,
