@@ -1,6 +1,6 @@
 //! The master: carries out what the process manager decides.
 //!
-//! The core ([`Manager`]) turns events into actions; `run` turns the world into events and `executor` turns actions into
+//! The core ([`manager::Manager`]) turns events into actions; `run` turns the world into events and `executor` turns actions into
 //! system calls. What the daemon itself is about, serving, an upgrade or its end, is [`lifecycle`].
 
 mod commands;
@@ -13,12 +13,11 @@ mod start;
 
 pub use executor::{ApplyError, Handlers, RunError};
 pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
-pub use forkyard_core::master::{Headcount, Manager, action, event};
+pub use forkyard_core::master::{action, event};
 use forkyard_core::master::{
     companions, heartbeat, ledger, lifecycle, manager, program, reload_diff, reload_plan, reload_progress,
     reporters,
 };
+pub use persona::Persona;
 pub(crate) use persona::say_findings;
-pub use persona::{Persona, ReadConfig};
-pub use start::run;
-pub(crate) use start::run_with;
+pub(crate) use start::run;

@@ -76,11 +76,8 @@ impl Master {
             self.settle();
             self.expel();
             self.service.tend(&self.executor);
-            if self
-                .manager
-                .next_deadline()
-                .is_some_and(|due| due <= clock::now())
-            {
+            let due = self.manager.next_deadline();
+            if due.is_some_and(|due| due <= clock::now()) {
                 self.tell(Event::Deadline);
             }
             self.follow_lifecycle();
@@ -195,7 +192,7 @@ impl Master {
         }
     }
 
-    /// Takes up what changes the daemon's lifecycle, and does what follows.
+    /// Takes up what changes where the daemon is, and does what follows.
     pub(super) fn advance(&mut self, cause: Cause) {
         let (lifecycle, step) = self.lifecycle.after(cause);
         self.lifecycle = lifecycle;

@@ -9,7 +9,7 @@ use super::reload_diff::Extent;
 use super::run::{Master, system};
 use super::service::Service;
 use crate::config::{self, Config};
-use crate::estate::{self, Heritage};
+use crate::estate::Heritage;
 use crate::logs::Log;
 use crate::sys::file::{remove, replace};
 use crate::sys::notify::{self, Notifier};
@@ -21,19 +21,9 @@ use std::path::Path;
 
 /// Runs the daemon until it is told to stop.
 ///
-/// The process has one thread. `ready` is called once every socket listens and the first workers have been asked for.
-pub fn run(
-    config: Config,
-    handlers: Handlers,
-    persona: Persona,
-    libexec: &Path,
-    ready: impl FnOnce(),
-) -> Result<(), RunError> {
-    run_with(config, handlers, persona, libexec, estate::collect(), ready)
-}
-
-/// As [`run`], with what the master before this one has left.
-pub(crate) fn run_with(
+/// The process has one thread. `libexec` has forkyard's own programs, `heritage` is what the master before this one has
+/// left. `ready` is called once every socket listens and the first workers have been asked for.
+pub(crate) fn run(
     config: Config,
     handlers: Handlers,
     persona: Persona,

@@ -15,6 +15,8 @@ pub enum RunError {
     Apply(ApplyError),
     /// The log can't be opened.
     Log(crate::logs::LogError),
+    /// The process can't go to the background.
+    Background(sys::Error),
     /// A system call failed.
     System(sys::Error),
     /// The pid file can't be written.
@@ -30,6 +32,7 @@ impl fmt::Display for RunError {
         match self {
             RunError::Apply(error) => error.fmt(f),
             RunError::Log(error) => write!(f, "error_log: {error}{}", error.remedy()),
+            RunError::Background(error) => write!(f, "failed to daemonize: {error}"),
             RunError::System(error) => error.fmt(f),
             RunError::Pid(path, error) => {
                 let remedy = remedy::of_file(path, error.kind());
@@ -50,7 +53,7 @@ impl std::error::Error for RunError {
         match self {
             RunError::Apply(error) => Some(error),
             RunError::Log(error) => Some(error),
-            RunError::System(error) => Some(error),
+            RunError::Background(error) | RunError::System(error) => Some(error),
             RunError::Pid(_, error) => Some(error),
             RunError::Control(error) => Some(error),
             RunError::NoWorker => None,

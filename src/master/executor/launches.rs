@@ -147,7 +147,6 @@ impl Executor {
         while let Some(tidings) = self.helpers.spawner.next() {
             match tidings {
                 Tidings::Line(said) => self.helpers.take_line(&self.pools, &said),
-                Tidings::Say(line) => log::info!("{line}"),
                 Tidings::Report(report) => self.helpers.take_report(&mut self.pools, report),
                 Tidings::Up(token, Purpose::Preloader(_), started) => self.preloader_up(token, *started),
                 Tidings::Failed(token, Purpose::Preloader(id), report) => {

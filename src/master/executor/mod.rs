@@ -50,7 +50,7 @@ use super::action::Action;
 use super::event::{GenerationId, PoolId, WorkerId};
 use crate::config::Config;
 use crate::logs::Log;
-use crate::master::Manager;
+use crate::master::manager::Manager;
 use crate::tick::Tick;
 use crate::worker::Runtime;
 use context::Context;

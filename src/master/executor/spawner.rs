@@ -39,8 +39,6 @@ pub(super) enum Tidings {
     Line(Said),
     /// A start failed; comes before the answer to whoever wanted it.
     Report(Arc<Report>),
-    /// To be logged.
-    Say(String),
     /// A process is up.
     Up(Token, Purpose, Box<Started>),
     /// It is not, and nothing is left of it.
@@ -275,7 +273,6 @@ impl Spawner {
     fn perform(&mut self, action: Action, owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>) {
         match action {
             Action::Do(id, order) => self.carry_out(id, order, owner),
-            Action::Say(line) => self.tidings.push_back(Tidings::Say(line)),
             Action::Report(report) => self.tidings.push_back(Tidings::Report(report)),
             Action::Deliver(token, outcome) => {
                 let Some(purpose) = self.wishes.remove(&token) else {

@@ -84,7 +84,10 @@ impl Comparison {
     }
 }
 
-/// The first of a pool's generations that goes on, or why the first of all does not.
+/// The first of a pool's generations that goes on.
+///
+/// # Errors
+/// None does: why the first of all does not.
 pub fn kept(
     generations: impl IntoIterator<Item = (GenerationId, Option<Reason>)>,
 ) -> Result<GenerationId, Reason> {

@@ -1,23 +1,24 @@
 //! What workers are given: of one pool, or of several that share the process.
 
-use forkyard_config::sharing;
-use forkyard_host::logs::Log;
-use forkyard_sys::{self as sys, title};
-use forkyard_worker::worker::{Kit, Settings};
+use crate::config::sharing;
+use crate::logs::Log;
+use crate::sys::{self, title};
+use crate::worker::Kit;
 use std::collections::BTreeMap;
 
 /// The number of the only kit of a process that is not shared.
 const ONLY: u64 = 0;
 
 /// The kits by their generations' numbers.
-pub(crate) struct Kits {
+#[derive(Debug)]
+pub(super) struct Kits {
     is_shared: bool,
     by_generation: BTreeMap<u64, Kit>,
 }
 
 impl Kits {
     /// With the first one. `generation`: its number, if the process is shared.
-    pub(crate) fn new(kit: Kit, generation: Option<u64>) -> Kits {
+    pub(super) fn new(kit: Kit, generation: Option<u64>) -> Kits {
         let kits = Kits {
             is_shared: generation.is_some(),
             by_generation: BTreeMap::from([(generation.unwrap_or(ONLY), kit)]),
@@ -27,12 +28,12 @@ impl Kits {
     }
 
     /// Whether pools share the process.
-    pub(crate) fn is_shared(&self) -> bool {
+    pub(super) fn is_shared(&self) -> bool {
         self.is_shared
     }
 
     /// Takes up another one; `false`: the process is not shared.
-    pub(crate) fn adopt(&mut self, generation: u64, kit: Kit) -> bool {
+    pub(super) fn adopt(&mut self, generation: u64, kit: Kit) -> bool {
         if !self.is_shared {
             return false;
         }
@@ -43,20 +44,19 @@ impl Kits {
     }
 
     /// Closes all that belongs to a generation.
-    pub(crate) fn forget(&mut self, generation: u64) {
+    pub(super) fn forget(&mut self, generation: u64) {
         self.by_generation.remove(&generation);
         self.listen_to_first();
         self.show();
     }
 
-    /// The settings of a generation's workers; `None`: there is no such generation here.
-    pub(crate) fn settings(&self, generation: Option<u64>) -> Option<&Settings> {
-        let kit = self.by_generation.get(&generation.unwrap_or(ONLY));
-        kit.map(|kit| &kit.settings)
+    /// Whether there is such a generation here.
+    pub(super) fn has(&self, generation: Option<u64>) -> bool {
+        self.by_generation.contains_key(&generation.unwrap_or(ONLY))
     }
 
     /// In a worker: its kit. The others are closed; so is the channel for log lines, which may be another pool's.
-    pub(crate) fn take(mut self, generation: Option<u64>) -> Option<Kit> {
+    pub(super) fn take(mut self, generation: Option<u64>) -> Option<Kit> {
         let kit = self.by_generation.remove(&generation.unwrap_or(ONLY))?;
         if self.is_shared {
             log_over(&kit);
@@ -75,7 +75,6 @@ impl Kits {
         let pools = || self.by_generation.values().map(|kit| &kit.settings.pool);
         if let Some(kit) = self.by_generation.values().next() {
             let first = &kit.settings.pool;
-            title::take_name(&kit.settings.process_name);
             let mut sorted: Vec<_> = pools().collect();
             sorted.sort_by(|a, b| a.name.cmp(&b.name));
             title::set(&format!("{}: preloader {}", first.title, sharing::label(sorted)));
