@@ -7,7 +7,6 @@ mod census;
 mod context;
 mod control;
 mod deaths;
-mod errors;
 mod estate;
 mod events;
 mod failure;

@@ -1,7 +1,6 @@
 //! Pools: their sockets, and what their generations are made with.
 
 use super::apply_error::ApplyError;
-use super::errors::Errors;
 use super::generation::{Generation, Resources};
 use super::prepare::Identities;
 use super::sources::Source;
@@ -14,6 +13,7 @@ use crate::estate::names;
 use crate::listen::Listener;
 use crate::master::action::{Figures, Notify};
 use crate::master::event::{Event, GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
+use crate::master::failed_starts::Errors;
 use crate::master::program::START_PATIENCE;
 use crate::master::reload_diff::Extent;
 use crate::runtime::php::protocol::WARM_PATIENCE;

@@ -14,6 +14,7 @@ pub mod companions;
 mod departure;
 mod emergency;
 pub mod event;
+pub mod failed_starts;
 mod generation;
 mod growth;
 pub mod heartbeat;
@@ -43,6 +44,7 @@ mod slots;
 mod source;
 mod spare;
 mod standing;
+pub mod tallies;
 mod timers;
 mod watchdog;
 
