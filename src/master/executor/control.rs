@@ -270,8 +270,7 @@ impl Control {
                 })
             });
         }
-        let control = &self;
-        let own = || (control.sessions.iter()).filter(|(id, _)| control.guests.user(**id).is_none());
+        let own = || (self.sessions.iter()).filter(|(id, _)| self.guests.user(**id).is_none());
         if own().count() < MOST_SESSIONS {
             return None;
         }

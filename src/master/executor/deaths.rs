@@ -1,7 +1,7 @@
 //! Reaps children and tells what became of them.
 
+use super::applications::Which;
 use super::preloader::Heard;
-use super::routers::Which;
 use super::slow::Traceable;
 use super::{Executor, Helpers, Pools, Processes, Who, WorkerProcess};
 use crate::config::Application;

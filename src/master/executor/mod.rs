@@ -1,6 +1,7 @@
 //! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
 
 mod adoption;
+mod applications;
 mod apply_error;
 mod births;
 mod census;
@@ -27,7 +28,7 @@ mod promotion;
 mod reload;
 mod reporter;
 mod reports;
-mod routers;
+
 mod said;
 mod say;
 mod shared;
@@ -52,6 +53,7 @@ use crate::logs::Log;
 use crate::master::manager::Manager;
 use crate::tick::Tick;
 use crate::worker::Runtime;
+use applications::Applications;
 use context::Context;
 use control::Control;
 use generation::Generation;
@@ -61,7 +63,6 @@ use mio::Registry;
 use pools::Pools;
 use processes::{Processes, Who};
 use reload::Reload;
-use routers::Applications;
 use sources::Sources;
 use std::collections::{HashMap, VecDeque};
 use std::io;

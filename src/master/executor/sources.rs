@@ -1,8 +1,8 @@
 //! What the master's loop watches, and what each token stands for.
 
 use super::super::event::{GenerationId, PoolId, WorkerId};
+use super::applications::Which;
 use super::control::Door;
-use super::routers::Which;
 use crate::sys::Error;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};

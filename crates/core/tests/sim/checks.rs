@@ -3,7 +3,7 @@
 use super::world::{At, Loader, World};
 use forkyard_base::tick::Tick;
 use forkyard_core::config::ProcessManager;
-use forkyard_core::master::action::{Action, Force, Notice};
+use forkyard_core::master::action::{Action, Fact, Force, Notice};
 use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, WorkerId};
 use std::time::Duration;
 
@@ -370,6 +370,8 @@ impl World {
                     self.fail("a worker is made while the daemon stops");
                 }
             }
+            Action::Note(Fact::Serves(id)) => self.check_warm(id),
+            Action::Note(Fact::Fails(_) | Fact::Gone(_)) => {}
             Action::Retire(id) => self.check_retire(id),
             Action::Kill(id, force) => self.check_kill(id, force),
             Action::TimeUp(id) => self.check_time_up(id),
@@ -400,7 +402,6 @@ impl World {
             | Action::Nudge(_)
             | Action::Publish(..)
             | Action::ClosePool(_)
-            | Action::Note(_)
             | Action::Say(_)
             | Action::Exit(_) => {}
         }
@@ -416,7 +417,8 @@ impl World {
         let makes_room = self.scenario.process_max.is_some() && self.pools[&pool].wanted != Some(generation);
         let idle = worker.last_row.is_some_and(|row| row.idle);
         if serves && !self.stopping && self.is_old(id) {
-            return self.check_replaced(id);
+            // Judged when it was decided ([`World::check_replacements`]): others may have ended since.
+            return;
         }
         if serves && !self.stopping && !idle && !makes_room {
             self.fail(format!("{id:?} is retired and was busy"));
@@ -503,7 +505,7 @@ impl World {
     }
 
     /// A generation that takes over from one that has workers is warm.
-    pub(crate) fn check_warm(&mut self, id: GenerationId) {
+    fn check_warm(&mut self, id: GenerationId) {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };

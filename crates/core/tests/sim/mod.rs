@@ -1,8 +1,8 @@
 //! The master's core in a simulated world.
 //!
-//! Kernel, workers, preloaders and the edge are machines of small steps; a seed decides who takes the next one. So every
+//! Kernel, workers, preloaders and the executor are machines of small steps; a seed decides who takes the next one. So every
 //! interleaving can occur of: a worker marks itself busy, looks whether it is to tell, counts its idle siblings slot by
-//! slot, writes to the pipe; the edge parks a source, publishes, reads slot after slot, watches again; the kernel wakes one
+//! slot, writes to the pipe; the executor parks a source, publishes, reads slot after slot, watches again; the kernel wakes one
 //! sleeper, and one only. Seeds also choose configurations, load, reloads and faults: forks fail, workers die at any step,
 //! freeze, ignore SIGTERM, write nonsense into their slots; preloaders hang, die, fall silent; the clock jumps.
 //!
@@ -54,7 +54,7 @@
 //! Not noticed, since it costs nothing lasting: counting upon an idle worker that was just told to go. Its end is an event.
 
 mod checks;
-mod edge;
+mod executor;
 mod kernel;
 mod ordered;
 mod refork;

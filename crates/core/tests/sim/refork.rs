@@ -1,11 +1,11 @@
-//! Preloaders that are made from workers: what workers, those preloaders and the edge do, and what must hold.
+//! Preloaders that are made from workers: what workers, those preloaders and the executor do, and what must hold.
 
 use super::kernel::CRASH;
 use super::scenario::Mutant;
 use super::world::{Generation, Loader, World};
 use forkyard_base::tick::Tick;
 use forkyard_core::config::ProcessManager;
-use forkyard_core::master::action::Force;
+use forkyard_core::master::action::{Action, Force};
 use forkyard_core::master::event::{Event, Exit, GenerationId, WorkerId};
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// The edge asks a worker for a preloader.
+    /// The executor asks a worker for a preloader.
     pub(crate) fn promote(&mut self, id: WorkerId, generation: GenerationId) {
         self.tally.happenings += 5;
         let Some(worker) = self.workers.get_mut(&id) else {
@@ -203,8 +203,24 @@ impl World {
             .is_some_and(|(worker, generation)| worker.line < generation.line)
     }
 
+    /// Judges workers that are told to go because another preloader's take their places, as things are when that is decided:
+    /// until it is done others may end.
+    pub(crate) fn check_replacements(&mut self, actions: &[Action]) {
+        for action in actions {
+            let Action::Retire(id) = *action else { continue };
+            let Some(worker) = self.workers.get(&id) else {
+                continue;
+            };
+            let (pool, generation) = (worker.pool, worker.generation);
+            let serves = self.manager.serving(pool) == Some(generation);
+            if serves && !self.stopping && self.is_old(id) {
+                self.check_replaced(id);
+            }
+        }
+    }
+
     /// Workers are replaced one at a time: all others are there, apart from one that takes long.
-    pub(crate) fn check_replaced(&mut self, id: WorkerId) {
+    fn check_replaced(&mut self, id: WorkerId) {
         let worker = &self.workers[&id];
         let generation = &self.generations[&worker.generation];
         let ProcessManager::Static { max_children } = generation.policy.pm else {

@@ -48,29 +48,29 @@ impl Faults {
 /// A world built wrong on purpose, to see that the simulation notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// The edge reads the slots before it publishes what workers are to tell.
+    /// The executor reads the slots before it publishes what workers are to tell.
     CensusBeforeNotify,
     /// A worker looks whether it is to tell before it marks itself busy.
     LoadBeforeStore,
     /// A worker does not tell of its first accept.
     SilentFirstAccept,
-    /// The edge forgets to publish what workers are to tell.
+    /// The executor forgets to publish what workers are to tell.
     NotifyLost,
-    /// The edge does not watch a source again after it was parked.
+    /// The executor does not watch a source again after it was parked.
     WatchLost,
     /// A listening socket that is ready when it is watched again is not told.
     EdgeTriggered,
     /// A worker that is told to go leaves although it was woken for work.
     LeavesWhenWoken,
-    /// The edge tells the end of a worker twice, and another's never.
+    /// The executor tells the end of a worker twice, and another's never.
     ExitLost,
-    /// The edge does not tell that a preloader that was made from a worker is ready.
+    /// The executor does not tell that a preloader that was made from a worker is ready.
     SecondLost,
-    /// The edge has the first preloader go on in the second's place.
+    /// The executor has the first preloader go on in the second's place.
     NotSucceeded,
-    /// The edge does not stop a second preloader.
+    /// The executor does not stop a second preloader.
     SecondStays,
-    /// The edge has a second preloader made from another worker as well.
+    /// The executor has a second preloader made from another worker as well.
     TwoSeconds,
 }
 

@@ -8,7 +8,7 @@ use forkyard_core::master::event::{
 };
 
 impl World {
-    /// Another master takes over what the edge would find.
+    /// Another master takes over what the executor would find.
     pub(crate) fn succeed(&mut self) {
         self.note(|| "the master dies".into());
         self.actions.clear();

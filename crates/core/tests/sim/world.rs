@@ -1,4 +1,4 @@
-//! The world: kernel, workers, preloaders and the edge, each in small steps; the seed decides who goes next.
+//! The world: kernel, workers, preloaders and the executor, each in small steps; the seed decides who goes next.
 
 use super::scenario::Scenario;
 use crate::random::Random;

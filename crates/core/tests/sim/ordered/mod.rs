@@ -5,7 +5,7 @@
 //! application's newer code; workers and preloaders are made of the newest generation alone; a pool is closed when
 //! nothing of it is wanted, and not before; `process.max` and slots hold.
 
-mod edge;
+mod executor;
 mod happenings;
 
 use crate::random::{Random, all_are_noticed, outcome, seeds};
@@ -23,7 +23,7 @@ const MAX: u32 = 5;
 /// What holds workers back is over after this long.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What an edge that is built wrong loses now and then, to see whether that is noticed.
+/// What an executor that is built wrong loses now and then, to see whether that is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loses {
     ForkFailed,
@@ -169,7 +169,7 @@ fn what_is_ordered_comes_to_be_and_stays_until_it_is_dismissed() {
 }
 
 #[test]
-fn an_edge_that_loses_something_is_noticed() {
+fn an_executor_that_loses_something_is_noticed() {
     let mutants = [
         Loses::ForkFailed,
         Loses::Exit,

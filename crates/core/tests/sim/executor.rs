@@ -1,15 +1,15 @@
-//! The edge: happenings become events, actions are performed, one at a time.
+//! The executor: happenings become events, actions are performed, one at a time.
 
 use super::kernel::CRASH;
 use super::scenario::Mutant;
 use super::world::{Loader, Reading, Slot, World};
 use forkyard_base::tick::Tick;
-use forkyard_core::master::action::{Action, Fact, Force, Notice};
+use forkyard_core::master::action::{Action, Force, Notice};
 use forkyard_core::master::event::{Event, Exit, GenerationId, PoolId, Row, SlotIndex, WorkerId};
 use forkyard_scoreboard::stage::Stage;
 use std::time::Duration;
 
-/// What the edge can do next when it has nothing to perform.
+/// What the executor can do next when it has nothing to perform.
 #[derive(Clone, Copy)]
 enum Next {
     Answer,
@@ -58,13 +58,6 @@ impl World {
     pub(crate) fn step_master(&mut self) {
         if self.reading.is_some() {
             return self.read_slot();
-        }
-        // A fact comes with the line that says it, and takes no turn of its own.
-        while let Some(Action::Note(fact)) = self.actions.front() {
-            if let Fact::Serves(id) = *fact {
-                self.check_warm(id);
-            }
-            self.actions.pop_front();
         }
         if let Some(action) = self.actions.pop_front() {
             self.check_action(&action);
@@ -137,6 +130,7 @@ impl World {
         let mut actions = Vec::new();
         self.manager.handle(event, self.now, &mut actions);
         self.check_forks(&actions);
+        self.check_replacements(&actions);
         if let Some(((pool, generation, _), (id, exit))) = crashed {
             self.check_crashed_at_work(id, exit, pool, generation, &actions);
         }
@@ -318,7 +312,7 @@ impl World {
 
     /// Whoever stands in refuses a request, or dies of it.
     pub(crate) fn step_stand_in(&mut self, id: PoolId) {
-        // The edge tells between two turns: by then it has done what it was asked for.
+        // The executor tells between two turns: by then it has done what it was asked for.
         let is_quiet = self.actions.is_empty() && self.answers.is_empty() && self.reading.is_none();
         let dies = self.random.percent(self.scenario.faults.preloader_dies / 5) && is_quiet;
         let Some(pool) = self.pools.get_mut(&id) else {
