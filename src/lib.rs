@@ -39,7 +39,7 @@ pub mod reporter;
 pub use fastcgi;
 pub use forkyard_base::{origin, remedy, tick, timers};
 pub use forkyard_config as config;
-pub use forkyard_core::applications;
+pub use forkyard_core::{applications, life};
 pub use forkyard_host::{confine, listen, logs};
 pub use forkyard_router::{router, scout};
 pub use forkyard_scoreboard as scoreboard;

@@ -11,6 +11,6 @@ mod run;
 pub use effects::{ApplyError, Handlers, RunError};
 pub(crate) use effects::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use forkyard_core::master::{Headcount, Manager, action, event};
-use forkyard_core::master::{companions, heartbeat, ledger, manager, program, reporters};
+use forkyard_core::master::{heartbeat, ledger, manager, program};
 pub use run::{Persona, ReadConfig, run};
 pub(crate) use run::{run_with, say_findings};

@@ -4,18 +4,18 @@
 //! next has brought up another in its place; one that was to take over, or was leaving, leaves. Timers are set anew from
 //! the times at which things were told, and whoever may be counted upon is counted first.
 
-use super::children::{Life, Worker};
+use super::children::{self, Worker};
 use super::departure::{KILL_AFTER, LOOK_AFTER};
 use super::event::{Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, Told};
 use super::generation::{Generation, Stage};
 use super::leave::{self, Going, Why};
 use super::manager::{Manager, Step};
 use super::pool::Pool;
-use super::preloader::Preloader;
 use super::slots::Slots;
 use super::timers::Timer;
 use super::watchdog::{self, Watchdog};
 use crate::config::ProcessManager;
+use crate::life::Life;
 
 impl Manager {
     /// Takes in what was left. Only before anything else was.
@@ -56,7 +56,7 @@ impl Manager {
         let mut generation = Generation::new(adopted.pool, adopted.policy, Stage::Leaving);
         generation.slots = Slots::new(adopted.slots);
         if adopted.has_preloader && adopted.policy.preloader.is_some() {
-            generation.preloader = Preloader::Ready;
+            generation.preloader = Life::Ready;
         }
         for slot in &adopted.lost {
             generation.slots.lose(*slot);
@@ -119,7 +119,11 @@ impl Manager {
             early: false,
             generation,
             slot: adopted.slot,
-            life: if adopted.up { Life::Up } else { Life::Born },
+            life: if adopted.up {
+                children::Life::Up
+            } else {
+                children::Life::Born
+            },
             going,
             forked: adopted.forked.min(step.now),
             seen: None,

@@ -6,11 +6,9 @@
 
 pub mod action;
 mod adoption;
-mod backoff;
 mod budget;
 mod census;
 mod children;
-pub mod companions;
 mod departure;
 mod emergency;
 pub mod event;
@@ -27,14 +25,12 @@ mod overdue;
 mod phase;
 mod policy;
 mod pool;
-mod preloader;
 mod preloading;
 pub mod program;
 mod quota;
 mod refork;
 mod reforking;
 mod reload;
-pub mod reporters;
 mod slots;
 mod source;
 mod spare;

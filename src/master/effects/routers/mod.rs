@@ -15,7 +15,7 @@ mod instances;
 use super::Edge;
 use super::renewal::Extent;
 use crate::config::Pool;
-use crate::master::companions::{Cause, Step};
+use crate::life::{Happened, Step};
 use crate::master::event::{Event, GenerationId, PoolId};
 use crate::master::ledger::Ledger;
 use crate::router::orders::{Order, ToRouter};
@@ -179,7 +179,7 @@ impl Edge {
 
     /// The pool is no longer one of applications: what waits may still be served.
     pub(super) fn dismiss_router(&mut self, id: PoolId, limit: Duration) {
-        self.tell_companion(id, Which::Router, Cause::Leave(limit));
+        self.tell_companion(id, Which::Router, Happened::Leave(limit));
     }
 
     /// Lets every router finish. `false`: there is none.
@@ -252,7 +252,7 @@ impl Edge {
 
     /// The earliest time at which something is to be done about a router or a scout.
     pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
-        let of = |it: &Companion| [it.keeper.deadline(), it.heartbeat_deadline()];
+        let of = |it: &Companion| [it.life.deadline(), it.heartbeat_deadline()];
         let both = |edge: &RouterEdge| [of(&edge.router), of(&edge.scout)];
         let companions = self.routers.values().flat_map(both).flatten().flatten().min();
         companions.into_iter().chain(self.asking_deadline()).min()
@@ -268,36 +268,32 @@ impl Edge {
         for (id, edge) in &self.routers {
             // A scout first: its sockets are there either way, but a router asks at once.
             for (which, companion) in [(Which::Scout, &edge.scout), (Which::Router, &edge.router)] {
-                if companion
-                    .keeper
-                    .deadline()
-                    .is_some_and(|deadline| deadline <= now)
-                {
+                if companion.life.deadline().is_some_and(|deadline| deadline <= now) {
                     due.push((*id, which));
                 }
             }
         }
         for (id, which) in due {
-            self.tell_companion(id, which, Cause::Deadline);
+            self.tell_companion(id, which, Happened::Deadline);
         }
         self.tend_asked(now);
     }
 
-    fn tell_companion(&mut self, id: PoolId, which: Which, cause: Cause) {
+    fn tell_companion(&mut self, id: PoolId, which: Which, happened: Happened) {
         let Some(edge) = self.routers.get_mut(&id) else {
             return;
         };
         let name = edge.template.name.clone();
-        match edge.companion(which).keeper.handle(cause, clock::now()) {
+        match edge.companion(which).life.handle(happened, clock::now()) {
             Step::None => {}
             Step::Start => {
                 if let Err(error) = self.start_companion(id, which) {
                     log::error!("[pool {name}] can't start the {which}: {error}");
-                    self.tell_companion(id, which, Cause::Failed);
+                    self.tell_companion(id, which, Happened::Failed);
                 }
             }
             Step::Ask => {
-                if let Cause::Leave(limit) = cause {
+                if let Happened::Leave(limit) = happened {
                     edge.say(&ToRouter::Finish(Some(limit)), Vec::new());
                 }
             }
@@ -306,7 +302,7 @@ impl Edge {
                 "[pool {name}] the next {which} is started in {} s",
                 delay.as_secs_f64()
             ),
-            Step::End => {
+            Step::Idle => {
                 if which == Which::Router {
                     self.router_ended(id);
                 }
@@ -375,7 +371,7 @@ impl Edge {
         if edge.companion(which).pid() != Some(pid) {
             return;
         }
-        let is_leaving = edge.companion(which).keeper.is_leaving();
+        let is_leaving = edge.companion(which).life.is_leaving();
         if let Some(process) = edge.companion(which).process.take() {
             self.sources.forget(&self.registry, process.messages.pipe());
             if let Some(channel) = &process.channel {
@@ -390,6 +386,6 @@ impl Edge {
         if which == Which::Router {
             self.orphan_instances(id);
         }
-        self.tell_companion(id, which, Cause::Gone);
+        self.tell_companion(id, which, Happened::Failed);
     }
 }
