@@ -173,7 +173,7 @@ impl Edge {
         });
         Some(Applications {
             router,
-            scout,
+            inspector: scout,
             max: edge.max,
             starting: starting.collect(),
             errors: edge.last_errors.iter().map(StartError::from).collect(),
