@@ -46,7 +46,7 @@ pub use forkyard_core::applications;
 #[doc(hidden)]
 pub use forkyard_host::{confine, listen, logs};
 #[doc(hidden)]
-pub use forkyard_router::{router, scout};
+pub use forkyard_router::{inspector, inspector as scout, router};
 #[doc(hidden)]
 pub use forkyard_scoreboard as scoreboard;
 #[doc(hidden)]

@@ -42,7 +42,7 @@ impl fmt::Display for Which {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Which::Router => "router",
-            Which::Scout => "scout",
+            Which::Scout => "inspector",
         })
     }
 }
@@ -220,7 +220,10 @@ impl AppPool {
                 send_with(self.sockets.master.as_fd(), &bytes, &[]).map_err(|error| error.to_string())
             });
         if let Err(error) = sent {
-            log::error!("[pool {}] the scout can't be asked: {error}", self.template.name);
+            log::error!(
+                "[pool {}] the inspector can't be asked: {error}",
+                self.template.name
+            );
         }
     }
 }
@@ -343,7 +346,7 @@ impl Executor {
                 Ok(seen) => self.seen(id, seen),
                 Err(error) => {
                     log::error!(
-                        "[pool {}] the scout says what is no answer: {error}",
+                        "[pool {}] the inspector says what is no answer: {error}",
                         app_pool.template.name
                     );
                     app_pool.scout.kill();
