@@ -15,8 +15,8 @@ pub use executor::{ApplyError, Handlers, RunError};
 pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use forkyard_core::master::{action, event};
 use forkyard_core::master::{
-    companions, failed_starts, heartbeat, ledger, lifecycle, manager, program, reload_diff, reload_plan,
-    reload_progress, reporters, tallies,
+    failed_starts, heartbeat, ledger, lifecycle, manager, program, reload_diff, reload_plan, reload_progress,
+    tallies,
 };
 pub use persona::Persona;
 pub(crate) use persona::say_findings;

@@ -3,7 +3,7 @@
 
 use super::event::{Exit, GenerationId, OrderId, PoolId, SlotIndex, WorkerId};
 use crate::config::EmergencyRestart;
-use std::fmt;
+pub use crate::life::Force;
 use std::time::Duration;
 
 /// One thing to do.
@@ -85,17 +85,6 @@ pub struct Notify {
     pub idle_below: u32,
 }
 
-/// How a process is made to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Force {
-    /// Close its control channel (preloader only).
-    Ask,
-    /// SIGTERM.
-    Terminate,
-    /// SIGKILL.
-    Kill,
-}
-
 /// Counters of a generation that only the master knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Figures {
@@ -156,14 +145,4 @@ pub enum Notice {
     PromotionFailed(GenerationId, Exit, Duration),
     /// A generation serves and the one before it retires.
     GenerationServes(GenerationId),
-}
-
-impl fmt::Display for Force {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Force::Ask => "closing its channel",
-            Force::Terminate => "terminating",
-            Force::Kill => "killing",
-        })
-    }
 }

@@ -4,18 +4,18 @@
 //! next has brought up another in its place; one that was to take over, or was leaving, leaves. Timers are set anew from
 //! the times at which things were told, and whoever may be counted upon is counted first.
 
-use super::children::{Life, Worker};
+use super::children::{self, Worker};
 use super::departure::{KILL_AFTER, LOOK_AFTER};
 use super::event::{Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, Told};
 use super::generation::{Generation, Stage};
 use super::leave::{self, Going, Why};
 use super::manager::{Manager, Step};
 use super::pool::Pool;
-use super::preloader::Preloader;
 use super::slots::Slots;
 use super::timers::Timer;
 use super::watchdog::{self, Watchdog};
 use crate::config::ProcessManager;
+use crate::life::Life;
 
 impl Adopted {
     /// Notes of each pool which generation serves: the one that is named beside it, or, if all of its workers were told to
@@ -73,7 +73,7 @@ impl Manager {
         let mut generation = Generation::new(adopted.pool, adopted.policy, Stage::Leaving);
         generation.slots = Slots::new(adopted.slots);
         if adopted.has_preloader && adopted.policy.preloader.is_some() {
-            generation.preloader = Preloader::Ready;
+            generation.preloader = Life::Ready;
         }
         for slot in &adopted.lost {
             generation.slots.lose(*slot);
@@ -136,7 +136,11 @@ impl Manager {
             early: false,
             generation,
             slot: adopted.slot,
-            life: if adopted.up { Life::Up } else { Life::Born },
+            life: if adopted.up {
+                children::Life::Up
+            } else {
+                children::Life::Born
+            },
             going,
             forked: adopted.forked.min(step.now),
             seen: None,

@@ -6,11 +6,9 @@
 
 pub mod action;
 mod adoption;
-mod backoff;
 mod budget;
 mod census;
 mod children;
-pub mod companions;
 mod departure;
 mod emergency;
 pub mod event;
@@ -29,7 +27,6 @@ mod overdue;
 mod phase;
 mod policy;
 mod pool;
-mod preloader;
 mod preloading;
 pub mod program;
 mod quota;
@@ -39,7 +36,6 @@ mod reload;
 pub mod reload_diff;
 pub mod reload_plan;
 pub mod reload_progress;
-pub mod reporters;
 mod slots;
 mod source;
 mod spare;

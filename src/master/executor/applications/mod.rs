@@ -14,7 +14,7 @@ mod instances;
 
 use super::{Executor, Pools, Reload};
 use crate::config::Pool;
-use crate::master::companions::{Cause, Step};
+use crate::life::{Happened, Step};
 use crate::master::event::{Event, GenerationId, OrderId, PoolId, WorkerId};
 use crate::master::ledger::Ledger;
 use crate::master::reload_diff::Extent;
@@ -173,7 +173,7 @@ impl Executor {
 
     /// The pool is no longer one of applications: what waits may still be served.
     pub(super) fn dismiss_router(&mut self, id: PoolId, limit: Duration) {
-        self.tell_companion(id, Which::Router, Cause::Leave(limit));
+        self.tell_companion(id, Which::Router, Happened::Leave(limit));
     }
 
     /// Lets every router finish. `false`: there is none.
@@ -256,36 +256,32 @@ impl Executor {
         for (id, app_pool) in &self.applications.routers {
             // A scout first: its sockets are there either way, but a router asks at once.
             for (which, companion) in [(Which::Scout, &app_pool.scout), (Which::Router, &app_pool.router)] {
-                if companion
-                    .keeper
-                    .deadline()
-                    .is_some_and(|deadline| deadline <= now)
-                {
+                if companion.life.deadline().is_some_and(|deadline| deadline <= now) {
                     due.push((*id, which));
                 }
             }
         }
         for (id, which) in due {
-            self.tell_companion(id, which, Cause::Deadline);
+            self.tell_companion(id, which, Happened::Deadline);
         }
         self.tend_asked(now);
     }
 
-    fn tell_companion(&mut self, id: PoolId, which: Which, cause: Cause) {
+    fn tell_companion(&mut self, id: PoolId, which: Which, happened: Happened) {
         let Some(app_pool) = self.applications.routers.get_mut(&id) else {
             return;
         };
         let name = app_pool.template.name.clone();
-        match app_pool.companion(which).keeper.handle(cause, clock::now()) {
+        match app_pool.companion(which).life.handle(happened, clock::now()) {
             Step::None => {}
             Step::Start => {
                 if let Err(error) = self.start_companion(id, which) {
                     log::error!("[pool {name}] can't start the {which}: {error}");
-                    self.tell_companion(id, which, Cause::Failed);
+                    self.tell_companion(id, which, Happened::Failed);
                 }
             }
             Step::Ask => {
-                if let Cause::Leave(limit) = cause {
+                if let Happened::Leave(limit) = happened {
                     app_pool.say(&ToRouter::Finish(Some(limit)), Vec::new());
                 }
             }
@@ -294,7 +290,7 @@ impl Executor {
                 "[pool {name}] the next {which} is started in {} s",
                 delay.as_secs_f64()
             ),
-            Step::End => {
+            Step::Idle => {
                 if which == Which::Router {
                     self.router_ended(id);
                 }
@@ -333,7 +329,7 @@ impl Executor {
         if app_pool.companion(which).pid() != Some(pid) {
             return;
         }
-        let is_leaving = app_pool.companion(which).keeper.is_leaving();
+        let is_leaving = app_pool.companion(which).life.is_leaving();
         if let Some(process) = app_pool.companion(which).process.take() {
             self.context.sources.forget(process.messages.pipe());
             if let Some(channel) = &process.channel {
@@ -348,7 +344,7 @@ impl Executor {
         if which == Which::Router {
             self.orphan_instances(id);
         }
-        self.tell_companion(id, which, Cause::Gone);
+        self.tell_companion(id, which, Happened::Failed);
     }
 }
 
@@ -378,7 +374,7 @@ impl Applications {
 
     /// The earliest time at which something is to be done about a router or a scout.
     pub(in crate::master) fn routers_deadline(&self) -> Option<Tick> {
-        let of = |it: &Companion| [it.keeper.deadline(), it.heartbeat_deadline()];
+        let of = |it: &Companion| [it.life.deadline(), it.heartbeat_deadline()];
         let both = |app_pool: &AppPool| [of(&app_pool.router), of(&app_pool.scout)];
         let companions = self.routers.values().flat_map(both).flatten().flatten().min();
         companions.into_iter().chain(self.asking_deadline()).min()
