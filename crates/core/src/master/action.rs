@@ -1,4 +1,4 @@
-//! What the master's core can ask for. The edge performs each in order, decides nothing, and tells failures back as
+//! What the master's core can ask for. The executor performs each in order, decides nothing, and tells failures back as
 //! events.
 
 use super::event::{Exit, GenerationId, OrderId, PoolId, SlotIndex, WorkerId};
@@ -59,7 +59,7 @@ pub enum Action {
     /// The pool is no longer wanted: close its listening socket and remove a unix socket's path. Comes before its
     /// workers are gone, so that nobody connects to what nobody will answer.
     ClosePool(PoolId),
-    /// Something has happened that the edge keeps account of: in a reload that is under way, in the hand-over document.
+    /// Something has happened that the executor keeps account of: in a reload that is under way, in the hand-over document.
     Note(Fact),
     /// Say something in the log. Nothing else may come of it.
     Say(Notice),

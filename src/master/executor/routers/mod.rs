@@ -12,12 +12,12 @@ mod asked;
 mod companion;
 mod instances;
 
-use super::renewal::Extent;
 use super::{Executor, Pools, Reload};
 use crate::config::Pool;
 use crate::life::{Happened, Step};
 use crate::master::event::{Event, GenerationId, OrderId, PoolId, WorkerId};
 use crate::master::ledger::Ledger;
+use crate::master::reload_diff::Extent;
 use crate::router::orders::{Order, ToRouter};
 use crate::scout::look::Found;
 use crate::sys::{clock, process};
@@ -144,12 +144,8 @@ impl Executor {
         if app_pool.template == *wanted && extent == Extent::Changed {
             return;
         }
-        let is_other_scout = app_pool.template.applications.as_ref().is_none_or(|before| {
-            before.directories != applications.directories
-                || before.restart_dir != applications.restart_dir
-                || before.user_switching != applications.user_switching
-                || before.user_mounts != applications.user_mounts
-        });
+        let before = app_pool.template.applications.as_ref();
+        let is_other_scout = before.is_none_or(|before| !before.has_inspector_for(applications));
         if app_pool.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
             app_pool.max = applications.max.get();
         }
@@ -163,7 +159,7 @@ impl Executor {
         let changed = app_pool.applications.iter().filter(|(_, application)| {
             extent == Extent::All
                 || instances::resolve(&app_pool.template, app_pool.max, &application.found)
-                    .is_ok_and(|now| !instances::is_alike(&application.settings, &now))
+                    .is_ok_and(|now| !application.settings.has_instances_for(&now))
         });
         let changed: Vec<PathBuf> = changed.map(|(root, _)| root.clone()).collect();
         for application in changed {
