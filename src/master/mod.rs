@@ -1,15 +1,15 @@
 //! The master: carries out what the process manager decides.
 //!
-//! The core ([`manager::Manager`]) turns events into actions; `run` turns the world into events and `effects` turns actions into
+//! The core ([`Manager`]) turns events into actions; `run` turns the world into events and `executor` turns actions into
 //! system calls.
 
 mod commands;
-mod effects;
+mod executor;
 mod orders;
 mod run;
 
-pub use effects::{ApplyError, Handlers, RunError};
-pub(crate) use effects::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
+pub use executor::{ApplyError, Handlers, RunError};
+pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use forkyard_core::master::{action, event};
 use forkyard_core::master::{companions, heartbeat, ledger, manager, program, reporters};
 pub use run::Persona;

@@ -110,16 +110,14 @@ pub fn make_in(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
     Ok(made)
 }
 
-/// Makes a FIFO, mode 0600, in a directory that only this user writes to yet, and opens it, non-blocking.
-/// `both`: to read and to write, so that the open does not need a peer; otherwise to read.
+/// Makes a FIFO, mode 0600, in a directory that only this user writes to yet, and opens it to read, non-blocking.
 ///
 /// # Errors
 /// mkfifo(3) or open(2).
-pub fn make_fifo(directory: &Path, name: &str, both: bool) -> Result<OwnedFd> {
+pub fn make_fifo(directory: &Path, name: &str) -> Result<OwnedFd> {
     let path = directory.join(name);
     mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).named("mkfifo", name)?;
-    let access = if both { OFlag::O_RDWR } else { OFlag::O_RDONLY };
-    let flags = access | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     nix::fcntl::open(&path, flags, Mode::empty()).named("open", name)
 }
 
@@ -424,7 +422,7 @@ mod tests {
         let (directory, fd) = scratch();
         std::fs::write(directory.path().join("long"), "abcdef").unwrap();
         std::os::unix::fs::symlink("long", directory.path().join("link")).unwrap();
-        drop(make_fifo(directory.path(), "fifo", false).unwrap());
+        drop(make_fifo(directory.path(), "fifo").unwrap());
         std::fs::write(directory.path().join("twice"), "x").unwrap();
         std::fs::hard_link(directory.path().join("twice"), directory.path().join("again")).unwrap();
         let long = read(fd.as_fd(), "long", 3).unwrap().unwrap();
@@ -444,7 +442,7 @@ mod tests {
         std::fs::write(at("inner/file"), "abcdef").unwrap();
         std::os::unix::fs::symlink("inner", at("link")).unwrap();
         std::os::unix::fs::symlink("file", at("inner/link")).unwrap();
-        drop(make_fifo(directory.path(), "fifo", false).unwrap());
+        drop(make_fifo(directory.path(), "fifo").unwrap());
         let read = |path: &str| read_beneath(fd.as_fd(), path, 3).map(|content| content.bytes);
         assert_eq!(read("inner/file"), Some(b"abc".to_vec()));
         for path in [

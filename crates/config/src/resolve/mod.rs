@@ -14,7 +14,7 @@ mod slow;
 mod started;
 
 pub(super) use listen::{is_short_enough, is_tcp, too_long};
-pub(super) use pool::read as pool_text;
+pub(super) use pool::{can_be_named, read as pool_text};
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
