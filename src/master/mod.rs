@@ -1,6 +1,6 @@
 //! The master: carries out what the process manager decides.
 //!
-//! The core ([`Manager`]) turns events into actions; `run` turns the world into events and `executor` turns actions into
+//! The core ([`manager::Manager`]) turns events into actions; `run` turns the world into events and `executor` turns actions into
 //! system calls.
 
 mod commands;
