@@ -32,6 +32,8 @@ pub use cli::main;
 #[doc(hidden)]
 pub use estate::plan;
 
+use forkyard_core::life;
+
 // The workspace's crates by shorter names, for this crate, its tests and benchmarks.
 #[doc(hidden)]
 pub use fastcgi;
