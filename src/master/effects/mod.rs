@@ -428,6 +428,7 @@ fn row(worker: WorkerId, page: &[std::sync::atomic::AtomicU64], track_finished: 
     Row {
         worker,
         idle: stage == Stage::Accepting,
+        has_room: census::load(page).has_room,
         since: crate::tick::Tick::from_nanos(census::word(page, since)),
         running,
         executing: stage == Stage::Executing,

@@ -6,7 +6,7 @@ use super::generation::Generation;
 use super::opening::Identities;
 use super::renewal::{Extent, Reason};
 use super::sources::Source;
-use crate::config::{Application, Pool, Skipped};
+use crate::config::{Application, Interface, Pool, Skipped};
 use crate::confine::{self, Group};
 use crate::estate::names;
 use crate::listen::Listener;
@@ -27,6 +27,8 @@ use std::time::Duration;
 
 /// The message that wakes a worker and brings it nothing.
 const NUDGE: [u8; 1] = [0];
+/// How much longer than `request_terminate_timeout` a request may run whose worker is to end it itself.
+const LOOP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end of the daemon waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
@@ -338,9 +340,14 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
+    // A worker with an event loop answers a request whose time is up, and goes on with the others. One that does not is held up.
+    let by_itself = match &pool.application {
+        Application::Wrapped(wrapped) if wrapped.interface == Interface::Asgi => LOOP_PATIENCE,
+        _ => Duration::ZERO,
+    };
     Policy {
         pm: pool.pm,
-        terminate_timeout: pool.request_terminate_timeout,
+        terminate_timeout: pool.request_terminate_timeout.map(|limit| limit + by_itself),
         slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         preloader,
     }

@@ -139,6 +139,8 @@ pub struct Row {
     pub worker: WorkerId,
     /// The stage is ACCEPTING: the worker waits for work.
     pub idle: bool,
+    /// It has work and takes more at once: it serves several requests at a time.
+    pub has_room: bool,
     /// When the request was taken up, if one is being served; else when the stage last changed to ACCEPTING (idle) or
     /// left it (busy).
     pub since: Tick,

@@ -160,7 +160,10 @@ impl Manager {
         if !inquiry.convicts(id, number, queued) {
             return;
         }
-        for row in rows.iter().filter(|row| row.idle && row.since <= inquiry.parked) {
+        for row in rows
+            .iter()
+            .filter(|row| (row.idle || row.has_room) && row.since <= inquiry.parked)
+        {
             self.children.change(row.worker, |worker| {
                 if worker.generation == id {
                     worker.stalled = Some(row.since);

@@ -61,6 +61,7 @@ impl World {
 
     fn row(&self, worker: WorkerId, idle: bool) -> Row {
         Row {
+            has_room: false,
             worker,
             idle,
             since: self.now,

@@ -1,7 +1,7 @@
 """The daemon's library, typed: forkyard.h."""
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, c_char_p, c_int, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p
 
 READ_BYTES = 64 * 1024
 NOT_YET = -2
@@ -72,6 +72,17 @@ class Library:
         self.forked = typed(held, "forkyard_preloader_forked", None, c_void_p, c_int)
         self.begin_worker = typed(free, "forkyard_worker_begin", c_void_p, c_void_p)
         self.serve = typed(free, "forkyard_worker_serve", c_int, c_void_p, ANSWER, c_void_p)
+        self.begin_concurrent = typed(free, "forkyard_concurrent_begin", c_void_p, c_void_p)
+        self.descriptor = typed(held, "forkyard_concurrent_descriptor", c_int, c_void_p)
+        self.turn = typed(held, "forkyard_concurrent_turn", c_int, c_void_p, c_void_p)
+        self.send = typed(
+            held, "forkyard_concurrent_send", c_int64, c_void_p, c_uint64, c_char_p, c_size_t, c_size_t, c_uint32
+        )
+        self.send_error = typed(held, "forkyard_concurrent_send_error", None, c_void_p, c_uint64, c_char_p, c_size_t)
+        self.read = typed(held, "forkyard_concurrent_read", c_int, c_void_p, c_uint64, c_void_p)
+        self.abandon = typed(held, "forkyard_concurrent_abandon", None, c_void_p, c_uint64)
+        self.retire = typed(held, "forkyard_concurrent_retire", None, c_void_p)
+        self.want_work = typed(held, "forkyard_concurrent_want_work", None, c_void_p)
         self.end_worker = typed(free, "forkyard_worker_end", c_int, c_void_p)
         self.worked = typed(held, "forkyard_worker_worked", None, c_void_p, c_char_p, c_size_t)
         self.fork_preloader = typed(held, "forkyard_worker_fork", c_int, c_void_p)
