@@ -341,12 +341,15 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
     // A worker with an event loop answers a request whose time is up, and goes on with the others. One that does not is held up.
-    let by_itself = match &pool.application {
-        Application::Wrapped(wrapped) if wrapped.interface == Interface::Asgi => LOOP_PATIENCE,
-        _ => Duration::ZERO,
+    let (by_itself, concurrency) = match &pool.application {
+        Application::Wrapped(wrapped) if wrapped.interface == Interface::Asgi => {
+            (LOOP_PATIENCE, wrapped.concurrency)
+        }
+        _ => (Duration::ZERO, 1),
     };
     Policy {
         pm: pool.pm,
+        concurrency,
         terminate_timeout: pool.request_terminate_timeout.map(|limit| limit + by_itself),
         slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         preloader,

@@ -96,6 +96,7 @@ async def on_stream(scope, receive, send, query):
 async def on_events(scope, receive, send, query):
     global gone
     await answer(send, "begun\n", more=True)
+    mark(f"open.{query}")
     message = await receive()
     assert message == {"type": "http.request", "body": b"", "more_body": False}, message
     assert (await receive())["type"] == "http.disconnect"
@@ -109,6 +110,7 @@ async def on_gone(scope, receive, send, query):
 async def on_endless(scope, receive, send, query):
     try:
         await answer(send, "begun\n", more=True)
+        mark(f"open.{query}")
         await asyncio.sleep(3600)
     finally:
         mark(f"cancelled.{query}")
@@ -265,12 +267,12 @@ fn a_body_comes_as_fast_as_the_application_reads_it() {
 
 #[test]
 fn open_streams_leave_others_alone_and_end_when_their_clients_leave() {
-    let (daemon, _root) = start(ONE, "concurrency = 30\n");
-    let mut streams: Vec<Client> = (0..25).map(|_| send(&daemon, "events", "")).collect();
-    for stream in &mut streams {
-        let first = stream.read_raw().expect("the beginning");
-        assert!(String::from_utf8_lossy(&first).contains("begun"));
-    }
+    let (daemon, root) = start(ONE, "concurrency = 30\n");
+    let streams = (0..25).map(|n| send(&daemon, "events", &n.to_string()));
+    let streams: Vec<Client> = streams.collect();
+    until("all streams", || {
+        (marks(&root, "open.").len() == 25).then_some(())
+    });
     body(&mut send(&daemon, "pid", ""));
     drop(streams);
     assert_eq!(body(&mut send(&daemon, "gone", "25")), "25");

@@ -14,8 +14,13 @@ fn start_with(global: &str, settings: &str) -> (Daemon, tempfile::TempDir) {
     make_writable(root.path());
     fs::write(root.path().join("asgi.py"), APPLICATION).expect("write");
     let application = format!("runtime = \"asgi\"\nroot = \"{}\"\n", root.path().display());
-    let daemon =
-        Daemon::start(|dir| format!("[global]\n{global}\n{}", pool(dir, "www", settings, &application)));
+    let daemon = Daemon::start(|dir| {
+        let settings = settings.replace("DIR", &dir.display().to_string());
+        format!(
+            "[global]\n{global}\n{}",
+            pool(dir, "www", &settings, &application)
+        )
+    });
     (daemon, root)
 }
 
@@ -46,10 +51,9 @@ fn a_reload_waits_for_all_requests_of_a_worker() {
 fn streams_without_an_end_are_cancelled_at_the_deadline() {
     let (daemon, root) = start_with("process_control_timeout = \"1s\"", ONE);
     let old = daemon.wait_for_workers("www", 1)[0];
-    let mut streams: Vec<Client> = (0..3).map(|n| send(&daemon, "endless", &n.to_string())).collect();
-    for stream in &mut streams {
-        stream.read_raw().expect("the beginning");
-    }
+    let streams = (0..3).map(|n| send(&daemon, "endless", &n.to_string()));
+    let _streams: Vec<Client> = streams.collect();
+    until("all streams", || (marks(&root, "open.").len() == 3).then_some(()));
     daemon.signal(Signal::SIGUSR2);
     for n in 0..3 {
         let mark = root.path().join(format!("cancelled.{n}"));
@@ -79,13 +83,13 @@ fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
     until("its end", || root.path().join("cancelled").exists().then_some(()));
     let answer = endless.answer();
     assert!(
-        answer.is_ok_and(|answer| !answer.ended),
+        !answer.is_ok_and(|answer| answer.ended),
         "the client sees that it is cut"
     );
     until("its end", || {
         root.path().join("cancelled.x").exists().then_some(())
     });
-    daemon.wait_for("\"GET /stuck\" execution timed out (1.0");
+    daemon.wait_for("(request: \"GET /stuck\") execution timed out (1.0");
     assert_eq!(body(&mut send(&daemon, "pid", "")), worker);
     // What does not let the loop run can't be cancelled.
     let _held = send(&daemon, "hold", "never");
@@ -120,7 +124,7 @@ fn a_worker_that_has_served_its_requests_ends_with_none_lost() {
 fn each_slow_request_is_written_down() {
     let (daemon, root) = start_with(
         "",
-        &format!("{ONE}request_slowlog_timeout = \"300ms\"\nslowlog = \"slow.log\"\n"),
+        &format!("{ONE}request_slowlog_timeout = \"300ms\"\nslowlog = \"DIR/slow.log\"\n"),
     );
     let mut clients: Vec<Client> = (0..3).map(|n| send(&daemon, "until", &n.to_string())).collect();
     daemon.wait_for_count("finished trace of ", 3);
@@ -150,4 +154,33 @@ fn an_application_that_exits_ends_its_worker_after_the_others() {
     let pid: u32 = body(&mut sleeping).parse().expect("pid");
     until("the worker's end", || (!process::runs(pid)).then_some(()));
     assert_ne!(body(&mut send(&daemon, "x", "")), pid.to_string());
+}
+
+#[test]
+fn status_counts_requests_under_way() {
+    let (daemon, root) = start_with(
+        "control = \"DIR/control.sock\"",
+        &format!("{ONE}status_path = \"/status\"\n"),
+    );
+    let mut clients: Vec<Client> = (0..4).map(|n| send(&daemon, "until", &n.to_string())).collect();
+    until("their beginning", || {
+        (marks(&root, "begun.").len() == 4).then_some(())
+    });
+    let page = body(&mut send(&daemon, "status", "json"));
+    let page: serde_json::Value = serde_json::from_str(&page).expect(&page);
+    // The page's own request is one of them.
+    assert_eq!(page["requests in flight"], 5, "{page}");
+    assert_eq!(page["active processes"], 1, "{page}");
+    let metrics = body(&mut send(&daemon, "status", "openmetrics"));
+    assert!(metrics.contains("\nphpfpm_requests_in_flight 5\n"), "{metrics}");
+    let told = crate::support::daemon::forkyard(&["status", "--json"], &daemon.dir);
+    let told = crate::support::output_of(told);
+    assert!(
+        told.contains("\"in_flight\":4") || told.contains("\"in_flight\": 4"),
+        "{told}"
+    );
+    fs::write(root.path().join("go"), "").expect("go");
+    for client in &mut clients {
+        client.answer().expect("answer");
+    }
 }

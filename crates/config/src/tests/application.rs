@@ -219,7 +219,11 @@ fn an_event_loop_alone_serves_several_requests() {
     assert_eq!((read("asgi", ""), read("asgi", "concurrency = 7")), (100, 7));
     assert_eq!((read("wsgi", ""), read("rack", "")), (1, 1));
     for (interface, line, told) in [
-        ("asgi", "concurrency = 0", "0 is not a number from 1 to 10000"),
+        (
+            "asgi",
+            "concurrency = 0",
+            "0 is out of range; give a whole number from 1 to 10000",
+        ),
         (
             "wsgi",
             "concurrency = 2",

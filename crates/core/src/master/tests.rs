@@ -76,6 +76,7 @@ fn policy(pm: ProcessManager) -> Policy {
     Policy {
         pm,
         terminate_timeout: None,
+        concurrency: 1,
         slow_timeout: None,
         preloader: None,
     }

@@ -79,6 +79,8 @@ pub(super) struct Desk {
     pub pause: AcceptPause,
     pub accepted: u64,
     pub served: u64,
+    /// When the last request was taken up.
+    pub last_taken: Tick,
     pub shown: Shown,
     /// How often this worker has looked at what is ready.
     pub turns: u64,
@@ -139,6 +141,7 @@ impl Desk {
             pause: AcceptPause::default(),
             accepted: 0,
             served: 0,
+            last_taken: Tick::ZERO,
             shown: Shown::default(),
             turns: 0,
             is_held_up: false,
@@ -185,9 +188,10 @@ impl Desk {
         self.turns += 1;
         let now = clock::now();
         if self.turns == 1 {
-            self.teller.tell_first();
-            self.stamp().idle(now);
+            // The master counts upon it from the moment at which it is told.
             self.publish_load();
+            self.stamp().idle(now);
+            self.teller.tell_first();
         }
         if std::mem::take(&mut self.is_held_up) {
             self.publish_load();

@@ -8,6 +8,7 @@ use crate::sys::process::peak_memory_bytes;
 use crate::sys::socket::{Progress, receive};
 use crate::tick::Tick;
 use nix::errno::Errno;
+use std::time::Duration;
 
 /// Bytes of a body that are read ahead of the application.
 const AHEAD_BYTES: usize = 256 * 1024;
@@ -153,6 +154,9 @@ impl Desk {
     /// Gives a request to the application, or answers it if it is for the pool's status or ping path.
     pub(super) fn start(&mut self, index: usize, now: Tick) {
         self.in_flight += 1;
+        // The master tells requests apart by when they were taken up.
+        self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
+        let taken = self.last_taken;
         let (mut recorder, mut output) = (self.recorder(), self.new_output());
         let limit = self
             .settings
@@ -184,13 +188,13 @@ impl Desk {
         }
         place.serial = place.serial.wrapping_add(1);
         place.phase = Phase::Serving;
-        place.taken = now;
+        place.taken = taken;
         place.expires = limit;
         place.output = Some(output);
         place.recorder = recorder;
         place.deadline = None;
         (place.wants_body, place.is_full, place.has_begun) = (false, false, false);
-        (place.is_gone, place.told_gone) = (false, false);
+        (place.is_gone, place.told_gone, place.was_found) = (false, false, false);
         self.publish_load();
         self.show_new(index, now);
         if self.answer_builtin(index, now) {

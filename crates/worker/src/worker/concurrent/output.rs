@@ -153,7 +153,11 @@ impl Desk {
             }
         }
         if let Some(output) = &mut place.output {
-            output.end(0, ProtocolStatus::RequestComplete);
+            if place.is_gone {
+                output.abandon();
+            } else {
+                output.end(0, ProtocolStatus::RequestComplete);
+            }
         }
         let taken = place.taken;
         place.expires = None;

@@ -62,6 +62,8 @@ pub(super) struct Place {
     pub told_gone: bool,
     /// Nothing can be sent any more.
     pub is_gone: bool,
+    /// It was shown as slow for long enough to be found.
+    pub was_found: bool,
     /// When the request was taken up.
     pub taken: Tick,
     /// When the client has been idle, silent or deaf for too long; `None`: nothing is expected of it.

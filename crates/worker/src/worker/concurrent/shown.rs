@@ -1,7 +1,7 @@
 //! Which of several requests the worker's slot shows: the one that has been under way for the longest.
 //!
 //! The master looks for requests that are slow by what slots show. One that was shown for long enough to be found slow makes
-//! room for the next, so that each is found.
+//! room for the next, so that one after the other is found, as long as it runs.
 
 use super::super::request::description;
 use super::desk::Desk;
@@ -21,6 +21,7 @@ pub(super) struct Shown {
     /// Places and serials; those that are over are dropped some time.
     order: VecDeque<(usize, u32)>,
     now: Option<(usize, u32)>,
+    since: Tick,
     due: Option<Tick>,
 }
 
@@ -63,7 +64,7 @@ impl Desk {
         place.phase == Phase::Serving && place.serial == serial
     }
 
-    /// Shows the request that is to be shown.
+    /// Shows the request that is to be shown: the first that was not found slow yet, or the first of all.
     pub(super) fn show(&mut self, now: Tick) {
         if self.is_working {
             return;
@@ -76,32 +77,44 @@ impl Desk {
         {
             self.shown.order.pop_front();
         }
-        let slow = self.settings.pool.slow_log.as_ref().map(|log| log.timeout);
-        let found =
-            |desk: &Desk, request: (usize, u32)| Some(desk.places[request.0].taken + slow? + FOUND_WITHIN);
-        let is_fresh = |request: &(usize, u32)| {
-            self.is_under_way(*request) && found(self, *request).is_none_or(|due| due > now)
-        };
+        if let (Some((index, serial)), true) = (self.shown.now, self.shown.due.is_some_and(|due| due <= now))
+        {
+            if self.is_under_way((index, serial)) {
+                self.places[index].was_found = true;
+            }
+        }
+        let is_new = |it: &&(usize, u32)| self.is_under_way(**it) && !self.places[it.0].was_found;
         let first = self.shown.order.front();
-        let Some(next) = self.shown.order.iter().find(|it| is_fresh(it)).or(first).copied() else {
+        let Some(next) = self.shown.order.iter().find(is_new).or(first).copied() else {
             return;
         };
-        let others = self.in_flight > 1;
-        self.shown.due = found(self, next).filter(|due| others && *due > now);
+        let place = &self.places[next.0];
+        if self.shown.now != Some(next) {
+            self.shown.since = now;
+        }
+        let slow = self.settings.pool.slow_log.as_ref().map(|log| log.timeout);
+        // The master is told of it now, and looks after the time that a request may take.
+        let found = slow.map(|slow| place.taken.max(self.shown.since) + slow + FOUND_WITHIN);
+        self.shown.due = found.filter(|_| self.in_flight > 1 && !place.was_found);
         if let Some(due) = self.shown.due {
             self.alarm.set_by(due);
         }
-        if self.shown.now == Some(next) {
+        if self.shown.now.replace(next) == Some(next) {
             return;
         }
-        self.shown.now = Some(next);
         let place = &self.places[next.0];
         let Some(connection) = &place.connection else {
             return;
         };
+        // One that was found slow is not to be found once more: only what executes is.
+        let stage = if place.was_found {
+            Stage::Info
+        } else {
+            Stage::Executing
+        };
         self.stamp().show(place.taken);
         self.stamp().describe(&description(connection.responder.params()));
-        self.stamp().stage(Stage::Executing);
+        self.stamp().stage(stage);
         self.teller
             .take_up(&self.board, &Stamp::new(self.slot.words()), now);
     }
@@ -113,6 +126,15 @@ impl Desk {
         };
         let about = description(connection.responder.params());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        format!(" \"{} {}\"", text(about.method), text(about.uri))
+        let query = match about.query {
+            [] => String::new(),
+            query => format!("?{}", text(query)),
+        };
+        format!(
+            ", script '{}' (request: \"{} {}{query}\")",
+            text(about.script),
+            text(about.method),
+            text(about.uri)
+        )
     }
 }

@@ -111,7 +111,8 @@ impl Desk {
         }
         let took = now.since(place.taken).as_secs_f64();
         log::warn!(
-            "request{} execution timed out ({took:.6} sec), cancelled",
+            "child {}{} execution timed out ({took:.6} sec), cancelled",
+            std::process::id(),
             self.name(index)
         );
         let token = self.token(index);

@@ -59,7 +59,7 @@ class Exchange:
             self._server.retire()
             self._fail("the application called sys.exit before it answered\n")
         except asyncio.CancelledError:
-            if not self.is_complete:
+            if not self.is_complete and not self.is_sent:
                 self._fail("the request was cancelled before it was answered\n")
         except BaseException as error:
             self._fail(report_of(error))
@@ -248,7 +248,6 @@ class Server:
         self._exchanges = {}
         # Of each request whose application has not returned.
         self._running = {}
-        self._promotes = self._will_turn = self._is_over = False
 
     def begin(self, questions):
         try:
@@ -268,6 +267,8 @@ class Server:
     def serve(self, library, worker):
         """Until the worker has to end. True: it is to make a preloader first."""
         self._library, self._worker = library, worker
+        # Of a worker that was forked from another they may be set.
+        self._promotes = self._will_turn = self._is_over = False
         self._text = Text()
         self._at_text = ctypes.byref(self._text)
         descriptor = library.descriptor(worker)
