@@ -236,7 +236,7 @@ impl Desk {
             let place = place.connection.as_ref().and_then(|connection| connection.place);
             place == Some(generation)
         };
-        let Some(place) = self.places.get_mut(index).filter(|place| is_it(&place)) else {
+        let Some(place) = self.places.get_mut(index).filter(is_it) else {
             return;
         };
         let mut may_read = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;

@@ -1,0 +1,178 @@
+//! What a generation was made from, and what of that has changed when a configuration is applied
+//! ([`crate::master::reload_diff`] decides what follows).
+
+use super::generation::Generation;
+use super::shared::Facts;
+use super::starts::scan_dir;
+use super::{Context, Executor, Pools};
+use crate::config::{Application, Pool, ReloadWhen};
+use crate::master::action::Fact;
+use crate::master::event::{GenerationId, PoolId};
+use crate::master::reload_diff::{self, Comparison, Extent, Reason};
+use crate::runtime::php::files::{self, Fingerprint, Looker, Origin};
+use crate::worker::Settings;
+use std::path::PathBuf;
+
+/// Bytes of what a preloader says of itself to clients.
+const MOST_OF_A_NAME: usize = 100;
+
+/// What a generation's processes were made from, as far as its settings don't say it.
+#[derive(Debug, Default)]
+pub(super) struct Make {
+    /// The number of the reload that made the generation: a process that it shares is to be no older.
+    pub(super) reload: u64,
+    /// Except if only its own settings changed; then an older one will do, if that would be made the same again.
+    pub(super) may_join_older: bool,
+    /// The files, when its preloader was started.
+    pub(super) origin: Option<Fingerprint>,
+    /// The directory of its extensions, and those from elsewhere, when its preloader was ready.
+    extensions: Vec<(PathBuf, Fingerprint)>,
+    /// What its preloader says of itself to clients.
+    pub(super) powered_by: Option<String>,
+    /// Its preloader has said what it is.
+    pub(super) is_known: bool,
+    /// Some of its workers come from a preloader that was started from other files.
+    is_mixed: bool,
+    /// Its processes do not look at the code again.
+    is_code_fixed: bool,
+    /// Its processes could not be made, and none was since.
+    pub(super) is_ailing: bool,
+}
+
+impl Make {
+    /// Its workers come from a process that was started from these files. `has_workers`: it has some already.
+    pub(super) fn begin(&mut self, origin: Option<Fingerprint>, has_workers: bool) {
+        if self.origin.is_some() && self.origin != origin && has_workers {
+            self.is_mixed = true;
+        }
+        self.origin = origin;
+        self.extensions.clear();
+    }
+}
+
+impl Executor {
+    /// What a preloader says of itself. It may lie; then its own pools are replaced too often, or too seldom.
+    pub(super) fn facts(
+        extensions: Option<PathBuf>,
+        loaded: &[PathBuf],
+        powered_by: Option<String>,
+        is_code_fixed: bool,
+    ) -> Facts {
+        let is_credible =
+            |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
+        let is_elsewhere = |path: &&PathBuf| path.parent() != extensions.as_deref();
+        let places = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
+        let mut looker = Looker::default();
+        Facts {
+            is_code_fixed,
+            powered_by: powered_by.filter(is_credible),
+            extensions: places
+                .filter(|path| files::is_credible(path))
+                .map(|path| (path.clone(), looker.place(path)))
+                .collect(),
+        }
+    }
+}
+
+impl Pools {
+    /// The generation that is kept for these settings, or why there is none.
+    pub(super) fn kept(
+        &self,
+        context: &Context,
+        pool: PoolId,
+        settings: &Settings,
+        extent: Extent,
+        looker: &mut Looker,
+    ) -> Result<GenerationId, Reason> {
+        let Some(running) = self.by_id.get(&pool) else {
+            return Err(Reason::Settings);
+        };
+        // The last one that was told, which may still be coming, or else the one that serves.
+        let known = [running.latest, running.serving].into_iter().flatten();
+        let known = known.filter_map(|id| Some((id, self.generations.get(&id)?)));
+        reload_diff::kept(known.map(|(id, it)| (id, context.difference(it, settings, extent, looker))))
+    }
+
+    /// Notes what a preloader is about to be started from.
+    pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.make.begin(origin, !generation.seats.is_empty());
+        }
+    }
+
+    /// Notes that of a generation.
+    pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.make.is_code_fixed = facts.is_code_fixed;
+            generation.make.extensions = facts.extensions;
+            generation.make.powered_by = facts.powered_by;
+            generation.make.is_known = true;
+        }
+    }
+
+    /// Notes of what has happened what the next reload has to know.
+    pub(super) fn note(&mut self, fact: Fact) {
+        match fact {
+            Fact::Serves(id) => {
+                if let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) {
+                    self.serves(pool, id);
+                }
+            }
+            Fact::Fails(id) => {
+                if let Some(generation) = self.generations.get_mut(&id) {
+                    generation.make.is_ailing = true;
+                }
+            }
+            Fact::Gone(_) => {}
+        }
+    }
+}
+
+impl Context {
+    fn difference(
+        &self,
+        generation: &Generation,
+        wanted: &Settings,
+        extent: Extent,
+        looker: &mut Looker,
+    ) -> Option<Reason> {
+        let (now, make) = (&generation.settings, &generation.make);
+        let comparison = Comparison {
+            is_same_user: now.identity == wanted.identity,
+            has_same_settings: is_alike(now, wanted),
+            is_always_replaced: wanted.pool.reload == ReloadWhen::Always,
+            is_ailing: make.is_ailing,
+            is_code_fixed: make.is_code_fixed || matches!(wanted.pool.application, Application::FastCgi(_)),
+        };
+        comparison.difference(extent, || {
+            let is_other_origin = match (self.origin(&wanted.pool), make.origin) {
+                (Some(origin), Some(then)) => looker.origin(&origin) != then,
+                // Nothing was started yet, or it is no PHP.
+                (None, _) | (_, None) => false,
+            };
+            let mut extensions = make.extensions.iter();
+            make.is_mixed || is_other_origin || extensions.any(|(path, then)| looker.place(path) != *then)
+        })
+    }
+
+    /// What PHP's start depends on; `None`: the pool is not PHP.
+    pub(super) fn origin(&self, pool: &Pool) -> Option<Origin> {
+        let Application::Php(php) = &pool.application else {
+            return None;
+        };
+        let scan_dir = scan_dir(pool);
+        let program = self.libexec.join("forkyard-php");
+        Some(Origin::new(php, program, scan_dir.as_deref()))
+    }
+}
+
+/// Whether workers of one serve as well for the other, whose user is the same.
+fn is_alike(now: &Settings, wanted: &Settings) -> bool {
+    let rest = Settings {
+        started: now.started,
+        identity: now.identity.clone(),
+        pool: now.pool.clone(),
+        ..wanted.clone()
+    };
+    now.pool.has_workers_for(&wanted.pool) && *now == rest
+}
