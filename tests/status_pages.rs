@@ -146,6 +146,7 @@ fn snapshot(start: i64, workers: Vec<WorkerRow>) -> Snapshot {
         max_children_reached: 0,
         slow: 0,
         memory_peak: None,
+        in_flight: None,
         workers,
     }
 }

@@ -3,14 +3,14 @@
 `PACKAGES` are the Debian packages that it needs, `BUILDS` what is built of forkyard for it, by the names in `lib.sh`."""
 
 from . import (
-    applications, births, burst, cgi, compute, crash, dokuwiki, express, fastcgi, forks, hello, idle, kept, large, master,
+    applications, asgi, births, burst, cgi, compute, crash, dokuwiki, express, fastcgi, forks, hello, idle, kept, large, master,
     memory, nginx, order, pools, rack, reload, syscalls, wsgi,
 )
 
 CASES = {
     module.__name__.rsplit(".", 1)[1]: module
     for module in (
-        hello, order, nginx, large, compute, dokuwiki, births, master, cgi, fastcgi, rack, wsgi, express, forks, applications,
+        hello, order, nginx, large, compute, dokuwiki, births, master, cgi, fastcgi, rack, wsgi, asgi, express, forks, applications,
         pools, memory, burst, reload, crash, idle, kept, syscalls,
     )
 }

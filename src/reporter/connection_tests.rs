@@ -69,6 +69,7 @@ fn snapshot() -> Snapshot {
         max_children_reached: 0,
         slow: 0,
         memory_peak: None,
+        in_flight: None,
         workers: vec![row; 500],
     }
 }

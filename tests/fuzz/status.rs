@@ -51,6 +51,7 @@ pub(super) fn pages(input: &[u8]) {
         max_children_reached: 0,
         slow: number,
         memory_peak: Some(number),
+        in_flight: Some(number as u32),
         workers: vec![row],
     };
     let page = |format| render(&snapshot, Selection { format, full: true });

@@ -144,6 +144,9 @@ pub struct Wrapped {
     pub entry: Option<String>,
     /// The language's interpreter.
     pub interpreter: PathBuf,
+    /// How many requests one worker serves at a time, at least 1. More than one for ASGI only.
+    #[serde(default = "one")]
+    pub concurrency: u32,
     /// How long loading may take.
     pub start_timeout: Duration,
     /// A preloader whose pool has had no worker for this long is stopped.
@@ -152,6 +155,10 @@ pub struct Wrapped {
     /// for all that follow. Zero, or none: not at all.
     #[serde(default)]
     pub refork_after: Vec<u64>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl Wrapped {

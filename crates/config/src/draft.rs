@@ -218,6 +218,7 @@ draft! {
             root: Text = "application.root",
             entry: Text = "application.entry",
             interpreter: Text = "application.interpreter",
+            concurrency: Whole = "application.concurrency",
             preloader_idle_timeout: Time = "application.preloader_idle_timeout",
             refork_after: Counts = "application.refork_after",
             start_timeout: Time = "application.start_timeout",

@@ -402,6 +402,9 @@ pub struct Worker {
     pub requests: u64,
     /// Idle kept connections that it holds.
     pub kept: u64,
+    /// Requests that it serves now, where that may be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u32>,
     /// The script that it runs, or ran last.
     pub script: String,
     /// The request's method, URI and query string; of the last one if it is idle.

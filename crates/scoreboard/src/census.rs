@@ -2,6 +2,7 @@
 //! shown or clamped, and a writer that never finishes costs a bounded number of tries.
 
 use super::layout::slot;
+use super::load::Load;
 use super::stage::Stage;
 use crate::sys::shm::PAGE_WORDS;
 use crate::tick::Tick;
@@ -41,6 +42,8 @@ pub struct Entry {
     pub max_queue: u64,
     /// Most memory of a request, bytes.
     pub max_memory: u64,
+    /// What a worker that serves several requests at a time has to do.
+    pub load: Load,
     /// Method, URI, query, script, user.
     pub texts: [Vec<u8>; 5],
     /// Whether the words belong together: no write came between.
@@ -66,6 +69,11 @@ pub fn stage(words: &[AtomicU64]) -> Stage {
 /// One word of a slot, alone.
 pub fn word(words: &[AtomicU64], index: usize) -> u64 {
     words[index].load(Ordering::Relaxed)
+}
+
+/// What a worker that serves several requests at a time has to do; sequentially consistent, as the stage.
+pub fn load(words: &[AtomicU64]) -> Load {
+    Load::from_word(words[slot::LOAD].load(Ordering::SeqCst))
 }
 
 /// What a worker tells of its own program, word by word.
@@ -126,6 +134,7 @@ fn entry(copy: &[u64; PAGE_WORDS], consistent: bool) -> Entry {
         max_active: copy[slot::MAX_ACTIVE],
         max_queue: copy[slot::MAX_QUEUE],
         max_memory: copy[slot::MAX_MEMORY],
+        load: Load::from_word(copy[slot::LOAD]),
         texts: [text(0), text(1), text(2), text(3), text(4)],
         consistent,
     }

@@ -76,6 +76,8 @@ pub mod slot {
     pub const PROGRAM_WORDS: usize = 5;
     /// Most memory that one of the worker's requests had, bytes.
     pub const MAX_MEMORY: usize = PROGRAM + PROGRAM_WORDS;
+    /// What a worker that serves several requests at a time has to do ([`super::super::load`]).
+    pub const LOAD: usize = MAX_MEMORY + 1;
     /// The texts' first words and room, bytes: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
@@ -92,7 +94,7 @@ mod tests {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;
         }
-        assert!(end <= slot::PROGRAM && slot::MAX_MEMORY < PAGE_WORDS);
+        assert!(end <= slot::PROGRAM && slot::LOAD < PAGE_WORDS);
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
     }

@@ -10,6 +10,7 @@ pub mod census;
 mod effects;
 pub mod header;
 pub mod layout;
+pub mod load;
 pub mod stage;
 pub mod stamp;
 pub mod status;

@@ -1,6 +1,7 @@
 //! The worker's pen: writes its own slot.
 
 use super::layout::slot;
+use super::load::Load;
 use super::stage::Stage;
 use crate::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -121,6 +122,31 @@ impl<'a> Stamp<'a> {
             w.set(slot::MEMORY, bytes);
             w.set(slot::MAX_MEMORY, most);
         });
+    }
+
+    /// What a worker that serves several requests at a time has to do. Sequentially consistent, as the stage.
+    pub fn load(&self, load: Load) {
+        self.words[slot::LOAD].store(load.to_word(), Ordering::SeqCst);
+    }
+
+    /// A request was taken up while others are under way: it is counted and not shown.
+    pub fn count_request(&self) {
+        let requests = self.words[slot::REQUESTS].load(Ordering::Relaxed) + 1;
+        self.words[slot::REQUESTS].store(requests, Ordering::Relaxed);
+    }
+
+    /// Of several requests that are under way, one that was taken up then is shown from now on.
+    pub fn show(&self, taken: Tick) {
+        self.write(|w| {
+            w.set(slot::TAKEN, taken.as_nanos());
+            w.set(slot::LENGTHS, 0);
+            w.set(slot::CONTENT_LENGTH, 0);
+        });
+    }
+
+    /// A request is over while others are under way.
+    pub fn took(&self, duration_micros: u64) {
+        self.words[slot::DURATION].store(duration_micros, Ordering::Relaxed);
     }
 
     /// How many idle kept connections the worker holds.

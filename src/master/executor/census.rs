@@ -45,6 +45,7 @@ fn row(worker: WorkerId, page: &[AtomicU64], track_finished: bool) -> Row {
     Row {
         worker,
         idle: stage == Stage::Accepting,
+        has_room: census::load(page).has_room,
         since: Tick::from_nanos(census::word(page, since)),
         running,
         executing: stage == Stage::Executing,

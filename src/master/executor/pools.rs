@@ -7,7 +7,7 @@ use super::sources::Source;
 use super::tallies::Tallies;
 use super::worker::WorkerProcess;
 use super::{Context, Executor, Handover, Reload};
-use crate::config::{Application, Pool};
+use crate::config::{Application, Interface, Pool};
 use crate::confine::{self, Group};
 use crate::estate::names;
 use crate::listen::Listener;
@@ -34,6 +34,8 @@ use std::time::Duration;
 
 /// The message that wakes a worker and brings it nothing.
 const NUDGE: [u8; 1] = [0];
+/// How much longer than `request_terminate_timeout` a request may run whose worker is to end it itself.
+const LOOP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end of the daemon waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
@@ -420,9 +422,17 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         }),
         Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
     };
+    // A worker with an event loop answers a request whose time is up, and goes on with the others. One that does not is held up.
+    let (by_itself, concurrency) = match &pool.application {
+        Application::Wrapped(wrapped) if wrapped.interface == Interface::Asgi => {
+            (LOOP_PATIENCE, wrapped.concurrency)
+        }
+        _ => (Duration::ZERO, 1),
+    };
     Policy {
         pm: pool.pm,
-        terminate_timeout: pool.request_terminate_timeout,
+        concurrency,
+        terminate_timeout: pool.request_terminate_timeout.map(|limit| limit + by_itself),
         slow_timeout: pool.slow_log.as_ref().map(|slow| slow.timeout),
         preloader,
     }

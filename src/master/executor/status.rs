@@ -172,6 +172,7 @@ impl Pools {
                     for_ms: u64::try_from(clock::now().since(entry.since).as_millis()).unwrap_or(u64::MAX),
                     requests: entry.requests,
                     kept: entry.kept,
+                    in_flight: entry.load.is_told.then_some(entry.load.in_flight),
                     script: text(3),
                     method: text(0),
                     uri: text(1),

@@ -406,7 +406,9 @@ fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
         answer.text()
     );
     let log = fs::read_to_string(site.root.path().join("access.log")).expect("the access log");
-    let line = log.lines().find(|line| line.contains(&format!(" {worker} ")));
+    // A worker that serves several requests at a time has answered for the status meanwhile.
+    let is_its = |line: &&str| line.contains(&format!(" {worker} ")) && line.contains(" PUT ");
+    let line = log.lines().find(is_its);
     assert_logged(&site, line.unwrap_or_else(|| panic!("{name}: {log}")), worker);
     until(&format!("{name}: the old workers' end"), || {
         let now = site.daemon.workers(POOL);
@@ -463,7 +465,10 @@ fn is_limited(runtime: &'static Runtime) {
         line.contains(&format!("(request: \"PUT /{}?a=b\")", runtime.script)),
         "{line}"
     );
-    site.daemon.wait_for("exited on signal 15 (SIGTERM)");
+    // An event loop cancels the request, and goes on with others.
+    if name != "asgi" {
+        site.daemon.wait_for("exited on signal 15 (SIGTERM)");
+    }
     assert!(
         site.put().body().contains(runtime.answer),
         "{name}: another has its place"

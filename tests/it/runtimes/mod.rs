@@ -1,6 +1,8 @@
 //! Every runtime, with applications that were written without forkyard in mind.
 
 mod cgi;
+mod concurrent;
+mod concurrent_ends;
 mod equal;
 mod fastcgi;
 mod fastcgi_faults;

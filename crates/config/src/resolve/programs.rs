@@ -7,7 +7,7 @@ use crate::application::{Cgi, FastCgi, Interface, StartCommand, Wrapped};
 use crate::draft::{CgiDraft, FastCgiDraft, PoolText, WrappedDraft};
 use crate::leaves::Field;
 use crate::report::Report;
-use crate::units::Texts;
+use crate::units::{Texts, Whole};
 use crate::value::quoted;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,6 +16,9 @@ use std::time::Duration;
 const DEFAULT_START_TIMEOUT: Duration = Duration::from_secs(90);
 /// A page may still have something to save when its client has left.
 const DEFAULT_ABORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests that one event loop has under way.
+const DEFAULT_CONCURRENCY: u32 = 100;
+const MOST_CONCURRENCY: i64 = 10_000;
 
 pub(super) fn cgi(
     text: &PoolText,
@@ -139,6 +142,7 @@ pub(super) fn wrapped(
     };
     Some(Wrapped {
         interface,
+        concurrency: concurrency(interface, &draft.concurrency, report),
         root: root?,
         entry: draft.entry.get(),
         interpreter: interpreter?,
@@ -146,6 +150,20 @@ pub(super) fn wrapped(
         preloader_idle_timeout: draft.preloader_idle_timeout.or(DEFAULT_PRELOADER_IDLE_TIMEOUT),
         refork_after: draft.refork_after.or(Vec::new()),
     })
+}
+
+/// How many requests a worker has under way. Only an event loop can have more than one.
+fn concurrency(interface: Interface, field: &Field<Whole>, report: &mut Report<'_>) -> u32 {
+    match interface {
+        Interface::Asgi => report
+            .range(field, 1, MOST_CONCURRENCY)
+            .unwrap_or(DEFAULT_CONCURRENCY),
+        Interface::Wsgi | Interface::Rack => {
+            let problem = "an application without an event loop serves one request at a time in each worker";
+            report.refuse(field, problem, "leave it out, and set max_children instead");
+            1
+        }
+    }
 }
 
 /// The interpreter where none is named: of the virtual environment that lies in the application's directory, or the

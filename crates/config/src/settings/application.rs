@@ -139,6 +139,8 @@ pub(super) const ROWS: &[Setting] = &[
     key(Wrapped, "interpreter", "path", "`.venv/bin/python` or `venv/bin/python` in `root`, or `/usr/bin/python3`; for Rack `/usr/bin/ruby`",
         "the language's interpreter")
         .sample(Off(r#""/srv/app/.venv/bin/python""#)),
+    key(Wrapped, "concurrency", "number, 1 to 10000", "`100`",
+        "ASGI only: so many requests are served by one worker at a time"),
     key(Wrapped, "preloader_idle_timeout", "duration", r#"`"5m"`"#,
         "a preloader whose pool has had no worker for this long is stopped"),
     key(Wrapped, "refork_after", "number, or array of numbers", "`0`",

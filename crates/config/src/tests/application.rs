@@ -201,3 +201,36 @@ fn a_number_or_numbers_say_when_workers_are_forked_from_a_worker() {
         );
     }
 }
+
+#[test]
+fn an_event_loop_alone_serves_several_requests() {
+    let with = |interface: &str, line: &str| {
+        let application =
+            format!("[pool.www.application]\nruntime = \"{interface}\"\nroot = \"/srv/app\"\n{line}\n");
+        pool("").replace(
+            "[pool.www.application]\nruntime = \"php\"\nversion = \"8.2\"\n",
+            &application,
+        )
+    };
+    let read = |interface: &str, line: &str| match &valid(&with(interface, line)).pools[0].application {
+        Application::Wrapped(wrapped) => wrapped.concurrency,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((read("asgi", ""), read("asgi", "concurrency = 7")), (100, 7));
+    assert_eq!((read("wsgi", ""), read("rack", "")), (1, 1));
+    for (interface, line, told) in [
+        (
+            "asgi",
+            "concurrency = 0",
+            "0 is out of range; give a whole number from 1 to 10000",
+        ),
+        (
+            "wsgi",
+            "concurrency = 2",
+            "an application without an event loop serves one request at a time in each worker; leave it out, and set max_children instead",
+        ),
+    ] {
+        let place = format!("11:1: error: [pool www] application.concurrency: {told}");
+        one(&with(interface, line), &ROOT, &place);
+    }
+}

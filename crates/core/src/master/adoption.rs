@@ -171,6 +171,7 @@ mod tests {
             generation: GenerationId(id),
             pool: PoolId(1),
             policy: Policy {
+                concurrency: 1,
                 pm: ProcessManager::Static { max_children: 1 },
                 terminate_timeout: None,
                 slow_timeout: None,

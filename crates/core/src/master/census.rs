@@ -15,6 +15,8 @@ pub(super) struct View {
     pub born: u32,
     /// Workers that are up, have work and were not told to go.
     pub busy: u32,
+    /// Those of them that take more work at once.
+    pub roomy: u32,
     /// Workers that were told to go as surplus and say that they are idle.
     pub lingering: Vec<WorkerId>,
     /// Requests that may expire, and since when they run; without those whose worker was sent a signal.
@@ -82,7 +84,11 @@ impl View {
                 stalled: worker.stalled.is_some() && worker.stalled == row.map(|row| row.since),
             }),
             Going::Surplus if idle => self.lingering.push(id),
-            Going::Staying => self.busy += 1,
+            Going::Staying => {
+                self.busy += 1;
+                let has_room = row.is_some_and(|row| row.has_room && worker.stalled != Some(row.since));
+                self.roomy += u32::from(has_room);
+            }
             Going::Surplus | Going::Leaving => {}
             Going::Terminated(_) | Going::Killed(_) => return,
         }
@@ -99,9 +105,10 @@ impl View {
         }
     }
 
-    /// How many workers are idle and can be counted upon.
+    /// How many workers can be counted upon to take work at once: idle ones, and those that have room for more.
     pub(super) fn ready(&self) -> u32 {
-        u32::try_from(self.idle.iter().filter(|idle| !idle.stalled).count()).unwrap_or(u32::MAX)
+        let idle = self.idle.iter().filter(|idle| !idle.stalled).count();
+        u32::try_from(idle).unwrap_or(u32::MAX).saturating_add(self.roomy)
     }
 }
 
@@ -116,11 +123,31 @@ mod tests {
         Row {
             worker,
             idle,
+            has_room: false,
             since: Tick::ZERO,
             running,
             executing: running,
             kept: 0,
         }
+    }
+
+    #[test]
+    fn a_worker_with_room_is_ready_and_busy() {
+        let mut children = Children::default();
+        let ids: Vec<WorkerId> = (0..3)
+            .map(|slot| children.add(GENERATION, SlotIndex(slot), 0, Tick::ZERO))
+            .collect();
+        for id in &ids {
+            children.change(*id, |worker| worker.life = Life::Up);
+        }
+        children.change(ids[2], |worker| worker.going = Going::Leaving);
+        let rows = ids.iter().map(|id| Row {
+            has_room: *id != ids[1],
+            ..row(*id, false, true)
+        });
+        let rows: Vec<Row> = rows.collect();
+        let view = View::read(&mut children, GENERATION, &rows, None, Tick::ZERO);
+        assert_eq!((view.ready(), view.busy, view.idle.len()), (1, 2, 0));
     }
 
     #[test]

@@ -139,6 +139,8 @@ pub struct Row {
     pub worker: WorkerId,
     /// The stage is ACCEPTING: the worker waits for work.
     pub idle: bool,
+    /// It has work and takes more at once: it serves several requests at a time.
+    pub has_room: bool,
     /// When the request was taken up, if one is being served; else when the stage last changed to ACCEPTING (idle) or
     /// left it (busy).
     pub since: Tick,
@@ -244,6 +246,8 @@ pub struct Ordered {
 pub struct Policy {
     /// static, dynamic or ondemand with their numbers.
     pub pm: crate::config::ProcessManager,
+    /// How many connections that wait one worker takes, at least 1.
+    pub concurrency: u32,
     /// A request that runs longer is ended with its worker.
     pub terminate_timeout: Option<Duration>,
     /// A request that runs longer is slow: what it is busy with is written down.
@@ -251,6 +255,13 @@ pub struct Policy {
     /// `Some`: workers come from a preloader, which may take `start_timeout` to be ready and is stopped after
     /// `idle_timeout` without a worker.
     pub preloader: Option<PreloaderPolicy>,
+}
+
+impl Policy {
+    /// How many workers take so many connections that wait.
+    pub(super) fn workers_for(&self, waiting: u32) -> u32 {
+        waiting.div_ceil(self.concurrency.max(1))
+    }
 }
 
 /// When a preloader is given up and when it is let go.

@@ -160,7 +160,10 @@ impl Manager {
         if !inquiry.convicts(id, number, queued) {
             return;
         }
-        for row in rows.iter().filter(|row| row.idle && row.since <= inquiry.parked) {
+        for row in rows
+            .iter()
+            .filter(|row| (row.idle || row.has_room) && row.since <= inquiry.parked)
+        {
             self.children.change(row.worker, |worker| {
                 if worker.generation == id {
                     worker.stalled = Some(row.since);
@@ -194,10 +197,10 @@ impl Manager {
             self.source_changed(pool_id, source::Cause::None, step);
             return;
         }
-        let load = pool.inquiry.load(waiting);
         let Some(generation) = self.generations.get(&serving) else {
             return;
         };
+        let load = pool.inquiry.load(generation.policy.workers_for(waiting));
         let wanted = policy::growth(generation.policy.pm, load);
         let cause = match self.make(serving, wanted, step).1 {
             None => source::Cause::Enough,
@@ -252,7 +255,7 @@ impl Manager {
             staying: self.crew(id).staying,
             idle: view.ready(),
             born: view.born,
-            waiting: view.queued,
+            waiting: view.queued.map(|queued| generation.policy.workers_for(queued)),
             owed: generation.owed,
         };
         let wanted = policy::growth(generation.policy.pm, load);

@@ -61,6 +61,7 @@ impl World {
 
     fn row(&self, worker: WorkerId, idle: bool) -> Row {
         Row {
+            has_room: false,
             worker,
             idle,
             since: self.now,
@@ -75,6 +76,7 @@ fn policy(pm: ProcessManager) -> Policy {
     Policy {
         pm,
         terminate_timeout: None,
+        concurrency: 1,
         slow_timeout: None,
         preloader: None,
     }

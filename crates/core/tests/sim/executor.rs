@@ -379,6 +379,7 @@ impl World {
             return Row {
                 worker: slot.worker,
                 idle: self.random.percent(50),
+                has_room: self.random.percent(50),
                 since,
                 running: self.random.percent(50),
                 executing: self.random.percent(50),
@@ -388,6 +389,7 @@ impl World {
         Row {
             worker: slot.worker,
             idle: slot.stage == Stage::Accepting,
+            has_room: false,
             since: slot.since,
             running: slot.stage > Stage::Accepted && slot.stage < Stage::Finished,
             executing: slot.stage == Stage::Executing,

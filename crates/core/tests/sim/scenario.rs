@@ -170,6 +170,7 @@ impl Scenario {
         Policy {
             pm: process_manager(random),
             terminate_timeout: (self.timeouts && random.percent(60)).then(|| random.millis(200, 6_000)),
+            concurrency: 1,
             slow_timeout: (self.slow_logs && random.percent(60)).then(|| random.millis(50, 3_000)),
             preloader: (self.preloaders && random.percent(60) || self.refork_after > 0).then(|| {
                 PreloaderPolicy {

@@ -288,6 +288,7 @@ fn wrapped(
         start_timeout: applications.options.start_timeout,
         preloader_idle_timeout: idle_timeout(template),
         refork_after: Vec::new(),
+        concurrency: 1,
     })
 }
 

@@ -44,6 +44,8 @@ pub(super) fn pool(snapshot: &Snapshot) -> Vec<Field> {
     ];
     let peak = snapshot.memory_peak.map(Value::Number);
     fields.extend(peak.map(|peak| ("memory peak", peak)));
+    let in_flight = snapshot.in_flight.map(|count| Value::Number(count.into()));
+    fields.extend(in_flight.map(|count| ("requests in flight", count)));
     fields
 }
 

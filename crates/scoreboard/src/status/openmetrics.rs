@@ -85,8 +85,12 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
         let help = "The memory usage peak since FPM has started.";
         ("memory_peak", "gauge", help, peak)
     });
+    let in_flight = snapshot.in_flight.map(|count| {
+        let help = "The number of requests that the workers serve now.";
+        ("requests_in_flight", "gauge", help, u64::from(count))
+    });
     let mut text = String::new();
-    for (name, kind, help, value) in metrics.into_iter().chain(peak) {
+    for (name, kind, help, value) in metrics.into_iter().chain(peak).chain(in_flight) {
         let help = format!("# HELP phpfpm_{name} {help}\n");
         let kind = format!("# TYPE phpfpm_{name} {kind}\n");
         // For this one php-fpm has them the other way round.

@@ -31,6 +31,8 @@ pub struct Snapshot {
     pub slow: u64,
     /// Most memory of a request, bytes; `None`: the page has none.
     pub memory_peak: Option<u64>,
+    /// Requests under way; `None`: each worker has one at a time.
+    pub in_flight: Option<u32>,
     /// The workers, in the order of their slots.
     pub workers: Vec<WorkerRow>,
 }

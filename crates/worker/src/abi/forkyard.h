@@ -221,6 +221,68 @@ int forkyard_worker_questions(forkyard_preloader *preloader, int by_signal);
 /* The handler that is installed now writes no NUL: let one follow. 0, or -1: there is none. */
 int forkyard_worker_end_answers(int socket);
 
+/*
+ * A worker that serves several requests at a time, for a language with an event loop. In the worker:
+ *
+ *   w = forkyard_concurrent_begin(p);          NULL: end the process with code 70
+ *   ... watch forkyard_concurrent_descriptor(w); whenever it is readable:
+ *       do { more = forkyard_concurrent_turn(w, &events); ... } while (more);      better: let others have their turn between
+ *   ... until FORKYARD_EVENT_END ...
+ *   _exit(forkyard_worker_end(w));             or, if its request is 1, as forkyard_worker_promotes has it
+ *
+ * All of it from one thread; nothing waits. What is handed out is valid until the next call for this worker. A request is a
+ * number; one whose answer is complete, or that was abandoned, is no more.
+ *
+ * The events are records, each in the machine's byte order: what it is (32 bits), the length of what follows its head (32 bits), the
+ * request (64 bits), and what is said there.
+ */
+enum forkyard_event {
+    /* Lengths of the names and of the values, and 1 if the body is complete (32 bits each); the parameters' names and their
+     * values in the same order, each followed by a NUL; what is there of the body. */
+    FORKYARD_EVENT_REQUEST = 1,
+    /* 1 if the body is complete (32 bits); a piece of the body. Only after forkyard_concurrent_read has said NOT_YET. */
+    FORKYARD_EVENT_BODY = 2,
+    /* The client is gone. The request goes on until it is answered or abandoned. */
+    FORKYARD_EVENT_GONE = 3,
+    /* There is room again after FORKYARD_FULL. */
+    FORKYARD_EVENT_WRITABLE = 4,
+    /* The time of the request is up, and its client was told: it is no more. */
+    FORKYARD_EVENT_EXPIRED = 5,
+    /* Out-of-band work is to be done now, which forkyard_worker_worked ends. */
+    FORKYARD_EVENT_WORK = 6,
+    /* No request is left, and none will come. The request's number is 1 if the worker is to make a preloader first. */
+    FORKYARD_EVENT_END = 7
+};
+
+/* A flag of forkyard_concurrent_send: the answer ends with this piece. */
+#define FORKYARD_LAST 1
+/* Of its result: the client is gone; else how many bytes were taken, and with them these bits: there is no room, and
+ * FORKYARD_EVENT_WRITABLE will tell; and: there are new events. */
+#define FORKYARD_GONE (-1)
+#define FORKYARD_FULL (INT64_C(1) << 62)
+#define FORKYARD_MORE (INT64_C(1) << 61)
+
+/* Instead of forkyard_worker_begin. */
+forkyard_worker *forkyard_concurrent_begin(forkyard_preloader *preloader);
+/* The descriptor that is readable when something has come up; for nothing else. */
+int forkyard_concurrent_descriptor(forkyard_worker *worker);
+/* What has come up. 1: there is more, to be asked for soon although the descriptor need not be readable. */
+int forkyard_concurrent_turn(forkyard_worker *worker, struct forkyard_text *events);
+/* The bytes from `from` on of a piece of an answer that is `length` bytes long. Fewer than all are taken where there is no room:
+ * the rest is to be sent again then. */
+int64_t forkyard_concurrent_send(forkyard_worker *worker, uint64_t request, const void *bytes, size_t from,
+                                 size_t length, uint32_t flags);
+/* Text for the web server's error log. */
+void forkyard_concurrent_send_error(forkyard_worker *worker, uint64_t request, const char *text, size_t length);
+/* The next piece of the body: 1, or 0 for the last; FORKYARD_NOT_YET: FORKYARD_EVENT_BODY will tell; FORKYARD_GONE. */
+int forkyard_concurrent_read(forkyard_worker *worker, uint64_t request, struct forkyard_text *piece);
+/* The request's answer is not complete and will not be: the connection is closed, so that the web server sees that. */
+void forkyard_concurrent_abandon(forkyard_worker *worker, uint64_t request);
+/* The worker ends once its requests are answered, as with max_requests. */
+void forkyard_concurrent_retire(forkyard_worker *worker);
+/* Asks for out-of-band work. */
+void forkyard_concurrent_want_work(forkyard_worker *worker);
+
 /* All parameters in one piece: all names, an empty one, and all values in the same order, each followed by a NUL; without those
  * that hold a NUL themselves or have no name. How many bytes that takes; if it is more than length, it has to be asked again
  * with more room. */

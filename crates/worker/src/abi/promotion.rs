@@ -17,7 +17,7 @@ use std::os::fd::AsFd;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_promotes(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    c_int::from(unsafe { (*worker).worker().is_to_promote() })
+    c_int::from(unsafe { (*worker).is_to_promote() })
 }
 
 /// Makes the preloader's process: 0 in it, its pid in the worker, -1 if that failed, which the master has been told then.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn forkyard_worker_refuse(worker: *mut CWorker, message: *
 pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut CPreloader {
     // SAFETY: the header's contract: it came from forkyard_worker_begin and is not used again here.
     let mut worker = unsafe { Box::from_raw(worker) };
-    let Some(promotion) = worker.worker().take_promotion() else {
+    let Some(promotion) = worker.take_promotion() else {
         return std::ptr::null_mut();
     };
     // What the worker holds is closed here, which changes nothing for the worker itself: its epoll is asked nothing.
@@ -114,7 +114,7 @@ fn begin(promotion: Promotion) -> Result<Option<Preloader>, crate::runtime::prel
 /// As the header says of all functions of a worker.
 unsafe fn tell(worker: *mut CWorker, answer: &Answer) {
     // SAFETY: the caller's promise.
-    let promotion = unsafe { (*worker).worker().take_promotion() };
+    let promotion = unsafe { (*worker).take_promotion() };
     if let Some(Ok(socket)) = promotion.map(|promotion| Socket::new(promotion.channel)) {
         socket.answer(answer);
     }

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_works(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    c_int::from(unsafe { (*worker).worker().is_to_work() })
+    c_int::from(unsafe { (*worker).is_to_work() })
 }
 
 /// The work is done, well if the message is empty; what it says else is logged.
@@ -26,5 +26,5 @@ pub unsafe extern "C" fn forkyard_worker_worked(worker: *mut CWorker, message: *
         message => Err(String::from_utf8_lossy(message).into_owned()),
     };
     // SAFETY: the header's contract: it came from forkyard_worker_begin; C calls from one thread, one call at a time.
-    unsafe { (*worker).worker() }.worked(outcome);
+    unsafe { (*worker).worked(outcome) };
 }

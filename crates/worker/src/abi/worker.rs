@@ -2,7 +2,7 @@
 
 use super::preloader::{AnswerFn, CPreloader, Foreign, Usage};
 use super::{Handle, Text};
-use crate::worker::{Request, Runtime, Worker};
+use crate::worker::{Concurrent, Promotion, Request, Runtime, Worker};
 use fastcgi::Params;
 use std::ffi::{c_int, c_void};
 
@@ -18,22 +18,72 @@ pub struct CWorker {
     /// Owned; a raw pointer because `request` borrows from it.
     worker: *mut Worker,
     usage: Usage,
+    /// In its place, a worker that serves several requests at a time; then `worker` is null.
+    pub(super) concurrent: Option<Concurrent>,
 }
 
 impl CWorker {
-    /// The worker, which nothing borrows from meanwhile.
-    pub(super) fn worker(&mut self) -> &mut Worker {
+    /// One that serves several requests at a time.
+    pub(super) fn of_concurrent(concurrent: Concurrent) -> CWorker {
+        CWorker {
+            request: None,
+            worker: std::ptr::null_mut(),
+            usage: Usage::default(),
+            concurrent: Some(concurrent),
+        }
+    }
+
+    /// The worker, which nothing borrows from meanwhile. `None`: it is one that serves several requests at a time.
+    pub(super) fn worker(&mut self) -> Option<&mut Worker> {
         self.request = None;
         // SAFETY: owned by `self`, and what borrowed from it is gone.
-        unsafe { &mut *self.worker }
+        unsafe { self.worker.as_mut() }
+    }
+
+    pub(super) fn is_to_promote(&mut self) -> bool {
+        match &mut self.concurrent {
+            Some(concurrent) => concurrent.is_to_promote(),
+            None => self.worker().is_some_and(|worker| worker.is_to_promote()),
+        }
+    }
+
+    pub(super) fn take_promotion(&mut self) -> Option<Promotion> {
+        match &mut self.concurrent {
+            Some(concurrent) => concurrent.take_promotion(),
+            None => self.worker()?.take_promotion(),
+        }
+    }
+
+    pub(super) fn is_to_work(&mut self) -> bool {
+        self.worker().is_some_and(|worker| worker.is_to_work())
+    }
+
+    pub(super) fn worked(&mut self, outcome: Result<(), String>) {
+        match &mut self.concurrent {
+            Some(concurrent) => concurrent.worked(outcome),
+            None => {
+                if let Some(worker) = self.worker() {
+                    worker.worked(outcome);
+                }
+            }
+        }
+    }
+
+    fn exit_code(&mut self) -> i32 {
+        match &self.concurrent {
+            Some(concurrent) => concurrent.exit_code(),
+            None => self.worker().map_or(0, |worker| worker.exit_code()),
+        }
     }
 }
 
 impl Drop for CWorker {
     fn drop(&mut self) {
         self.request = None;
-        // SAFETY: made by Box::into_raw, freed here only, and what borrowed from it is gone.
-        drop(unsafe { Box::from_raw(self.worker) });
+        if !self.worker.is_null() {
+            // SAFETY: made by Box::into_raw, freed here only, and what borrowed from it is gone.
+            drop(unsafe { Box::from_raw(self.worker) });
+        }
     }
 }
 
@@ -53,6 +103,7 @@ pub unsafe extern "C" fn forkyard_worker_begin(preloader: *mut CPreloader) -> *m
             request: None,
             worker: Box::into_raw(Box::new(worker)),
             usage: Usage::default(),
+            concurrent: None,
         })),
         Err(error) => {
             log::error!("worker failed to initialize: {error}");
@@ -74,7 +125,10 @@ pub unsafe extern "C" fn forkyard_worker_next(worker: *mut CWorker) -> *mut Hand
             request.release();
         }
         // SAFETY: owned by `this`, and nothing borrows from it now.
-        let worker: &'static mut Worker = unsafe { &mut *this.worker };
+        let worker: Option<&'static mut Worker> = unsafe { this.worker.as_mut() };
+        let Some(worker) = worker else {
+            return std::ptr::null_mut();
+        };
         if !worker.advance() {
             return std::ptr::null_mut();
         }
@@ -102,7 +156,7 @@ pub unsafe extern "C" fn forkyard_worker_serve(
     let this = unsafe { &mut *worker };
     let usage = std::mem::take(&mut this.usage);
     let mut runtime = Foreign { answer, data, usage };
-    let worker = this.worker();
+    let Some(worker) = this.worker() else { return 0 };
     while worker.advance() {
         let mut request = worker.request();
         runtime.answer(&mut request);
@@ -126,9 +180,8 @@ pub unsafe extern "C" fn forkyard_worker_serve(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn forkyard_worker_end(worker: *mut CWorker) -> c_int {
     // SAFETY: the header's contract: it came from forkyard_worker_begin.
-    let this = unsafe { Box::from_raw(worker) };
-    // SAFETY: owned by `this`; a request that still borrows from it is not used between here and the drop.
-    unsafe { (*this.worker).exit_code() }
+    let mut this = unsafe { Box::from_raw(worker) };
+    this.exit_code()
 }
 
 /// All parameters in one piece: how many bytes that takes, of which as many as fit are written.

@@ -1,27 +1,21 @@
 //! What a worker answers itself: the pool's status and ping.
 
+use super::kit::Settings;
 use super::request::Request;
 use super::service::Service;
 use super::snapshot;
-use crate::scoreboard::Stage;
-use crate::status::{self, Snapshot};
-use std::os::fd::AsFd;
+use crate::config::Pool;
+use crate::scoreboard::{Reader, Stage};
+use crate::status::{self, Answer, Snapshot};
+use fastcgi::Params;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Answers the request if `uri` is the pool's status or ping path.
 pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]) -> bool {
-    let pool = &request.service().settings.pool;
-    let is = |path: &Option<String>| path.as_ref().is_some_and(|path| path.as_bytes() == uri);
-    let method = request.param(b"REQUEST_METHOD");
-    let answer = if is(&pool.ping_path) {
-        status::ping(method, &pool.ping_response)
-    } else if is(&pool.status_path) {
-        request.service().stamp().stage(Stage::Executing);
-        status::status(
-            method,
-            request.param(b"QUERY_STRING"),
-            &snapshot(request.service()),
-        )
-    } else {
+    let service = request.service();
+    let is_status = || service.stamp().stage(Stage::Executing);
+    let taken = || snapshot(service);
+    let Some(answer) = of(&service.settings.pool, request.params(), uri, is_status, taken) else {
         return false;
     };
     // A client that is gone needs no answer.
@@ -29,15 +23,43 @@ pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]
     true
 }
 
+/// The answer if `uri` is the pool's status or ping path. `begins` is called before the pool is looked at.
+pub(super) fn of(
+    pool: &Pool,
+    params: &Params,
+    uri: &[u8],
+    begins: impl FnOnce(),
+    snapshot: impl FnOnce() -> Snapshot,
+) -> Option<Answer> {
+    let is = |path: &Option<String>| path.as_ref().is_some_and(|path| path.as_bytes() == uri);
+    let param = |name: &[u8]| params.get(name).unwrap_or_default();
+    if is(&pool.ping_path) {
+        Some(status::ping(param(b"REQUEST_METHOD"), &pool.ping_response))
+    } else if is(&pool.status_path) {
+        begins();
+        Some(status::status(
+            param(b"REQUEST_METHOD"),
+            param(b"QUERY_STRING"),
+            &snapshot(),
+        ))
+    } else {
+        None
+    }
+}
+
 /// The pool as its scoreboard shows it now.
 pub(super) fn snapshot(service: &Service) -> Snapshot {
-    let settings = &service.settings;
+    of_pool(&service.settings, &service.board, service.listener.as_fd())
+}
+
+/// The same of what it needs.
+pub(super) fn of_pool(settings: &Settings, board: &Reader, listener: BorrowedFd<'_>) -> Snapshot {
     snapshot::take(
         &settings.pool.name,
         settings.pool.pm.name(),
         settings.started,
-        &service.board,
-        service.listener.as_fd(),
+        board,
+        listener,
         settings.pool.application.has_memory_peak(),
     )
 }

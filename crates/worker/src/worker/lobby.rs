@@ -3,11 +3,11 @@
 use super::connection::Connection;
 use super::gauge::Gauge;
 use super::order::{LOOK_INTERVAL, Line, RUN_INTERVAL};
-use super::outlook::count;
 use super::promotion::Promotion;
 use super::routed;
 use super::said;
 use super::service::Service;
+use super::tell::Teller;
 use crate::listen::{AcceptPause, disallowed};
 use crate::scoreboard::header;
 use crate::sys::{clock, socket};
@@ -17,12 +17,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
-
-/// A bit of a word in the child_accept pipe, beside the slot: the worker has called accept for the first time.
-pub const IS_UP: u32 = 1 << 31;
-/// A bit of such a word: the worker has served enough requests for a preloader to be made from it. The word has no other
-/// meaning then.
-pub const IS_SEASONED: u32 = 1 << 30;
 
 pub(super) const LISTENER: u64 = 0;
 pub(super) const QUEUE: u64 = 1;
@@ -34,11 +28,6 @@ pub(super) const FIRST_HELD: u64 = 4;
 pub(super) const EVENTS: usize = 32;
 /// A wait shorter than this means that work had been waiting: the next time accept is tried before waiting.
 pub(super) const PROMPT: Duration = Duration::from_micros(10);
-/// How often a worker counts the busy ones for the status page alone, in a pool of more workers than this. A count looks
-/// at a page of every worker.
-const COUNT_INTERVAL: Duration = Duration::from_millis(10);
-const COUNT_ALWAYS: usize = 16;
-
 /// For sources that siblings watch, too. The kernel wakes one of the sleeping workers, in the order in which they registered
 /// here, and not the one that fell asleep last.
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
@@ -67,20 +56,15 @@ pub(super) enum Work {
 /// The worker's half that waits.
 #[derive(Debug)]
 pub(super) struct Lobby {
-    slot: usize,
+    teller: Teller,
     /// Watched.
     pub(super) retire: OwnedFd,
     /// Was told, and is to be done before the next request.
     pub(super) promotion: Option<Promotion>,
     pub(super) queue_out: OwnedFd,
-    child_accept: OwnedFd,
     /// Work had been waiting the last time.
     pub(super) eager: bool,
     pub(super) looked: Tick,
-    told_first: bool,
-    max_active: u64,
-    /// When the busy workers were last counted.
-    counted: Tick,
     /// At the last look nothing waited but on connections that the worker holds.
     pub(super) alone: bool,
     /// At the last look something waited in more than one place.
@@ -120,16 +104,12 @@ impl Lobby {
         }
         epoll.add(&retire, EpollEvent::new(EpollFlags::EPOLLIN, RETIRE))?;
         Ok(Lobby {
-            slot: slot as usize,
+            teller: Teller::new(slot as usize, child_accept),
             retire,
             promotion: None,
             queue_out,
-            child_accept,
             eager: true,
             looked: Tick::ZERO,
-            told_first: false,
-            max_active: 0,
-            counted: Tick::ZERO,
             alone: false,
             contended: false,
             busy_since: Tick::ZERO,
@@ -220,11 +200,11 @@ impl Lobby {
 
     /// The worker's slot.
     pub(super) fn slot(&self) -> usize {
-        self.slot
+        self.teller.slot()
     }
 
     fn must_retire(&self, service: &Service) -> bool {
-        header::retire(service.board.header(), self.slot)
+        header::retire(service.board.header(), self.slot())
     }
 
     /// Waits until the router has sent something; `true`: the worker is to retire.
@@ -239,7 +219,8 @@ impl Lobby {
 
     /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.
     pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
-        self.gauge.look(service, self.slot, self.eager, self.looked);
+        self.gauge
+            .look(service, self.teller.slot(), self.eager, self.looked);
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
@@ -271,49 +252,20 @@ impl Lobby {
         Ok(Some(connection))
     }
 
-    /// The worker has work from now on. ACCEPTED is there to be seen before the pipe is written to, and before the
-    /// master's wish is read: if the master's wish comes too late to be seen here, its census sees this worker busy.
+    /// The worker has work from now on.
     pub(super) fn take_up(&mut self, service: &mut Service) {
         let now = clock::now();
         service.stamp().accepted(now);
-        let notify = header::notify(service.board.header());
-        let mut tell = notify.always;
-        let slots = service.board.slots();
-        let may_be_more = self.max_active < slots as u64
-            && (slots <= COUNT_ALWAYS || now.since(self.counted) >= COUNT_INTERVAL);
-        if notify.idle_below > 0 || may_be_more {
-            self.counted = now;
-            let (idle, busy) = count(&service.board);
-            tell |= idle < u64::from(notify.idle_below);
-            if busy > self.max_active {
-                self.max_active = busy;
-                service.stamp().max_active(busy);
-            }
-        }
-        if !self.told_first {
-            self.tell_first();
-        } else if tell {
-            self.tell(0);
-        }
+        self.teller.take_up(&service.board, &service.stamp(), now);
     }
 
     pub(super) fn tell_first(&mut self) {
-        if !self.told_first {
-            self.told_first = true;
-            self.tell(IS_UP);
-        }
+        self.teller.tell_first();
     }
 
-    /// The worker has served enough requests for a preloader to be made from it. Where the pipe is full, it says so another
-    /// time.
+    /// As [`Teller::tell_seasoned`].
     pub(super) fn tell_seasoned(&self) {
-        self.tell(IS_SEASONED);
-    }
-
-    /// A full pipe is no loss: the master has unread words then, and one is as good as many.
-    fn tell(&self, flag: u32) {
-        let word = self.slot as u32 | flag;
-        let _ = nix::unistd::write(&self.child_accept, &word.to_ne_bytes());
+        self.teller.tell_seasoned();
     }
 
     /// A request is about to be served: connections on which nothing was ever said, whose requests are most likely on their

@@ -9,6 +9,7 @@ mod access;
 mod begin;
 mod builtin;
 mod companion;
+mod concurrent;
 mod connection;
 mod cpu;
 #[cfg(any(test, fuzzing))]
@@ -31,20 +32,22 @@ mod said;
 mod service;
 mod settle;
 pub mod snapshot;
+mod tell;
 mod time_up;
 mod transfer;
 
 pub use access::Recorder;
 pub use begin::begin;
 pub use companion::{Companion, Doing, Sight, Standing};
+pub use concurrent::{Concurrent, Piece, Sent};
 pub use kit::{Kit, KitError, Seat, Settings};
-pub use lobby::{IS_SEASONED, IS_UP};
 pub use promotion::{PROMOTE, Promotion};
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::description;
 pub use request::{ClientGone, Request};
 pub use run::{Worker, run};
 pub use settle::{SettleError, environment, settle, settle_environment, settle_output, settle_own};
+pub use tell::{IS_SEASONED, IS_UP};
 
 /// How requests are answered.
 pub trait Runtime {

@@ -8,7 +8,7 @@
 
 use super::lobby::Lobby;
 use super::service::Service;
-use crate::scoreboard::{Stage, census, header};
+use crate::scoreboard::{Reader, Stage, census, header};
 use crate::sys::clock;
 use crate::tick::Tick;
 use std::time::Duration;
@@ -67,31 +67,32 @@ impl Service {
 impl Lobby {
     /// Nothing else is to be done: begins the work, if no sibling is at it. `false`: one is.
     pub(super) fn claims_work(&mut self, service: &mut Service) -> bool {
-        if !is_alone(service, self.slot()) {
-            postpone(service, self.slot());
+        if !is_alone(&service.board, self.slot()) {
+            service.want = postponed(self.slot());
             return false;
         }
         self.take_up(service);
         service.begin_work();
-        if is_alone(service, self.slot()) {
+        if is_alone(&service.board, self.slot()) {
             return true;
         }
-        postpone(service, self.slot());
+        service.want = postponed(self.slot());
         service.stamp().idle(clock::now());
         false
     }
 }
 
 /// Whether no sibling works.
-fn is_alone(service: &Service, slot: usize) -> bool {
-    let words = service.board.header();
-    let mut others = (0..service.board.slots()).filter(|index| *index != slot && header::used(words, *index));
-    !others.any(|index| service.board.slot(index).map(census::stage) == Some(Stage::Working))
+pub(super) fn is_alone(board: &Reader, slot: usize) -> bool {
+    let words = board.header();
+    let mut others = (0..board.slots()).filter(|index| *index != slot && header::used(words, *index));
+    !others.any(|index| board.slot(index).map(census::stage) == Some(Stage::Working))
 }
 
-fn postpone(service: &mut Service, slot: usize) {
+/// When to try again.
+pub(super) fn postponed(slot: usize) -> Want {
     let apart = PAUSE_OF_SLOT.saturating_mul((slot % SLOTS_APART) as u32);
-    service.want = Want::Wanted(clock::now() + PAUSE + apart);
+    Want::Wanted(clock::now() + PAUSE + apart)
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 
 use super::order::Line;
 use crate::scoreboard::layout::{header as word, slot};
+use crate::scoreboard::load::Load;
 use crate::scoreboard::{Reader, Stage, census, header};
 use crate::sys::{diag, socket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// How many workers of the generation are idle and how many busy, by their stages.
+/// How many workers of the generation can take up work at once, and how many have some, by their stages. One that serves
+/// several requests at a time may be both.
 pub(super) fn count(board: &Reader) -> (u64, u64) {
     let words = board.header();
     let (mut idle, mut busy) = (0, 0);
@@ -15,13 +17,23 @@ pub(super) fn count(board: &Reader) -> (u64, u64) {
         if !header::used(words, index) {
             continue;
         }
-        match board.slot(index).map(census::stage) {
-            Some(Stage::Accepting) => idle += 1,
-            Some(Stage::Creating) | None => {}
-            Some(_) => busy += 1,
+        let Some(page) = board.slot(index) else { continue };
+        match census::stage(page) {
+            Stage::Accepting => idle += 1,
+            Stage::Creating => {}
+            _ => {
+                busy += 1;
+                idle += u64::from(census::load(page).has_room);
+            }
         }
     }
     (idle, busy)
+}
+
+/// What the worker's siblings of the generation have to do, those that are up.
+pub(super) fn siblings(board: &Reader, own: usize) -> impl Iterator<Item = Load> {
+    let used = (0..board.slots()).filter(move |index| *index != own && header::used(board.header(), *index));
+    used.filter_map(|index| board.slot(index).map(census::load))
 }
 
 /// How many connections the pool has accepted, as its workers say.

@@ -24,7 +24,7 @@ use crate::tick::Tick;
 use forkyard_protocol::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker, head, parse};
 use nix::errno::Errno;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Bytes that the input has room for: what may come with a connection, and a read.
@@ -57,24 +57,27 @@ enum Session {
 }
 
 impl Channel {
-    /// Says something. A router that is gone for good ends the worker by the end of its channel.
     fn tell(&self, word: ToRouter, ticket: u64, bytes: &[u8]) {
-        let head = head(word, ticket);
-        let pieces = [IoSlice::new(&head), IoSlice::new(bytes)];
-        loop {
-            match send_gathered_with(self.fd.as_fd(), &pieces, &[]) {
-                Err(Error {
-                    errno: Errno::EAGAIN, ..
-                }) if wait(self.fd.as_fd(), Readiness::Writable, ROUTER_PATIENCE)
-                    .is_ok_and(|ready| ready) => {}
-                Err(Error {
-                    errno: Errno::EINTR, ..
-                }) => {}
-                Err(error) if error.errno != Errno::EPIPE => {
-                    return log::warn!("the router can't be told: {error}");
-                }
-                Ok(_) | Err(_) => return,
+        tell(self.fd.as_fd(), word, ticket, bytes);
+    }
+}
+
+/// Says something to the router by a channel. A router that is gone for good ends the worker by the end of its channel.
+pub(super) fn tell(channel: BorrowedFd<'_>, word: ToRouter, ticket: u64, bytes: &[u8]) {
+    let head = head(word, ticket);
+    let pieces = [IoSlice::new(&head), IoSlice::new(bytes)];
+    loop {
+        match send_gathered_with(channel, &pieces, &[]) {
+            Err(Error {
+                errno: Errno::EAGAIN, ..
+            }) if wait(channel, Readiness::Writable, ROUTER_PATIENCE).is_ok_and(|ready| ready) => {}
+            Err(Error {
+                errno: Errno::EINTR, ..
+            }) => {}
+            Err(error) if error.errno != Errno::EPIPE => {
+                return log::warn!("the router can't be told: {error}");
             }
+            Ok(_) | Err(_) => return,
         }
     }
 }
@@ -342,6 +345,6 @@ impl Lobby {
 }
 
 /// The channel, to be watched.
-pub(super) fn watched(service: &Service) -> Option<std::os::fd::BorrowedFd<'_>> {
+pub(super) fn watched(service: &Service) -> Option<BorrowedFd<'_>> {
     service.channel.as_ref().map(|channel| channel.fd.as_fd())
 }

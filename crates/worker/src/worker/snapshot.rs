@@ -27,6 +27,7 @@ pub fn take(
     let mut accepted = census::word(words, word::PAST_REQUESTS);
     let mut max_queue = census::word(words, word::PAST_MAX_QUEUE);
     let mut max_active = census::word(words, word::PAST_MAX_ACTIVE);
+    let mut in_flight = None;
     let mut memory_peak = census::word(words, word::PAST_MAX_MEMORY);
     for index in (0..board.slots()).filter(|index| header::used(words, *index)) {
         let Some(page) = board.slot(index) else { continue };
@@ -38,6 +39,9 @@ pub fn take(
             _ => active += 1,
         }
         accepted = accepted.saturating_add(entry.requests);
+        if entry.load.is_told {
+            in_flight = Some(in_flight.unwrap_or(0_u32).saturating_add(entry.load.in_flight));
+        }
         max_active = max_active.max(entry.max_active.min(board.slots() as u64));
         max_queue = max_queue.max(entry.max_queue);
         memory_peak = memory_peak.max(entry.max_memory);
@@ -67,6 +71,7 @@ pub fn take(
         max_children_reached: census::word(words, word::MAX_CHILDREN_REACHED),
         slow: census::word(words, word::SLOW_REQUESTS),
         memory_peak: has_peak.then_some(memory_peak),
+        in_flight,
         workers,
     }
 }

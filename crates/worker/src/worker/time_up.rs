@@ -2,7 +2,8 @@
 
 use fastcgi::{Output, ProtocolStatus};
 
-const TEXT: &[u8] = b"Status: 504 Gateway Timeout\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n\
+pub(super) const TEXT: &[u8] =
+    b"Status: 504 Gateway Timeout\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n\
                       The application did not answer in time.\n";
 
 /// The whole answer to a request with this number, as records.

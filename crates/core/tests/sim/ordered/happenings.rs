@@ -55,6 +55,7 @@ impl World {
                 max_children: MAX + 1,
             },
             terminate_timeout: None,
+            concurrency: 1,
             slow_timeout: None,
             preloader: has_loader.then_some(PreloaderPolicy {
                 start_timeout: Duration::from_secs(3),

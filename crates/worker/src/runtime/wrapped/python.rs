@@ -1,13 +1,14 @@
 //! The wrapper in Python, several modules in one script.
 
 /// Name and source of each module. The package itself is what applications import.
-const MODULES: [(&str, &str); 8] = [
+const MODULES: [(&str, &str); 9] = [
     ("forkyard", include_str!("python/__init__.py")),
     ("forkyard.abi", include_str!("python/abi.py")),
     ("forkyard.asgi", include_str!("python/asgi.py")),
     ("forkyard.body", include_str!("python/body.py")),
     ("forkyard.load", include_str!("python/load.py")),
     ("forkyard.preload", include_str!("python/preload.py")),
+    ("forkyard.scope", include_str!("python/scope.py")),
     ("forkyard.slow", include_str!("python/slow.py")),
     ("forkyard.wsgi", include_str!("python/wsgi.py")),
 ];

@@ -1,10 +1,9 @@
 """The daemon's library, typed: forkyard.h."""
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, c_char_p, c_int, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint32, c_uint64, c_void_p
 
 READ_BYTES = 64 * 1024
-NOT_YET = -2
 
 
 class ClientGone(ConnectionError):
@@ -72,6 +71,17 @@ class Library:
         self.forked = typed(held, "forkyard_preloader_forked", None, c_void_p, c_int)
         self.begin_worker = typed(free, "forkyard_worker_begin", c_void_p, c_void_p)
         self.serve = typed(free, "forkyard_worker_serve", c_int, c_void_p, ANSWER, c_void_p)
+        self.begin_concurrent = typed(free, "forkyard_concurrent_begin", c_void_p, c_void_p)
+        self.descriptor = typed(held, "forkyard_concurrent_descriptor", c_int, c_void_p)
+        self.turn = typed(held, "forkyard_concurrent_turn", c_int, c_void_p, c_void_p)
+        self.send = typed(
+            held, "forkyard_concurrent_send", c_int64, c_void_p, c_uint64, c_char_p, c_size_t, c_size_t, c_uint32
+        )
+        self.send_error = typed(held, "forkyard_concurrent_send_error", None, c_void_p, c_uint64, c_char_p, c_size_t)
+        self.read = typed(held, "forkyard_concurrent_read", c_int, c_void_p, c_uint64, c_void_p)
+        self.abandon = typed(held, "forkyard_concurrent_abandon", None, c_void_p, c_uint64)
+        self.retire = typed(held, "forkyard_concurrent_retire", None, c_void_p)
+        self.want_work = typed(held, "forkyard_concurrent_want_work", None, c_void_p)
         self.end_worker = typed(free, "forkyard_worker_end", c_int, c_void_p)
         self.worked = typed(held, "forkyard_worker_worked", None, c_void_p, c_char_p, c_size_t)
         self.fork_preloader = typed(held, "forkyard_worker_fork", c_int, c_void_p)
@@ -87,11 +97,10 @@ class Requests:
 
     def __init__(self, table):
         # Each look at a field of the table makes a new function object.
-        self._read_body, self._read_body_now = table.read_body, table.read_body_now
+        self._read_body = table.read_body
         self._write, self._write_error = table.write, table.write_error
         self._flush, self._end = table.flush, table.end
         self._params_packed = table.params_packed
-        self.finish, self.connection = table.finish, table.connection
         self.retire, self.break_off = table.retire, table.break_off
         self.want_work = table.want_work
         self._buffer = ctypes.create_string_buffer(READ_BYTES)
@@ -111,15 +120,6 @@ class Requests:
         count = self._read_body(request, self._address, READ_BYTES)
         if count < 0:
             raise ClientGone("the client is gone, or silent for too long")
-        return ctypes.string_at(self._address, count)
-
-    def read_now(self, request):
-        """The same without waiting: None if nothing has come yet."""
-        count = self._read_body_now(request, self._address, READ_BYTES)
-        if count == NOT_YET:
-            return None
-        if count < 0:
-            raise ClientGone("the client is gone")
         return ctypes.string_at(self._address, count)
 
     def write(self, request, data):

@@ -1,162 +1,134 @@
-"""ASGI 3: HTTP and lifespan."""
+"""ASGI 3: HTTP and lifespan, on an event loop that serves many requests at a time."""
 
 import asyncio
+import ctypes
 import http
 import inspect
 import os
-import socket
+import signal
+import struct
 import sys
 
 from forkyard import _WORK_HEADERS, _work
 
-from . import slow
-from .abi import ClientGone
-from .wsgi import HOP_BY_HOP, INTERNAL_ERROR, is_secure, read_params, report_of
+from . import load, slow
+from .abi import Text
+from .scope import Scopes
+from .wsgi import HOP_BY_HOP, INTERNAL_ERROR, report_of
 
 REASONS = {status.value: f"Status: {status.value} {status.phrase}".encode() for status in http.HTTPStatus}
 DROPPED = {name.encode() for name in HOP_BY_HOP}
 WORK_HEADERS = {name.encode() for name in _WORK_HEADERS}
-VERSIONS = {"version": "3.0", "spec_version": "2.3"}
+LIFESPAN = {"version": "3.0", "spec_version": "2.0"}
 
-
-def scope_of(params, state):
-    headers = []
-    for name, value in params.items():
-        # nginx says what describes the body twice, once in CGI's way.
-        if name.startswith("HTTP_") and name not in ("HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH"):
-            headers.append((name[5:].replace("_", "-").lower().encode("latin-1"), value.encode("latin-1")))
-    for name, header in (("CONTENT_TYPE", b"content-type"), ("CONTENT_LENGTH", b"content-length")):
-        if name in params:
-            headers.append((header, params[name].encode("latin-1")))
-    decode = lambda text: text.encode("latin-1").decode("utf-8", "surrogateescape")
-    path = params["PATH_INFO"]
-    scope = {
-        "type": "http",
-        "asgi": VERSIONS,
-        "http_version": params["SERVER_PROTOCOL"].rpartition("/")[2],
-        "method": params["REQUEST_METHOD"].upper(),
-        "scheme": "https" if is_secure(params) else "http",
-        "path": path if path.isascii() else decode(path),
-        "raw_path": params.get("REQUEST_URI", path).partition("?")[0].encode("latin-1"),
-        "query_string": params["QUERY_STRING"].encode("latin-1"),
-        "root_path": decode(params["SCRIPT_NAME"]),
-        "headers": headers,
-        "client": address(params.get("REMOTE_ADDR"), params.get("REMOTE_PORT")),
-        "server": address(params["SERVER_NAME"], params["SERVER_PORT"]),
-    }
-    if state is not None:
-        scope["state"] = state.copy()
-    return scope
-
-
-def address(host, port):
-    return (host, int(port) if port and port.isdigit() else 0) if host else None
+# forkyard.h
+EVENT = struct.Struct("=IIQ")
+LENGTHS = struct.Struct("=III")
+REQUEST, BODY, GONE, WRITABLE, EXPIRED, WORK, END = range(1, 8)
+LAST = 1
+IS_FULL, HAS_MORE = 1 << 62, 1 << 61
+TAKEN = HAS_MORE - 1
+NOT_YET = -2
+# How long what is cancelled may take to end when the worker's own time is over.
+LAST_SECONDS = 0.4
 
 
 class Exchange:
     """A request and its answer."""
 
-    def __init__(self, loop, requests, request):
-        self._loop, self._requests, self._request = loop, requests, request
-        self._head = None
-        self.is_sent = self.is_complete = False
-        self._body_ended = self._is_gone = False
-        self._over = None
-        self._reader = None
+    __slots__ = (
+        "_server", "_token", "_scope", "_body", "_body_ended", "_head", "_bodiless", "_waiters", "is_sent", "is_complete",
+        "is_gone", "task",
+    )
 
-    async def serve(self, application, prefix, state):
-        params = read_params(self._requests, self._request, prefix)
-        scope = scope_of(params, state)
-        self._is_head = scope["method"] == "HEAD"
-        length = params.get("CONTENT_LENGTH", "")
-        self._body_left = int(length) if length.isdigit() else None
-        await application(scope, self.receive, self.send)
-        if not self.is_complete and not self._is_gone:
-            raise RuntimeError("the application returned before its answer was complete")
+    def __init__(self, server, token, scope, body, body_ended):
+        self._server, self._token, self._scope = server, token, scope
+        # What is there of the body; None: nothing that the application was not given.
+        self._body = body if body or body_ended else None
+        self._body_ended = body_ended
+        self._head = self._waiters = None
+        self._bodiless = scope["method"] == "HEAD"
+        self.is_sent = self.is_complete = self.is_gone = False
 
-    def close(self):
-        """The request is no more."""
-        self._request = None
-        self.is_complete = True
-        if self._over is not None and not self._over.done():
-            self._over.set_result(None)
+    async def serve(self, application):
+        try:
+            await application(self._scope, self.receive, self.send)
+            if not self.is_complete and not self.is_gone:
+                raise RuntimeError("the application returned before its answer was complete")
+        except SystemExit:
+            self._server.retire()
+            self._fail("the application called sys.exit before it answered\n")
+        except asyncio.CancelledError:
+            if not self.is_complete and not self.is_sent:
+                self._fail("the request was cancelled before it was answered\n")
+        except BaseException as error:
+            self._fail(report_of(error))
+        finally:
+            if not self.is_complete:
+                self.is_complete = True
+                self._server.abandon(self._token)
+            self.wake()
 
     async def receive(self):
-        while not self._body_ended and not self._is_gone and self._request:
-            try:
-                data = self._requests.read_now(self._request)
-            except ClientGone:
-                self._is_gone = True
-                break
-            if data is None:
-                await self._readable()
-                continue
-            if self._body_left is not None:
-                self._body_left -= len(data)
-            self._body_ended = not data or (self._body_left is not None and self._body_left <= 0)
-            return {"type": "http.request", "body": data, "more_body": not self._body_ended}
-        while not self.is_complete and not self._is_gone:
-            await self._readable()
-            if not self.is_complete and not self._is_gone and not self._look_if_gone():
-                # The client has something else to say; it is heard when this request is over.
-                await asyncio.shield(self._end())
+        while self._body is None and not self._body_ended and not self.is_gone and not self.is_complete:
+            found, piece = self._server.read(self._token)
+            if found == NOT_YET:
+                await self._wait()
+            elif found < 0:
+                self.is_gone = True
+            else:
+                self._body, self._body_ended = piece, found == 0
+        if self._body is not None and not self.is_complete:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": not self._body_ended}
+        while not self.is_gone and not self.is_complete:
+            await self._wait()
         return {"type": "http.disconnect"}
-
-    def _end(self):
-        if self._over is None:
-            self._over = self._loop.create_future()
-            if self.is_complete:
-                self._over.set_result(None)
-        return self._over
-
-    async def _readable(self):
-        """Waits until the connection has something to read, or the answer is over."""
-        descriptor = self._requests.connection(self._request) if self._request else -1
-        if descriptor < 0:
-            self._is_gone = True
-            return
-        if self._reader is None:
-            self._reader = reader = self._loop.create_future()
-            self._loop.add_reader(descriptor, lambda: reader.done() or reader.set_result(None))
-        try:
-            await asyncio.wait({self._reader, self._end()}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if self._reader is not None:
-                self._loop.remove_reader(descriptor)
-                self._reader.cancel()
-                self._reader = None
-
-    def _look_if_gone(self):
-        descriptor = self._requests.connection(self._request)
-        if descriptor >= 0:
-            with socket.socket(fileno=os.dup(descriptor)) as connection:
-                try:
-                    self._is_gone = connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-                except BlockingIOError:
-                    return True
-                except OSError:
-                    self._is_gone = True
-        return self._is_gone
 
     async def send(self, message):
         kind = message["type"]
-        if kind == "http.response.start":
-            if self._head is not None:
-                raise RuntimeError("http.response.start was sent before")
-            self._head = self._head_of(message)
-        elif kind == "http.response.body":
+        if kind == "http.response.body":
             if self._head is None:
                 raise RuntimeError("http.response.body was sent before http.response.start")
             if self.is_complete:
-                if self._request is None or self._is_gone:
+                if self.is_gone:
                     return
                 raise RuntimeError("the answer was complete already")
-            self._send_body(message.get("body", b""), message.get("more_body", False))
-            if message.get("more_body", False):
+            data = message.get("body", b"")
+            more = message.get("more_body", False)
+            data = b"" if self._bodiless else data if type(data) is bytes else bytes(data)
+            if not self.is_sent:
+                self.is_sent = True
+                data = self._head + data
+            await self._send(data, not more)
+            if more:
                 # Others have their turn, above all whoever waits for the client to leave.
                 await asyncio.sleep(0)
+        elif kind == "http.response.start":
+            if self._head is not None:
+                raise RuntimeError("http.response.start was sent before")
+            self._head = self._head_of(message)
         else:
             raise RuntimeError(f"{kind!r} can't be sent over FastCGI")
+
+    async def _send(self, data, is_last):
+        """Sends all of it. Waits while the client doesn't read."""
+        at, size = 0, len(data)
+        while not self.is_gone:
+            taken = self._server.send(self._token, data, at, size, LAST if is_last else 0)
+            if taken < 0:
+                self.is_gone = True
+                self.wake()
+                break
+            at += taken & TAKEN
+            if not taken & IS_FULL:
+                break
+            await self._wait()
+            if at == size and not is_last:
+                return
+        if is_last:
+            self.is_complete = True
+            self.wake()
 
     def _head_of(self, message):
         status = message["status"]
@@ -164,55 +136,57 @@ class Exchange:
         for name, value in message.get("headers", ()):
             lower = name.lower()
             if lower in WORK_HEADERS:
-                if _work and self._request:
-                    self._requests.want_work(self._request)
+                if _work:
+                    self._server.want_work()
             elif lower not in DROPPED:
-                lines.append(bytes(name) + b": " + bytes(value))
+                lines.append(b"%b: %b" % (name, value))
         text = b"\r\n".join(lines)
         if text.count(b"\n") != len(lines) - 1 or text.count(b"\r") != len(lines) - 1 or b"\0" in text:
             raise ValueError("a header has a line break or a NUL in it")
-        self._bodiless = self._is_head or status in (204, 304)
+        self._bodiless = self._bodiless or status in (204, 304)
         return text + b"\r\n\r\n"
 
-    def _send_body(self, data, more):
-        if self._is_gone:
-            self.is_complete = not more
-            return
-        data = b"" if self._bodiless else bytes(data)
-        if not self.is_sent:
-            self.is_sent = True
-            data = self._head + data
-        try:
-            if data:
-                self._requests.write(self._request, data)
-            if more:
-                self._requests.flush(self._request)
-            else:
-                self.is_complete = True
-                self._requests.end(self._request)
-        except ClientGone:
-            self._is_gone = True
-        if not more:
-            # Nobody may have to wait for what the application does after its answer. One that returns at once has returned
-            # before the second turn of the loop.
-            self._loop.call_soon(self._loop.call_soon, self._let_go)
-            if self._over is not None and not self._over.done():
-                self._over.set_result(None)
-
-    def _let_go(self):
-        if self._request:
-            self._requests.finish(self._request)
-
-    def fail(self, report):
-        has_begun, self.is_sent = self.is_sent, True
-        if not has_begun:
-            # Before the errors: nginx has little room for them ahead of the head.
-            self._requests.write(self._request, INTERNAL_ERROR)
+    def _fail(self, report):
         sys.stderr.write(report)
         sys.stderr.flush()
-        self._requests.write_error(self._request, report)
+        if self.is_complete or self.is_gone:
+            return
+        has_begun, self.is_sent = self.is_sent, True
         if has_begun:
-            self._requests.break_off(self._request)
+            self._server.send_error(self._token, report)
+        else:
+            # Before the errors: nginx has little room for them ahead of the head.
+            self._server.send(self._token, INTERNAL_ERROR, 0, len(INTERNAL_ERROR), 0)
+            self._server.send_error(self._token, report)
+            self._server.send(self._token, b"", 0, 0, LAST)
+            self.is_complete = True
+
+    async def _wait(self):
+        """Waits until something is told of the request."""
+        waiter = self._server.loop.create_future()
+        if self._waiters is None:
+            self._waiters = []
+        self._waiters.append(waiter)
+        await waiter
+
+    def wake(self):
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def take_body(self, piece, is_end):
+        self._body, self._body_ended = piece, is_end
+        self.wake()
+
+    def lose_client(self):
+        self.is_gone = True
+        self.wake()
+
+    def expire(self):
+        self.is_gone = self.is_complete = True
+        self.wake()
+        self.task.cancel()
 
 
 class Lifespan:
@@ -224,11 +198,11 @@ class Lifespan:
         self._in = asyncio.Queue()
         self._failure = None
         self._application = application
-        self._task = None
+        self.task = None
         self._told = {}
 
     async def _run(self):
-        scope = {"type": "lifespan", "asgi": VERSIONS, "state": self.state}
+        scope = {"type": "lifespan", "asgi": LIFESPAN, "state": self.state}
         await self._application(scope, self._in.get, self._send)
 
     async def _send(self, message):
@@ -241,54 +215,207 @@ class Lifespan:
         """What came of a step; None: the application knows of none."""
         told = self._told[step] = self._loop.create_future()
         self._in.put_nowait({"type": f"lifespan.{step}"})
-        await asyncio.wait({told, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({told, self.task}, return_when=asyncio.FIRST_COMPLETED)
         return told.result() if told.done() else None
 
     async def begin(self):
-        self._task = self._loop.create_task(self._run())
+        self.task = self._loop.create_task(self._run())
         outcome = await self._step("startup")
         if outcome is None:
             # As the specification has it: an application that raises here does without.
-            if self._task.done() and not self._task.cancelled():
-                self._task.exception()
-            self._task = None
+            if self.task.done() and not self.task.cancelled():
+                self.task.exception()
+            self.task = None
         elif outcome[0] == "failed":
             raise RuntimeError(f"the application's start failed: {outcome[1]}")
 
     async def end(self):
-        if self._task is None:
+        if self.task is None:
             return
         outcome = await self._step("shutdown")
         if outcome is not None and outcome[0] == "failed":
             sys.stderr.write(f"the application's end failed: {outcome[1]}\n")
-        if self._task.done() and self._task.exception():
-            sys.stderr.write(report_of(self._task.exception()))
+        if self.task.done() and self.task.exception():
+            sys.stderr.write(report_of(self.task.exception()))
 
 
 class Server:
     """Answers a worker's requests, on an event loop of the worker's own."""
 
     def __init__(self, requests, application):
-        self._requests, self._application = requests, application
-        self._prefix = os.environ.get("SCRIPT_NAME", "").rstrip("/")
+        self._application = application
+        self._scopes = Scopes(os.environ.get("SCRIPT_NAME", "").rstrip("/"))
+        self._exchanges = {}
+        # Of each request whose application has not returned.
+        self._running = {}
 
     def begin(self, questions):
         try:
             import uvloop
         except ImportError:
-            self._loop = asyncio.new_event_loop()
+            self.loop = asyncio.new_event_loop()
         else:
-            self._loop = uvloop.new_event_loop()
-        asyncio.set_event_loop(self._loop)
-        self._tasks = slow.Tasks(self._loop, questions) if questions is not None else None
-        self._loop.run_until_complete(self._begin())
+            self.loop = uvloop.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        self._tasks = slow.Tasks(self.loop, questions, self._running) if questions is not None else None
+        self.loop.run_until_complete(self._begin())
 
     async def _begin(self):
-        self._lifespan = Lifespan(self._loop, self._application)
+        self._lifespan = Lifespan(self.loop, self._application)
         await self._lifespan.begin()
 
+    def serve(self, library, worker):
+        """Until the worker has to end. True: it is to make a preloader first."""
+        self._library, self._worker = library, worker
+        # Of a worker that was forked from another they may be set.
+        self._promotes = self._will_turn = self._is_over = False
+        self._text = Text()
+        self._at_text = ctypes.byref(self._text)
+        descriptor = library.descriptor(worker)
+        self.loop.add_signal_handler(signal.SIGTERM, self._terminate)
+        self.loop.add_reader(descriptor, self._turn)
+        self._turn_soon()
+        while not self._is_over:
+            try:
+                self.loop.run_forever()
+            except SystemExit:
+                # Of a task of the application's own.
+                self.retire()
+        self.loop.remove_reader(descriptor)
+        self.loop.remove_signal_handler(signal.SIGTERM)
+        return self._promotes
+
+    def _turn_soon(self):
+        if not self._will_turn:
+            self._will_turn = True
+            self.loop.call_soon(self._turn_again)
+
+    def _turn_again(self):
+        self._will_turn = False
+        self._turn()
+
+    def _turn(self):
+        more = self._library.turn(self._worker, self._at_text)
+        text = self._text
+        if text.length:
+            self._hear(ctypes.string_at(text.data, text.length))
+        if more:
+            self._turn_soon()
+
+    def _hear(self, data):
+        at, end = 0, len(data)
+        while at < end:
+            kind, length, token = EVENT.unpack_from(data, at)
+            at += EVENT.size
+            if kind == REQUEST:
+                self._begin_request(token, data, at)
+            elif kind == END:
+                self._promotes = token == 1
+                self.loop.create_task(self._end(), name="forkyard")
+            elif kind == WORK:
+                self.loop.create_task(self._do_work(), name="forkyard")
+            else:
+                exchange = self._exchanges.get(token)
+                if exchange is None:
+                    pass
+                elif kind == BODY:
+                    exchange.take_body(data[at + 4:at + length], data[at:at + 4] != b"\0\0\0\0")
+                elif kind == WRITABLE:
+                    exchange.wake()
+                elif kind == EXPIRED:
+                    exchange.expire()
+                else:
+                    exchange.lose_client()
+            at += length
+
+    def _begin_request(self, token, data, at):
+        names, values, is_whole = LENGTHS.unpack_from(data, at)
+        _, length, _ = EVENT.unpack_from(data, at - EVENT.size)
+        begin = at + LENGTHS.size
+        middle = begin + names
+        body = middle + values
+        scope = self._scopes.scope(data[begin:middle], data[middle:body], self._lifespan.state)
+        exchange = Exchange(self, token, scope, data[body:at + length], is_whole == 1)
+        self._exchanges[token] = exchange
+        task = exchange.task = self.loop.create_task(exchange.serve(self._application))
+        self._running[task] = token
+        task.add_done_callback(self._returned)
+
+    def _returned(self, task):
+        del self._exchanges[self._running.pop(task)]
+        if not task.cancelled():
+            task.exception()
+
+    def send(self, token, data, at, size, flags):
+        taken = self._library.send(self._worker, token, data, at, size, flags)
+        if taken & HAS_MORE and taken > 0:
+            self._turn_soon()
+        return taken
+
+    def send_error(self, token, text):
+        data = text.encode("utf-8", "backslashreplace")
+        self._library.send_error(self._worker, token, data, len(data))
+
+    def read(self, token):
+        found = self._library.read(self._worker, token, self._at_text)
+        return found, ctypes.string_at(self._text.data, self._text.length) if found >= 0 else None
+
+    def abandon(self, token):
+        self._library.abandon(self._worker, token)
+        self._turn_soon()
+
+    def retire(self):
+        self._library.retire(self._worker)
+        self._turn_soon()
+
+    def want_work(self):
+        self._library.want_work(self._worker)
+
+    async def _do_work(self):
+        """What the application wants done when no client waits; whatever comes of it, the worker goes on."""
+        problems = []
+        for function in _work:
+            try:
+                result = function()
+                if inspect.isawaitable(result):
+                    await result
+            except BaseException as error:
+                problems.append(load.complaint(error))
+        load.say_worked(self._library, self._worker, problems)
+        self._turn_soon()
+
+    async def _end(self):
+        """No request is left: waits for what the application does after its answers."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+        self._is_over = True
+        self.loop.stop()
+
+    def _terminate(self):
+        """The worker's time is over: what still runs is cancelled, and the process ends by the signal."""
+        if self.loop is not None:
+            self.loop.create_task(self._die(), name="forkyard")
+
+    async def _die(self):
+        others = asyncio.all_tasks() - {asyncio.current_task(), self._lifespan.task}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=LAST_SECONDS)
+        try:
+            await asyncio.wait_for(self._lifespan.end(), LAST_SECONDS)
+        except Exception:
+            pass
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (AttributeError, OSError, ValueError):
+                pass
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
     def end(self):
-        loop, self._loop = self._loop, None
+        loop, self.loop = self.loop, None
         if loop is None:
             return
         if self._tasks is not None:
@@ -302,28 +429,3 @@ class Server:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
         asyncio.set_event_loop(None)
-
-    def work(self, function):
-        self._loop.run_until_complete(self._work(function))
-
-    async def _work(self, function):
-        result = function()
-        if inspect.isawaitable(result):
-            await result
-
-    def answer(self, request):
-        exchange = Exchange(self._loop, self._requests, request)
-        try:
-            state = self._lifespan.state
-            self._loop.run_until_complete(exchange.serve(self._application, self._prefix, state))
-        except SystemExit:
-            self._requests.retire(request)
-            if not exchange.is_sent:
-                exchange.fail("the application called sys.exit before it answered\n")
-        except BaseException as error:
-            try:
-                exchange.fail(report_of(error))
-            except ClientGone:
-                pass
-        finally:
-            exchange.close()

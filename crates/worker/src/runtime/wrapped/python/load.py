@@ -5,6 +5,8 @@ import os
 import sys
 import traceback
 
+# A message to the master has an end.
+MOST_OF_A_REPORT = 16 * 1024
 USUAL_FILES = {
     "wsgi": ["passenger_wsgi.py", "wsgi.py", "app.py"],
     "asgi": ["asgi.py", "main.py", "app.py"],
@@ -56,6 +58,21 @@ def told_of(error):
     ]
     told.stack = traceback.StackSummary.from_list(own)
     return told
+
+
+def complaint(error):
+    """What went wrong in out-of-band work, in a line; the whole goes to standard error."""
+    told = told_of(error)
+    sys.stderr.write("".join(told.format()))
+    sys.stderr.flush()
+    where = "".join(f" ({call.filename}:{call.lineno})" for call in told.stack[-1:])
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+
+
+def say_worked(library, worker, problems):
+    """Out-of-band work is done."""
+    message = "; ".join(problems)[:MOST_OF_A_REPORT].encode("utf-8", "backslashreplace")
+    library.worked(worker, message, len(message))
 
 
 def report(error):

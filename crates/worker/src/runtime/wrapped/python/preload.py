@@ -21,8 +21,6 @@ from . import load, slow
 from .abi import ANSWER, Library, Requests
 
 EXIT_SOFTWARE = 70
-# A message to the master has an end.
-MOST_OF_A_REPORT = 16 * 1024
 # How long threads may take to end that were told to.
 PATIENCE_SECONDS = 0.2
 PROBLEM, SOLUTION, DETAILS = 1, 2, 3
@@ -68,7 +66,8 @@ def main(library_path):
     if mark is not None and os.environ.get(MARK) == mark:
         del os.environ[MARK]
     warn_of_threads()
-    callback = ANSWER(lambda request, _: server.answer(request))
+    # An event loop is not called for each request.
+    callback = ANSWER(lambda request, _: server.answer(request)) if settings["interface"] == "wsgi" else None
     attend(library, preloader)
     if not becomes_worker(library, preloader):
         return 0
@@ -96,7 +95,7 @@ def fail(library, preloader, summary, details, solution):
     """Says why there will be no workers."""
 
     def text(text):
-        return text[-MOST_OF_A_REPORT:].encode("utf-8", "backslashreplace")
+        return text[-load.MOST_OF_A_REPORT:].encode("utf-8", "backslashreplace")
 
     for what, said in [(SOLUTION, text(solution)), (DETAILS, text(details))]:
         library.explain(preloader, what, said, len(said))
@@ -149,37 +148,39 @@ def work(library, preloader, server, callback):
         function()
     questions = slow.begin(library, preloader)
     server.begin(questions)
-    worker = library.begin_worker(preloader)
+    if callback is None:
+        worker = library.begin_concurrent(preloader)
+        serve = lambda: server.serve(library, worker)
+    else:
+        worker = library.begin_worker(preloader)
+        serve = lambda: library.serve(worker, callback, None)
     if not worker:
         return EXIT_SOFTWARE, None
-    while wish := library.serve(worker, callback, None):
+    while wish := serve():
         if wish == WORKS:
-            work_out_of_band(library, worker, server)
+            work_out_of_band(library, worker)
             continue
         # The worker ends after this: what is closed for the copy's sake is not opened again.
         server.end()
         if is_copy_for_preloader(library, worker):
             return promoted(library, worker, questions)
+        if callback is None:
+            break
     code = library.end_worker(worker)
     server.end()
     atexit._run_exitfuncs()
     return code, None
 
 
-def work_out_of_band(library, worker, server):
+def work_out_of_band(library, worker):
     """Does what the application wants done when no client waits; whatever comes of it, the worker goes on."""
     problems = []
     for function in forkyard._work:
         try:
-            server.work(function)
+            function()
         except BaseException as error:
-            told = load.told_of(error)
-            sys.stderr.write("".join(told.format()))
-            flush()
-            where = "".join(f" ({call.filename}:{call.lineno})" for call in told.stack[-1:])
-            problems.append(f"{type(error).__name__}: {' '.join(str(error).split())}{where}")
-    message = "; ".join(problems)[:MOST_OF_A_REPORT].encode("utf-8", "backslashreplace")
-    library.worked(worker, message, len(message))
+            problems.append(load.complaint(error))
+    load.say_worked(library, worker, problems)
 
 
 def is_copy_for_preloader(library, worker):

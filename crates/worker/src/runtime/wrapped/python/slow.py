@@ -40,8 +40,8 @@ def end(descriptor):
 class Tasks:
     """Tells what the tasks of an event loop wait for. A loop that is busy does not, and its calls have been told."""
 
-    def __init__(self, loop, descriptor):
-        self._loop = loop
+    def __init__(self, loop, descriptor, first):
+        self._loop, self._first = loop, first
         self._socket = socket.socket(fileno=descriptor)
         loop.add_reader(self._socket.fileno(), self._on_question)
 
@@ -67,7 +67,11 @@ class Tasks:
         import asyncio
 
         lines = []
-        for task in sorted(asyncio.all_tasks(self._loop), key=lambda task: task.get_name())[:MOST_TASKS]:
+        # Those of requests come first, the oldest of them before the others.
+        tasks = list(self._first)
+        others = asyncio.all_tasks(self._loop).difference(tasks)
+        tasks += sorted(others, key=lambda task: task.get_name())
+        for task in tasks[:MOST_TASKS]:
             lines.append(f"Task {task.get_name()}")
             lines.extend(f'  File "{file}", line {line} in {name}' for file, line, name in reversed(calls_of(task)))
         text = "\n".join(line.replace("\n", "\\n").replace("\0", "\\0") for line in lines)

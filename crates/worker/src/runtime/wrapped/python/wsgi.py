@@ -220,9 +220,6 @@ class Server:
     def end(self):
         pass
 
-    def work(self, function):
-        function()
-
     def answer(self, request):
         exchange = Exchange(self._requests, request)
         try:

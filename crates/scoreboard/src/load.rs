@@ -1,0 +1,76 @@
+//! How much a worker that serves several requests at a time has to do.
+
+/// What such a worker says of itself. A worker that serves one request at a time says nothing: its stage tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Requests that it has and that are not answered yet.
+    pub in_flight: u32,
+    /// It takes another one at once: it has fewer than it may have, and its event loop is not held up.
+    pub has_room: bool,
+    /// It serves several requests at a time.
+    pub is_told: bool,
+}
+
+const HAS_ROOM: u64 = 1 << 32;
+const IS_TOLD: u64 = 1 << 33;
+
+impl Load {
+    pub(super) fn to_word(self) -> u64 {
+        let bit = |is: bool, bit: u64| if is { bit } else { 0 };
+        u64::from(self.in_flight) | bit(self.has_room, HAS_ROOM) | bit(self.is_told, IS_TOLD)
+    }
+
+    pub(super) fn from_word(word: u64) -> Load {
+        Load {
+            in_flight: word as u32,
+            has_room: word & HAS_ROOM != 0,
+            is_told: word & IS_TOLD != 0,
+        }
+    }
+
+    /// Whether a worker with this load leaves a new connection to one of its siblings: one that has less to do and takes
+    /// another at once. Those with as much to do don't wait for each other.
+    pub fn yields_to(self, siblings: impl IntoIterator<Item = Load>) -> bool {
+        let is_better = |other: Load| other.has_room && other.in_flight < self.in_flight;
+        siblings.into_iter().any(is_better)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(in_flight: u32, has_room: bool) -> Load {
+        Load {
+            in_flight,
+            has_room,
+            is_told: true,
+        }
+    }
+
+    #[test]
+    fn a_word_is_read_as_it_was_written() {
+        for load in [
+            load(0, true),
+            load(7, false),
+            load(u32::MAX, true),
+            Load::default(),
+        ] {
+            assert_eq!(Load::from_word(load.to_word()), load);
+        }
+        assert_eq!(Load::from_word(0), Load::default());
+    }
+
+    #[test]
+    fn a_connection_is_left_to_a_sibling_that_has_less_to_do_and_can_take_it() {
+        let own = load(3, true);
+        assert!(!own.yields_to([]));
+        assert!(!own.yields_to([load(3, true), load(4, true)]));
+        assert!(!own.yields_to([load(0, false)]), "its loop is held up");
+        assert!(own.yields_to([load(9, true), load(2, true)]));
+        assert!(
+            !load(0, true).yields_to([load(0, true)]),
+            "nobody waits for nobody"
+        );
+    }
+}

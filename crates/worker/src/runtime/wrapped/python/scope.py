@@ -1,0 +1,90 @@
+"""The scope of an ASGI request, of FastCGI's parameters."""
+
+VERSIONS = {"version": "3.0", "spec_version": "2.3"}
+# What is not a header, or is said twice: nginx says what describes the body in CGI's way, too.
+NO_HEADERS = {b"HTTP_CONTENT_TYPE", b"HTTP_CONTENT_LENGTH", b"HTTP_PROXY"}
+BODY_HEADERS = ((b"CONTENT_TYPE", b"content-type"), (b"CONTENT_LENGTH", b"content-length"))
+# Sets of names that are remembered. A web server sends a handful: those of its configuration with those of each client.
+MOST_PLANS = 256
+
+
+class Plan:
+    """What to do with values that belong to these names."""
+
+    __slots__ = ("headers", "body_headers", "place")
+
+    def __init__(self, names):
+        names = names.split(b"\0")[:-1]
+        self.place = {name: place for place, name in enumerate(names)}
+        self.headers = [
+            (name[5:].replace(b"_", b"-").lower(), place)
+            for name, place in self.place.items()
+            if name.startswith(b"HTTP_") and name not in NO_HEADERS
+        ]
+        self.body_headers = [(header, self.place[name]) for name, header in BODY_HEADERS if name in self.place]
+
+
+class Scopes:
+    """Makes scopes. `prefix`: below which the application is mounted."""
+
+    def __init__(self, prefix):
+        self._prefix = prefix
+        self._plans = {}
+
+    def scope(self, names, values, state):
+        plan = self._plans.get(names)
+        if plan is None:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            plan = self._plans[names] = Plan(names)
+        values = values.split(b"\0")
+        place = plan.place
+
+        def value(name, default):
+            at = place.get(name)
+            return default if at is None else values[at]
+
+        headers = [(name, values[at]) for name, at in plan.headers]
+        for name, at in plan.body_headers:
+            # An empty one is none.
+            if values[at]:
+                headers.append((name, values[at]))
+        script = text(value(b"SCRIPT_NAME", b""))
+        path = value(b"PATH_INFO", None)
+        if path is None:
+            # A web server that says no PATH_INFO says the whole path as SCRIPT_NAME.
+            path, script = script, ""
+        else:
+            path = text(path)
+        prefix = self._prefix
+        if prefix:
+            whole = script + path
+            if whole.startswith(prefix) and whole[len(prefix):len(prefix) + 1] in ("", "/"):
+                script, path = prefix, whole[len(prefix):]
+        raw_path = value(b"REQUEST_URI", None)
+        is_secure = value(b"HTTPS", b"off").lower() in (b"on", b"1") or value(b"REQUEST_SCHEME", b"") == b"https"
+        scope = {
+            "type": "http",
+            "asgi": VERSIONS,
+            "http_version": value(b"SERVER_PROTOCOL", b"HTTP/1.1").rpartition(b"/")[2].decode("latin-1"),
+            "method": value(b"REQUEST_METHOD", b"GET").decode("latin-1").upper(),
+            "scheme": "https" if is_secure else "http",
+            "path": path,
+            "raw_path": path.encode("utf-8", "surrogateescape") if raw_path is None else raw_path.partition(b"?")[0],
+            "query_string": value(b"QUERY_STRING", b""),
+            "root_path": script,
+            "headers": headers,
+            "client": address(value(b"REMOTE_ADDR", b""), value(b"REMOTE_PORT", b"")),
+            "server": address(value(b"SERVER_NAME", b"localhost"), value(b"SERVER_PORT", b"80")),
+        }
+        if state is not None:
+            scope["state"] = state.copy()
+        return scope
+
+
+def text(value):
+    return value.decode("ascii") if value.isascii() else value.decode("utf-8", "surrogateescape")
+
+
+def address(host, port):
+    return (host.decode("latin-1"), int(port) if port.isdigit() else 0) if host else None

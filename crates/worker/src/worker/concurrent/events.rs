@@ -1,0 +1,149 @@
+//! What a worker tells the event loop of its language: records in one piece of memory.
+//!
+//! A record is four numbers, each of 32 bits in the machine's order: what it is, the length of what follows them, and the
+//! request's number in two halves. `forkyard.h` describes them.
+
+use fastcgi::Params;
+
+/// What a record is (`enum forkyard_event`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Kind {
+    /// A request: the lengths of names and values, and whether the body is complete; names, values, and what is there of
+    /// the body.
+    Request = 1,
+    /// More of the body: whether it is the end; bytes.
+    Body = 2,
+    /// The client is gone.
+    Gone = 3,
+    /// There is room to write again.
+    Writable = 4,
+    /// The request has taken too long and was answered.
+    Expired = 5,
+    /// Out-of-band work is to be done.
+    Work = 6,
+    /// No request is left and none will come: the process has to end, or to make a preloader first.
+    End = 7,
+}
+
+/// Bytes of a record's four numbers.
+const HEAD_BYTES: usize = 16;
+
+/// The records, in order.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    bytes: Vec<u8>,
+}
+
+impl Events {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Takes all, and leaves `memory` for the next.
+    pub(super) fn take(&mut self, memory: &mut Vec<u8>) {
+        memory.clear();
+        std::mem::swap(memory, &mut self.bytes);
+    }
+
+    /// One without more to say.
+    pub(super) fn put(&mut self, kind: Kind, token: u64) {
+        self.open(kind, token);
+    }
+
+    /// A piece of a body.
+    pub(super) fn body(&mut self, token: u64, piece: &[u8], is_end: bool) {
+        let at = self.open(Kind::Body, token);
+        self.number(u32::from(is_end));
+        self.bytes.extend_from_slice(piece);
+        self.close(at);
+    }
+
+    /// A request. Parameters that hold a NUL, and those without a name, are left out: no header and no path is like that.
+    pub(super) fn request(&mut self, token: u64, params: &Params, body: &[u8], is_whole: bool) {
+        let at = self.open(Kind::Request, token);
+        let lengths = self.bytes.len();
+        for _ in 0..2 {
+            self.number(0);
+        }
+        self.number(u32::from(is_whole));
+        let clean = || {
+            let is_clean = |(name, value): &(&[u8], &[u8])| {
+                !name.is_empty() && !name.contains(&0) && !value.contains(&0)
+            };
+            params.iter().filter(is_clean)
+        };
+        let names = self.bytes.len();
+        for (name, _) in clean() {
+            self.bytes.extend_from_slice(name);
+            self.bytes.push(0);
+        }
+        let values = self.bytes.len();
+        for (_, value) in clean() {
+            self.bytes.extend_from_slice(value);
+            self.bytes.push(0);
+        }
+        let end = self.bytes.len();
+        self.set(lengths, (values - names) as u32);
+        self.set(lengths + 4, (end - values) as u32);
+        self.bytes.extend_from_slice(body);
+        self.close(at);
+    }
+
+    fn open(&mut self, kind: Kind, token: u64) -> usize {
+        let at = self.bytes.len();
+        self.number(kind as u32);
+        self.number(0);
+        self.bytes.extend_from_slice(&token.to_ne_bytes());
+        at
+    }
+
+    fn close(&mut self, at: usize) {
+        let length = self.bytes.len() - at - HEAD_BYTES;
+        self.set(at + 4, length as u32);
+    }
+
+    fn number(&mut self, number: u32) {
+        self.bytes.extend_from_slice(&number.to_ne_bytes());
+    }
+
+    fn set(&mut self, at: usize, number: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(bytes: &[u8]) -> Vec<u32> {
+        let four = bytes.chunks_exact(4);
+        four.map(|four| u32::from_ne_bytes(four.try_into().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn records_follow_each_other_and_say_how_long_they_are() {
+        let mut events = Events::default();
+        let mut params = Params::new();
+        params.set(b"A", b"one");
+        params.set(b"B\0C", b"two");
+        params.set(b"D", b"th\0ree");
+        params.set(b"", b"nameless");
+        params.set(b"E", b"");
+        events.request(7, &params, b"body", true);
+        events.put(Kind::Gone, 7);
+        events.body(8, b"xy", false);
+        let mut bytes = vec![1, 2, 3];
+        events.take(&mut bytes);
+        assert!(events.is_empty());
+        assert_eq!(numbers(&bytes[..8]), [Kind::Request as u32, 12 + 4 + 5 + 4]);
+        assert_eq!(bytes[8..16], 7_u64.to_ne_bytes());
+        assert_eq!(numbers(&bytes[16..28]), [4, 5, 1]);
+        assert_eq!(&bytes[28..41], b"A\0E\0one\0\0body");
+        assert_eq!(numbers(&bytes[41..49]), [Kind::Gone as u32, 0]);
+        assert_eq!(numbers(&bytes[57..65]), [Kind::Body as u32, 6]);
+        assert_eq!(numbers(&bytes[73..77]), [0]);
+        assert_eq!(&bytes[77..], b"xy");
+    }
+}

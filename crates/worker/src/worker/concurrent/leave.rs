@@ -1,0 +1,164 @@
+//! How a worker that serves several requests at a time ends, makes a preloader, and does out-of-band work.
+
+use super::super::out_of_band::{Want, is_alone, postponed};
+use super::super::promotion;
+use super::desk::Desk;
+use super::events::Kind;
+use super::place::Phase;
+use crate::scoreboard::{Stage, header};
+use crate::sys::clock;
+use crate::tick::Tick;
+use std::os::fd::AsFd;
+
+/// Whether a worker takes up nothing new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// It does.
+    Not,
+    /// It finishes what it has.
+    Finishing,
+    /// It has nothing any more, and has said so.
+    Done,
+}
+
+impl Desk {
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving != Leaving::Not
+    }
+
+    /// The master says that the worker is to finish, or to make a preloader; or it is gone.
+    pub(super) fn hear_master(&mut self, now: Tick) {
+        if self.settings.refork_at.is_some() {
+            self.promotion = promotion::receive(self.retire.as_fd());
+        }
+        // What else it may have to say is of no interest to a worker that leaves.
+        let _ = self.epoll.delete(&self.retire);
+        self.leave(now);
+    }
+
+    /// Finishes what it has, and takes up nothing new.
+    pub(super) fn leave(&mut self, now: Tick) {
+        if self.is_leaving() {
+            return;
+        }
+        self.leaving = Leaving::Finishing;
+        self.publish_load();
+        if self.in_flight == 0 {
+            // Nobody is to count upon it, whatever the application does still.
+            self.stamp().stage(Stage::Finished);
+        }
+        if self.router.is_none() {
+            let _ = self.epoll.delete(&self.listener);
+            let _ = self.epoll.delete(&self.queue_out);
+        }
+        let idle = |index: &usize| self.places[*index].phase == Phase::Idle;
+        let idle: Vec<usize> = (0..self.places.len()).filter(idle).collect();
+        self.send_away(&idle, now);
+    }
+
+    /// Counts a request that is over.
+    pub(super) fn count_served(&mut self, now: Tick) {
+        let refork_at = self.settings.refork_at;
+        if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
+            self.teller.tell_seasoned();
+        }
+        let most = self.settings.pool.max_requests;
+        if most.is_some_and(|most| self.served >= most) {
+            self.leave(now);
+        }
+    }
+
+    /// Tells the event loop once nothing is left.
+    pub(super) fn look_if_done(&mut self) {
+        if self.leaving == Leaving::Not && header::retire(self.board.header(), self.teller.slot()) {
+            self.leave(clock::now());
+        }
+        let has_something = |place: &&super::place::Place| !matches!(place.phase, Phase::Free | Phase::Idle);
+        if self.leaving != Leaving::Finishing || self.is_working {
+            return;
+        }
+        // What waits unread could not be sent away; there is room for it now as long as nobody else takes it.
+        while let Some(index) = self.waiting.pop_front() {
+            if self.places[index].phase == Phase::Waiting {
+                self.start(index, clock::now());
+            }
+        }
+        if self.places.iter().find(has_something).is_some() {
+            return;
+        }
+        self.leaving = Leaving::Done;
+        self.hand_back_all();
+        for index in 0..self.places.len() {
+            if self.places[index].phase == Phase::Idle {
+                self.close(index);
+            }
+        }
+        self.events.put(Kind::End, u64::from(self.promotion.is_some()));
+    }
+
+    /// The application asks for out-of-band work.
+    pub(super) fn ask_for_work(&mut self) {
+        self.want = self.want.ask();
+        if self.router.is_some() {
+            return;
+        }
+        if let Some(due) = self.want.due() {
+            self.alarm.set_by(due);
+        }
+    }
+
+    /// Begins out-of-band work if the application has asked for it, nothing else is to be done, and no sibling is at it.
+    pub(super) fn look_for_work(&mut self, events: usize, now: Tick) {
+        let is_due = self.want.due().is_some_and(|due| due <= now) && self.router.is_none();
+        if !is_due || self.in_flight > 0 || self.is_working || self.is_leaving() {
+            return;
+        }
+        // Requests come first. What the alarm is set to is looked at again then.
+        if events > 1 || !self.events.is_empty() {
+            return self.alarm.set_by(now);
+        }
+        let slot = self.teller.slot();
+        if is_alone(&self.board, slot) {
+            self.begin_work(now);
+            if is_alone(&self.board, slot) {
+                return self.events.put(Kind::Work, 0);
+            }
+            self.is_working = false;
+            self.stamp().idle(now);
+            self.publish_load();
+        }
+        self.want = postponed(slot);
+        if let Some(due) = self.want.due() {
+            self.alarm.set_by(due);
+        }
+    }
+
+    /// The work begins. It is seen as what the worker does, like a request.
+    pub(super) fn begin_work(&mut self, now: Tick) {
+        self.want = Want::Nothing;
+        self.is_working = true;
+        self.publish_load();
+        self.stamp().accepted(now);
+        self.stamp().working(now);
+        let stamp = crate::scoreboard::stamp::Stamp::new(self.slot.words());
+        self.teller.take_up(&self.board, &stamp, now);
+    }
+
+    /// The work is done; or what went wrong, for the log.
+    pub(super) fn worked(&mut self, outcome: Result<(), String>) {
+        if !self.is_working {
+            return;
+        }
+        if let Err(problem) = &outcome {
+            log::error!("out-of-band work failed: {problem}");
+        }
+        let now = clock::now();
+        self.is_working = false;
+        self.stamp().finished(0, 0);
+        self.stamp().idle(now);
+        self.publish_load();
+        self.tell_worked(outcome.is_ok());
+        // Whatever has come meanwhile is looked at.
+        self.alarm.set_by(now);
+    }
+}

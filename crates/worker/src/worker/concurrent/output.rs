@@ -1,0 +1,325 @@
+//! Answers go out.
+
+use super::super::builtin;
+use super::super::snapshot;
+use super::desk::Desk;
+use super::events::Kind;
+use super::place::Phase;
+use crate::scoreboard::Stage;
+use crate::sys::socket::{Progress, send, shutdown_read, shutdown_write};
+use crate::tick::Tick;
+use fastcgi::{ProtocolStatus, Reply};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// How long a client that sends more than was read may take to see its answer.
+const LINGER_LIMIT: Duration = Duration::from_secs(1);
+
+/// What came of a piece of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// So many bytes were taken: all, unless there is no room any more.
+    Taken {
+        /// Bytes.
+        count: usize,
+        /// There is no room; it will be told.
+        is_full: bool,
+    },
+    /// The client is gone, or the request is over.
+    Gone,
+}
+
+impl Desk {
+    /// Takes a piece of an answer. `is_last`: the answer ends with it, if all of it was taken.
+    pub(super) fn send(&mut self, index: usize, bytes: &[u8], is_last: bool, now: Tick) -> Sent {
+        if self.places[index].is_gone {
+            return Sent::Gone;
+        }
+        if let Some(recorder) = &mut self.places[index].recorder {
+            recorder.output(bytes);
+        }
+        let mut count = self.put(index, bytes);
+        while count < bytes.len() {
+            if !self.flush(index, now) {
+                break;
+            }
+            count += self.put(index, &bytes[count..]);
+        }
+        if self.places[index].is_gone {
+            return Sent::Gone;
+        }
+        if count < bytes.len() {
+            self.places[index].is_full = true;
+            return Sent::Taken { count, is_full: true };
+        }
+        if is_last {
+            self.finish(index, now);
+            return Sent::Taken {
+                count,
+                is_full: false,
+            };
+        }
+        let is_full = !self.flush(index, now);
+        self.places[index].is_full = is_full;
+        Sent::Taken { count, is_full }
+    }
+
+    /// Buffers as much as there is room for.
+    pub(super) fn put(&mut self, index: usize, bytes: &[u8]) -> usize {
+        let place = &mut self.places[index];
+        place.has_begun = true;
+        place
+            .output
+            .as_mut()
+            .map_or(bytes.len(), |output| output.stdout(bytes))
+    }
+
+    /// Text for the web server's error log; what there is no room for is left out.
+    pub(super) fn put_error(&mut self, index: usize, bytes: &[u8]) {
+        if let Some(output) = &mut self.places[index].output {
+            output.stderr(bytes);
+        }
+    }
+
+    /// A record of the protocol's own.
+    pub(super) fn reply(&mut self, index: usize, reply: &Reply, now: Tick) {
+        if self.places[index].output.is_none() {
+            self.places[index].output = Some(self.new_output());
+        }
+        let Some(output) = &mut self.places[index].output else {
+            return;
+        };
+        // There is room for it: what else is there can't be sent, and this client doesn't read.
+        let _ = output.reply(reply);
+        self.flush(index, now);
+    }
+
+    /// Sends what is buffered: true if nothing is left of it. A client that is gone is found out here.
+    pub(super) fn flush(&mut self, index: usize, now: Tick) -> bool {
+        let place = &mut self.places[index];
+        let (Some(connection), Some(output)) = (&place.connection, &mut place.output) else {
+            return true;
+        };
+        loop {
+            let pending = output.pending();
+            if pending.is_empty() {
+                place.deadline = None;
+                return true;
+            }
+            match send(connection.socket(), pending) {
+                Ok(Progress::Done(count)) => output.consume(count),
+                Ok(Progress::WouldBlock) => {
+                    let limit = now + self.settings.pool.client_timeout;
+                    place.deadline = Some(limit);
+                    self.alarm.set_by(limit);
+                    return false;
+                }
+                Err(_) => {
+                    self.lose_client(index);
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// There is room again on a connection.
+    pub(super) fn go_on_sending(&mut self, index: usize, now: Tick) {
+        if !self.flush(index, now) {
+            return;
+        }
+        let token = self.token(index);
+        let place = &mut self.places[index];
+        match place.phase {
+            Phase::Ending => self.after_answer(index, now),
+            Phase::Serving if std::mem::take(&mut place.is_full) => self.events.put(Kind::Writable, token),
+            _ => {}
+        }
+    }
+
+    /// The answer is complete: ends it.
+    pub(super) fn finish(&mut self, index: usize, now: Tick) {
+        let board = self.board.header();
+        let place = &mut self.places[index];
+        // Before the answer is, so that whoever has the whole answer finds the line.
+        if let Some(recorder) = &mut place.recorder {
+            recorder.end();
+            recorder.finish(board);
+        }
+        place.phase = Phase::Ending;
+        if let Some(connection) = place.connection.as_deref() {
+            // A client that would send its next request here is told at once that it can't.
+            if connection.last && connection.responder.keep() && place.body_ended {
+                shutdown_read(connection.socket());
+            }
+        }
+        if let Some(output) = &mut place.output {
+            if place.is_gone {
+                output.abandon();
+            } else {
+                output.end(0, ProtocolStatus::RequestComplete);
+            }
+        }
+        let taken = place.taken;
+        place.expires = None;
+        self.is_over(now.since(taken), now);
+        if self.places[index].connection.is_none() {
+            return self.close(index);
+        }
+        if self.flush(index, now) && self.places[index].phase == Phase::Ending {
+            self.after_answer(index, now);
+        }
+    }
+
+    /// A request is no longer under way.
+    fn is_over(&mut self, took: Duration, now: Tick) {
+        self.in_flight -= 1;
+        self.served += 1;
+        self.publish_load();
+        self.show_end(took, now);
+        self.count_served(now);
+    }
+
+    /// The answer is sent: the connection is kept or closed.
+    fn after_answer(&mut self, index: usize, now: Tick) {
+        let place = &mut self.places[index];
+        if let Some(output) = place.output.take() {
+            self.keep_output(output);
+        }
+        let place = &mut self.places[index];
+        place.recorder = None;
+        place.body.clear();
+        let Some(connection) = place.connection.as_deref_mut() else {
+            return self.close(index);
+        };
+        let keeps = connection.keeps() && !place.is_gone;
+        connection.responder.finish();
+        place.phase = Phase::Reading;
+        if !keeps {
+            let is_whole = place.body_ended && place.input.is_empty();
+            return if is_whole {
+                self.close(index)
+            } else {
+                self.linger(index, now)
+            };
+        }
+        if place.ticket.is_some() {
+            return self.rest(index, now);
+        }
+        connection.asked = true;
+        if place.is_portable() {
+            return self.keep(index, now);
+        }
+        place.phase = Phase::Idle;
+        self.reconsider(index, now);
+        if self.places[index].phase == Phase::Idle && self.places[index].is_portable() {
+            self.keep(index, now);
+        }
+    }
+
+    /// The connection waits for its next request.
+    pub(super) fn keep(&mut self, index: usize, now: Tick) {
+        let limit = now + self.settings.pool.keepalive_timeout;
+        let place = &mut self.places[index];
+        if place.ticket.is_some() {
+            return self.rest(index, now);
+        }
+        place.phase = Phase::Idle;
+        place.deadline = Some(limit);
+        self.alarm.set_by(limit);
+        self.publish_kept();
+        if self.is_leaving() {
+            self.send_away(&[index], now);
+        } else if self.places[index].readable {
+            self.read(index, now);
+        }
+    }
+
+    /// Says that nothing more comes, and reads until the client has seen that, for a bounded time.
+    pub(super) fn linger(&mut self, index: usize, now: Tick) {
+        let limit = now + LINGER_LIMIT;
+        let place = &mut self.places[index];
+        place.phase = Phase::Lingering;
+        place.deadline = Some(limit);
+        place.input.clear();
+        if let Some(connection) = &place.connection {
+            shutdown_write(connection.socket());
+        }
+        self.alarm.set_by(limit);
+        self.read(index, now);
+    }
+
+    /// Closes the connection in the middle of the answer.
+    pub(super) fn break_off(&mut self, index: usize, now: Tick) {
+        self.flush(index, now);
+        self.places[index].is_gone = true;
+        self.finish(index, now);
+    }
+
+    /// The client is gone. The request goes on until the application is done with it.
+    pub(super) fn lose_client(&mut self, index: usize) {
+        match self.places[index].phase {
+            Phase::Serving => {
+                self.places[index].is_gone = true;
+                if let Some(output) = &mut self.places[index].output {
+                    output.abandon();
+                }
+                self.hang_up(index);
+                self.tell_gone(index);
+                let token = self.token(index);
+                if std::mem::take(&mut self.places[index].is_full) {
+                    self.events.put(Kind::Writable, token);
+                }
+            }
+            Phase::Free => {}
+            Phase::Idle
+            | Phase::Reading
+            | Phase::Waiting
+            | Phase::Ending
+            | Phase::Rest
+            | Phase::Lingering => {
+                self.close(index);
+            }
+        }
+    }
+
+    /// The pool's status or ping path is answered here.
+    pub(super) fn answer_builtin(&mut self, index: usize, now: Tick) -> bool {
+        let Some(connection) = self.places[index].connection.as_deref() else {
+            return false;
+        };
+        let params = connection.responder.params();
+        let uri = params.get(b"SCRIPT_NAME").unwrap_or_default();
+        let pool = &self.settings.pool;
+        let begins = || self.stamp().stage(Stage::Executing);
+        let taken = || builtin::of_pool(&self.settings, &self.board, self.listener.as_fd());
+        let Some(answer) = builtin::of(pool, params, uri, begins, taken) else {
+            return false;
+        };
+        let bytes = snapshot::encode(&answer, b"");
+        match self.send(index, &bytes, true, now) {
+            // More than fits in any buffer: the page of thousands of workers.
+            Sent::Taken { count, is_full: true } => self.send_rest(index, &bytes[count..], now),
+            Sent::Taken { .. } => {}
+            Sent::Gone => self.finish(index, now),
+        }
+        true
+    }
+
+    /// Sends more than there is room for, waiting for the client; it is the pool's own answer.
+    fn send_rest(&mut self, index: usize, mut bytes: &[u8], now: Tick) {
+        use crate::sys::socket::{Readiness, wait};
+        while !bytes.is_empty() && !self.places[index].is_gone {
+            let Some(connection) = self.places[index].connection.as_deref() else {
+                break;
+            };
+            let patience = self.settings.pool.client_timeout;
+            if !wait(connection.socket(), Readiness::Writable, patience).is_ok_and(|ready| ready) {
+                break;
+            }
+            self.flush(index, now);
+            let count = self.put(index, bytes);
+            bytes = &bytes[count..];
+        }
+        self.finish(index, now);
+    }
+}

@@ -1,0 +1,261 @@
+//! A worker of an application pool: its router gives it connections ([`forkyard_protocol::channel`]).
+
+use super::super::routed::tell;
+use super::desk::{Desk, READ_BYTES};
+use super::place::Phase;
+use crate::config::Pool;
+use crate::sys::clock;
+use crate::sys::fd::receive_with;
+use crate::sys::origin::is_there;
+use crate::sys::process::proportional_memory_bytes;
+use crate::sys::socket::shutdown_read;
+use crate::tick::Tick;
+use crate::worker::out_of_band::Want;
+use forkyard_protocol::channel::{HEAD_BYTES, MOST_BYTES, ToRouter, ToWorker, parse};
+use nix::errno::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// Most bytes of a message.
+pub(super) const MESSAGE_BYTES: usize = HEAD_BYTES + MOST_BYTES;
+/// How long the rest of a body may take that the application did not read, until the connection is closed instead of kept.
+const REST_LIMIT: Duration = Duration::from_secs(1);
+/// How often the worker's memory is measured at most. The kernel looks at every page for it.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
+/// Messages heard at one turn.
+const AT_ONCE: usize = 32;
+
+/// The worker's end of the channel.
+#[derive(Debug)]
+pub(super) struct Router {
+    channel: OwnedFd,
+    /// Sessions that are not over.
+    sessions: usize,
+    /// Questions where the worker is, to be answered when nothing is under way.
+    asked: Vec<u64>,
+    /// When memory was last measured; `None`: it isn't.
+    measured: Option<Tick>,
+    /// Out-of-band work is to begin when nothing is under way.
+    works: bool,
+}
+
+impl Router {
+    pub(super) fn new(channel: OwnedFd, pool: &Pool) -> Router {
+        Router {
+            channel,
+            sessions: 0,
+            asked: Vec::new(),
+            measured: pool.tells_memory.then(clock::now),
+            works: false,
+        }
+    }
+
+    pub(super) fn channel(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+impl Desk {
+    /// Does what the router says.
+    pub(super) fn hear_router(&mut self, now: Tick) {
+        for _ in 0..AT_ONCE {
+            let Some(router) = &self.router else { return };
+            let received = match receive_with(router.channel(), &mut self.scratch, false) {
+                Ok(received) if received.bytes > 0 => received,
+                Err(error) if matches!(error.errno, Errno::EAGAIN | Errno::EINTR) => return,
+                Ok(_) | Err(_) => {
+                    let _ = self.epoll.delete(router.channel());
+                    return self.leave(now);
+                }
+            };
+            let Some((word, ticket, bytes)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
+                log::warn!("the router sent what is no message");
+                continue;
+            };
+            let length = bytes.len();
+            match word {
+                ToWorker::Serve | ToWorker::ServeLast => {
+                    match received.descriptors.into_iter().next() {
+                        Some(socket) if !self.is_leaving() => {
+                            self.serve(socket, ticket, length, word == ToWorker::ServeLast, now);
+                        }
+                        // The worker leaves, or has no descriptor left for it.
+                        _ => self.tell_router(ToRouter::NotBegun, ticket, &[]),
+                    }
+                }
+                ToWorker::Where => {
+                    if let Some(router) = &mut self.router {
+                        router.asked.push(ticket);
+                    }
+                    self.answer_where();
+                }
+                ToWorker::Work => {
+                    if let Some(router) = &mut self.router {
+                        router.works = true;
+                    }
+                    self.begin_ordered_work(now);
+                }
+            }
+        }
+    }
+
+    /// A connection with the first bytes of a request, which are in the scratch memory behind a message's head.
+    fn serve(&mut self, socket: OwnedFd, ticket: u64, length: usize, is_last: bool, now: Tick) {
+        let origin = self.settings.pool.origin.as_ref();
+        if origin.is_some_and(|origin| !is_there(origin)) {
+            drop(socket);
+            self.tell_router(ToRouter::Moved, ticket, &[]);
+            return self.leave(now);
+        }
+        let bytes = self.scratch[HEAD_BYTES..HEAD_BYTES + length].to_vec();
+        let Some(index) = self.take_in(socket, now) else {
+            return self.tell_router(ToRouter::NotBegun, ticket, &[]);
+        };
+        if let Some(router) = &mut self.router {
+            router.sessions += 1;
+        }
+        let place = &mut self.places[index];
+        place.ticket = Some(ticket);
+        place.input = bytes;
+        if let Some(connection) = &mut place.connection {
+            (connection.shared, connection.spoken, connection.last) = (true, true, is_last);
+        }
+        self.reconsider(index, now);
+        self.read(index, now);
+    }
+
+    /// The answer is sent, and the connection may have another request: the router has it back once the body is.
+    pub(super) fn rest(&mut self, index: usize, now: Tick) {
+        let place = &mut self.places[index];
+        if place.connection.as_ref().is_some_and(|it| it.is_portable()) {
+            return self.give_back(index);
+        }
+        place.phase = Phase::Rest;
+        let limit = now + REST_LIMIT;
+        place.deadline = Some(limit);
+        self.alarm.set_by(limit);
+        self.reconsider(index, now);
+        if self.places[index].phase == Phase::Rest {
+            self.read(index, now);
+        }
+    }
+
+    /// Gives the connection back with what was read of a next request.
+    pub(super) fn give_back(&mut self, index: usize) {
+        let place = &mut self.places[index];
+        let bytes = std::mem::take(&mut place.input);
+        if bytes.len() > MOST_BYTES {
+            return self.close(index);
+        }
+        if let Some(connection) = &mut place.connection {
+            connection.shared = false;
+        }
+        self.hang_up(index);
+        self.end_session(index, Some(&bytes));
+        self.give_up(index);
+    }
+
+    /// A session is over: the connection was kept, with bytes of a next request, or is closed.
+    pub(super) fn end_session(&mut self, index: usize, kept: Option<&[u8]>) {
+        let Some(ticket) = self.places[index].ticket.take() else {
+            return;
+        };
+        match kept {
+            Some(bytes) => self.tell_router(ToRouter::Kept, ticket, bytes),
+            None => self.tell_router(ToRouter::Closed, ticket, &[]),
+        }
+        if let Some(router) = &mut self.router {
+            router.sessions = router.sessions.saturating_sub(1);
+        }
+        self.measure();
+        if self.want.due().is_some() {
+            self.want = Want::Told;
+            self.tell_router(ToRouter::WorkWanted, 0, &[]);
+        }
+        self.answer_where();
+        self.begin_ordered_work(clock::now());
+    }
+
+    fn tell_router(&self, word: ToRouter, ticket: u64, bytes: &[u8]) {
+        if let Some(router) = &self.router {
+            tell(router.channel(), word, ticket, bytes);
+        }
+    }
+
+    /// Answers a router that asks whether all is done that it, or one before it, has given.
+    fn answer_where(&mut self) {
+        let Some(router) = self.router.as_mut().filter(|router| router.sessions == 0) else {
+            return;
+        };
+        for ticket in std::mem::take(&mut router.asked) {
+            self.tell_router(ToRouter::Here, ticket, &[]);
+            // A router that asks this is a new one, and may not have heard it.
+            if self.want == Want::Told {
+                self.tell_router(ToRouter::WorkWanted, 0, &[]);
+            }
+        }
+    }
+
+    fn begin_ordered_work(&mut self, now: Tick) {
+        let is_free = self
+            .router
+            .as_ref()
+            .is_some_and(|router| router.works && router.sessions == 0);
+        if !is_free || self.is_working {
+            return;
+        }
+        if let Some(router) = &mut self.router {
+            router.works = false;
+        }
+        if self.is_leaving() {
+            return self.tell_router(ToRouter::Worked, 0, &[0]);
+        }
+        self.begin_work(now);
+        self.events.put(super::events::Kind::Work, 0);
+    }
+
+    /// Out-of-band work is over, well or not.
+    pub(super) fn tell_worked(&mut self, is_well: bool) {
+        self.tell_router(ToRouter::Worked, 0, &[u8::from(is_well)]);
+        if self.router.is_some() && self.want.due().is_some() {
+            self.want = Want::Told;
+            self.tell_router(ToRouter::WorkWanted, 0, &[]);
+        }
+    }
+
+    /// Tells how much memory the worker uses, if its pool limits that and it is time.
+    fn measure(&mut self) {
+        let router = self.router.as_mut();
+        let Some(measured) = router.and_then(|router| router.measured.as_mut()) else {
+            return;
+        };
+        let now = clock::now();
+        if now.since(*measured) >= MEASURE_INTERVAL {
+            *measured = now;
+            if let Some(bytes) = proportional_memory_bytes(None) {
+                self.tell_router(ToRouter::Memory, 0, &bytes.to_le_bytes());
+            }
+        }
+    }
+
+    /// For a worker that is about to end: what is still in the channel goes back, and nothing more can be put in.
+    pub(super) fn hand_back_all(&mut self) {
+        let Some(router) = &self.router else { return };
+        shutdown_read(router.channel());
+        while let Ok(received) = receive_with(router.channel(), &mut self.scratch, false) {
+            let Some((word, ticket, _)) = parse::<ToWorker>(&self.scratch[..received.bytes]) else {
+                break;
+            };
+            match word {
+                ToWorker::Serve | ToWorker::ServeLast => {
+                    drop(received.descriptors);
+                    self.tell_router(ToRouter::NotBegun, ticket, &[]);
+                }
+                ToWorker::Work => self.tell_router(ToRouter::Worked, 0, &[0]),
+                ToWorker::Where => self.tell_router(ToRouter::Here, ticket, &[]),
+            }
+        }
+    }
+}
+
+const _: () = assert!(READ_BYTES <= MESSAGE_BYTES);

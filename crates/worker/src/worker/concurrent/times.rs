@@ -1,0 +1,128 @@
+//! What becomes due: one timer that the worker's epoll watches.
+
+use super::desk::Desk;
+use super::events::Kind;
+use super::place::Phase;
+use crate::tick::Tick;
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// The timer, which rings at the earliest of the times it was set to, or before.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    timer: TimerFd,
+    set: Option<Tick>,
+}
+
+impl Alarm {
+    pub(super) fn new() -> nix::Result<Alarm> {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        Ok(Alarm { timer, set: None })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+
+    /// Rings then at the latest.
+    pub(super) fn set_by(&mut self, due: Tick) {
+        if self.set.is_some_and(|set| set <= due) {
+            return;
+        }
+        self.set = Some(due);
+        let due = TimeSpec::from_duration(Duration::from_nanos(due.as_nanos().max(1)));
+        let set = self
+            .timer
+            .set(Expiration::OneShot(due), TimerSetTimeFlags::TFD_TIMER_ABSTIME);
+        if let Err(errno) = set {
+            log::error!("a timer can't be set: timerfd_settime: {errno}");
+        }
+    }
+
+    fn silence(&mut self) {
+        self.set = None;
+        // Nothing to read where it was set anew meanwhile.
+        let _ = nix::unistd::read(&self.timer, &mut [0; 8]);
+    }
+}
+
+impl Desk {
+    /// The alarm has rung: does what is due, and sets it anew.
+    pub(super) fn ring(&mut self, now: Tick) {
+        self.alarm.silence();
+        if self.insists_at.is_some_and(|due| due <= now) {
+            self.listener_ready = true;
+        }
+        if self.pause.end(now) {
+            self.listener_ready = true;
+        }
+        for index in 0..self.places.len() {
+            let place = &self.places[index];
+            if place.expires.is_some_and(|due| due <= now) {
+                self.expire(index, now);
+            }
+            if self.places[index].deadline.is_some_and(|due| due <= now) {
+                self.deadline(index);
+            }
+        }
+        self.show(now);
+        let places = self.places.iter();
+        let due = places.flat_map(|place| place.deadline.into_iter().chain(place.expires));
+        let others = [
+            self.insists_at.filter(|due| *due > now),
+            self.pause.deadline(),
+            self.want.due().filter(|due| *due > now && !self.is_working),
+            self.shown.due(),
+        ];
+        if let Some(due) = due.chain(others.into_iter().flatten()).min() {
+            self.alarm.set_by(due);
+        }
+    }
+
+    /// A client has been idle, silent or deaf for too long.
+    fn deadline(&mut self, index: usize) {
+        let patience = self.settings.pool.client_timeout.as_secs_f64();
+        match self.places[index].phase {
+            Phase::Idle => {
+                self.close(index);
+                self.publish_kept();
+            }
+            Phase::Reading => {
+                log::warn!(
+                    "a connection was closed: the client did not complete its request within {patience} s"
+                );
+                self.close(index);
+            }
+            Phase::Rest | Phase::Lingering => self.close(index),
+            Phase::Serving | Phase::Ending => self.lose_client(index),
+            Phase::Free | Phase::Waiting => self.places[index].deadline = None,
+        }
+    }
+
+    /// A request has taken longer than `request_terminate_timeout`: its client is answered, and the application told.
+    fn expire(&mut self, index: usize, now: Tick) {
+        let place = &mut self.places[index];
+        place.expires = None;
+        if place.phase != Phase::Serving {
+            return;
+        }
+        let took = now.since(place.taken).as_secs_f64();
+        log::warn!(
+            "child {}{} execution timed out ({took:.6} sec), cancelled",
+            std::process::id(),
+            self.name(index)
+        );
+        let token = self.token(index);
+        self.events.put(Kind::Expired, token);
+        if self.places[index].has_begun || self.places[index].is_gone {
+            self.break_off(index, now);
+        } else {
+            let text = super::super::time_up::TEXT;
+            self.put(index, text);
+            self.finish(index, now);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! How requests of a worker that serves many at a time end, and how the worker does.
+
+use super::concurrent::{APPLICATION, ONE, body, marks, params, send, start};
+use crate::support::daemon::{Daemon, directory, make_writable, pool};
+use crate::support::fcgi::Client;
+use crate::support::{place_library, process, until};
+use nix::sys::signal::Signal;
+use std::fs;
+
+/// The same with a global section.
+fn start_with(global: &str, settings: &str) -> (Daemon, tempfile::TempDir) {
+    place_library();
+    let root = directory();
+    make_writable(root.path());
+    fs::write(root.path().join("asgi.py"), APPLICATION).expect("write");
+    let application = format!("runtime = \"asgi\"\nroot = \"{}\"\n", root.path().display());
+    let daemon = Daemon::start(|dir| {
+        let pool = pool(dir, "www", settings, &application);
+        format!("[global]\n{global}\n{pool}").replace("DIR", &dir.display().to_string())
+    });
+    (daemon, root)
+}
+
+#[test]
+fn a_reload_waits_for_all_requests_of_a_worker() {
+    let (daemon, root) = start(ONE, "");
+    let old = daemon.wait_for_workers("www", 1)[0];
+    let mut clients: Vec<Client> = (0..6).map(|n| send(&daemon, "until", &n.to_string())).collect();
+    until("their beginning", || {
+        (marks(&root, "begun.").len() == 6).then_some(())
+    });
+    daemon.signal(Signal::SIGUSR2);
+    until("a new worker", || {
+        (body(&mut send(&daemon, "pid", "")) != old.to_string()).then_some(())
+    });
+    assert!(process::runs(old));
+    fs::write(root.path().join("go"), "").expect("go");
+    for client in &mut clients {
+        assert_eq!(body(client), old.to_string());
+    }
+    until("the lifespan's end", || {
+        root.path().join(format!("shutdown.{old}")).exists().then_some(())
+    });
+    until("the old worker's end", || (!process::runs(old)).then_some(()));
+}
+
+#[test]
+fn streams_without_an_end_are_cancelled_at_the_deadline() {
+    let (daemon, root) = start_with("process_control_timeout = \"1s\"", ONE);
+    let old = daemon.wait_for_workers("www", 1)[0];
+    let streams = (0..3).map(|n| send(&daemon, "endless", &n.to_string()));
+    let _streams: Vec<Client> = streams.collect();
+    until("all streams", || (marks(&root, "open.").len() == 3).then_some(()));
+    daemon.signal(Signal::SIGUSR2);
+    for n in 0..3 {
+        let mark = root.path().join(format!("cancelled.{n}"));
+        until("the stream's end", || mark.exists().then_some(()));
+    }
+    until("the lifespan's end", || {
+        root.path().join(format!("shutdown.{old}")).exists().then_some(())
+    });
+    until("the old worker's end", || (!process::runs(old)).then_some(()));
+    assert!(!daemon.log().contains("killing"), "{}", daemon.log());
+}
+
+#[test]
+fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
+    let settings = format!("{ONE}request_terminate_timeout = \"1s\"\n");
+    let (daemon, root) = start(&settings, "");
+    let worker = body(&mut send(&daemon, "pid", ""));
+    let mut stuck = send(&daemon, "stuck", "");
+    let mut endless = send(&daemon, "endless", "x");
+    let answer = stuck.answer().expect("answer");
+    assert!(
+        answer.text().starts_with("Status: 504 Gateway Timeout"),
+        "{}",
+        answer.text()
+    );
+    assert!(answer.ended);
+    until("its end", || root.path().join("cancelled").exists().then_some(()));
+    let answer = endless.answer();
+    assert!(
+        !answer.is_ok_and(|answer| answer.ended),
+        "the client sees that it is cut"
+    );
+    until("its end", || {
+        root.path().join("cancelled.x").exists().then_some(())
+    });
+    daemon.wait_for("(request: \"GET /stuck\") execution timed out (1.0");
+    assert_eq!(body(&mut send(&daemon, "pid", "")), worker);
+    // What does not let the loop run can't be cancelled.
+    let _held = send(&daemon, "hold", "never");
+    daemon.wait_for("(request: \"GET /hold?never\") execution timed out");
+    until("another worker", || {
+        (body(&mut send(&daemon, "pid", "")) != worker).then_some(())
+    });
+}
+
+#[test]
+fn a_worker_that_has_served_its_requests_ends_with_none_lost() {
+    let settings = "pm = \"static\"\nmax_children = 2\nmax_requests = 20\n";
+    let (daemon, _root) = start(settings, "");
+    let mut workers = std::collections::BTreeSet::new();
+    let mut kept: Vec<Client> = (0..10).map(|_| daemon.client("www").kept()).collect();
+    for _ in 0..30 {
+        for client in &mut kept {
+            client.send(&params("pid", ""), b"").expect("send");
+        }
+        for client in &mut kept {
+            let answer = client.answer().expect("answer");
+            assert!(answer.ended);
+            workers.insert(answer.body());
+        }
+    }
+    // A few more than it may serve are under way when it has served them.
+    assert!(workers.len() >= 8, "{} workers for 300 requests", workers.len());
+    assert!(!daemon.log().contains("WARNING"), "{}", daemon.log());
+}
+
+#[test]
+fn each_slow_request_is_written_down() {
+    let (daemon, root) = start_with(
+        "",
+        &format!("{ONE}request_slowlog_timeout = \"300ms\"\nslowlog = \"DIR/slow.log\"\n"),
+    );
+    let mut clients: Vec<Client> = (0..3).map(|n| send(&daemon, "until", &n.to_string())).collect();
+    daemon.wait_for_count("finished trace of ", 3);
+    fs::write(root.path().join("go"), "").expect("go");
+    for client in &mut clients {
+        client.answer().expect("answer");
+    }
+    let log = daemon.log();
+    for n in 0..3 {
+        let line = format!("(request: \"GET /until?{n}\") executing too slow");
+        assert_eq!(log.matches(&line).count(), 1, "{log}");
+    }
+}
+
+#[test]
+fn an_application_that_exits_ends_its_worker_after_the_others() {
+    let source = "import asyncio, os, sys\nsleeping = 0\nasync def application(scope, receive, send):\n    global sleeping\n    \
+                  assert scope['type'] == 'http'\n    if scope['query_string'] == b'exit':\n        while not sleeping: await \
+                  asyncio.sleep(0.002)\n        sys.exit(3)\n    sleeping += 1\n    if scope['query_string'] == b'sleep': await \
+                  asyncio.sleep(0.3)\n    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    await \
+                  send({'type': 'http.response.body', 'body': str(os.getpid()).encode()})\n";
+    let (daemon, _root) = super::python::start_as("asgi", &[("asgi.py", source)], ONE, "");
+    let mut sleeping = send(&daemon, "x", "sleep");
+    let mut exiting = send(&daemon, "x", "exit");
+    let text = exiting.answer().expect("answer").text();
+    assert!(text.starts_with("Status: 500 "), "{text}");
+    let pid: u32 = body(&mut sleeping).parse().expect("pid");
+    until("the worker's end", || (!process::runs(pid)).then_some(()));
+    assert_ne!(body(&mut send(&daemon, "x", "")), pid.to_string());
+}
+
+#[test]
+fn status_counts_requests_under_way() {
+    let (daemon, root) = start_with(
+        "control = \"DIR/control.sock\"",
+        &format!("{ONE}status_path = \"/status\"\n"),
+    );
+    let mut clients: Vec<Client> = (0..4).map(|n| send(&daemon, "until", &n.to_string())).collect();
+    until("their beginning", || {
+        (marks(&root, "begun.").len() == 4).then_some(())
+    });
+    let page = body(&mut send(&daemon, "status", "json"));
+    let page: serde_json::Value = serde_json::from_str(&page).expect(&page);
+    // The page's own request is one of them.
+    assert_eq!(page["requests in flight"], 5, "{page}");
+    assert_eq!(page["active processes"], 1, "{page}");
+    let metrics = body(&mut send(&daemon, "status", "openmetrics"));
+    assert!(metrics.contains("\nphpfpm_requests_in_flight 5\n"), "{metrics}");
+    let told = crate::support::daemon::forkyard(&["status", "--json"], &daemon.dir).output();
+    let told: serde_json::Value =
+        serde_json::from_slice(&told.expect("forkyard status").stdout).expect("JSON");
+    let workers = told.to_string();
+    assert!(workers.contains("\"in_flight\":4"), "{workers}");
+    fs::write(root.path().join("go"), "").expect("go");
+    for client in &mut clients {
+        client.answer().expect("answer");
+    }
+}
