@@ -90,6 +90,7 @@ impl Edge {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
             emergency: global.emergency_restart,
+            gives_up: self.speaks_as_fpm,
             pools: wanted,
         };
         self.config = config;
