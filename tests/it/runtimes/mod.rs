@@ -4,7 +4,7 @@ mod cgi;
 mod equal;
 mod fastcgi;
 mod fastcgi_faults;
-mod fastcgi_programs;
+pub mod fastcgi_programs;
 mod fastcgi_reports;
 mod git;
 mod http;

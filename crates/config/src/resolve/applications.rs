@@ -168,6 +168,7 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
         max_per_app,
         min_instances,
         max_requests: positive_count(&draft.max_requests, report),
+        max_requests_jitter: number(&draft.max_requests_jitter, MOST, report).unwrap_or(0),
         max_idle_time: match draft.max_idle_time.written() {
             Some(_) => draft.max_idle_time.above_zero(),
             None => defaults.max_idle_time,
@@ -199,6 +200,7 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     let problem = "it is not for routing = \"application\"";
     report.refuse(&draft.pm, problem, &remedy);
     report.refuse(&draft.process_idle_timeout, problem, &remedy);
+    report.refuse(&draft.memory_limit, problem, &remedy);
     for field in [
         &draft.max_children,
         &draft.start_servers,
@@ -206,6 +208,7 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
         &draft.max_spare_servers,
         &draft.max_spawn_rate,
         &draft.max_requests,
+        &draft.max_requests_jitter,
     ] {
         report.refuse(field, problem, &remedy);
     }

@@ -180,8 +180,28 @@ impl Edge {
             book: views
                 .iter()
                 .find(|(name, _)| *name == edge.template.name)
-                .map(|(_, view)| view.clone()),
+                .map(|(_, view)| self.with_programs(edge, view.clone())),
         })
+    }
+
+    /// Adds to what a router says of applications the processes of the programs that their instances pass requests on to.
+    fn with_programs(&self, edge: &RouterEdge, mut view: Value) -> Value {
+        let applications = view.get_mut("applications").and_then(Value::as_array_mut);
+        for application in applications
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object_mut)
+        {
+            let name = application.get("name").and_then(Value::as_str);
+            let known = name.and_then(|name| edge.applications.get(Path::new(name)));
+            let programs = known
+                .map(|known| self.programs_of(known.pool))
+                .unwrap_or_default();
+            if let (false, Ok(programs)) = (programs.is_empty(), serde_json::to_value(programs)) {
+                application.insert("programs".to_owned(), programs);
+            }
+        }
+        view
     }
 
     pub(super) fn asking_deadline(&self) -> Option<Tick> {
