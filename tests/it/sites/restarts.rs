@@ -59,6 +59,40 @@ fn a_rolling_restart_loses_no_request() {
     no_request_is_lost(true);
 }
 
+/// Code that is loaded when `go` is there.
+fn gated(body: &str) -> String {
+    format!(
+        "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n{}",
+        wsgi(body)
+    )
+}
+
+#[test]
+fn no_request_waits_for_a_restart_while_a_place_is_free() {
+    let sites = Sites::start("max = 4");
+    let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("one"))]);
+    assert_eq!(sites.body("/app/"), "one");
+    deploy(&root, "passenger_wsgi.py", &gated("second"));
+    assert_eq!(sites.body("/app/"), "one");
+    sites.daemon.wait_for("restarting");
+    for _ in 0..5 {
+        assert_eq!(sites.body("/app/"), "one");
+    }
+    fs::write(root.join("go"), "").expect("go");
+    until("the new code", || (sites.body("/app/") == "second").then_some(()));
+    sites.end();
+}
+
+#[test]
+fn a_restart_in_a_full_pool_has_requests_wait_for_the_new_code() {
+    let sites = Sites::start("max = 1");
+    let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("one"))]);
+    assert_eq!(sites.body("/app/"), "one");
+    deploy(&root, "passenger_wsgi.py", &wsgi("second"));
+    assert_eq!(sites.body("/app/"), "second");
+    sites.end();
+}
+
 fn node(body: &str) -> String {
     format!(
         "require('http').createServer((request, response) => setTimeout(() => response.end('{body}'), 5))\n  \

@@ -387,3 +387,78 @@ fn a_fastcgi_program_of_an_instance_is_started_again_before_the_next_request() {
     });
     assert_eq!(cell.pid(""), next);
 }
+
+/// What is said by `runtime` alone is found by the same files in both kinds of pool.
+#[test]
+fn start_up_files_are_the_same_in_every_kind_of_pool() {
+    let cases = [
+        ("wsgi", "main.py", WSGI),
+        ("wsgi", "app.py", WSGI),
+        ("asgi", "main.py", ASGI),
+        ("asgi", "app.py", ASGI),
+        ("node", "server.js", NODE),
+        ("node", "index.js", NODE),
+    ];
+    place_library();
+    let name = |runtime: &str, file: &str| format!("{runtime}-{}", file.replace('.', "-"));
+    let daemon = Daemon::start(|dir| {
+        let apps = dir.join("apps");
+        fs::create_dir(&apps).expect("apps");
+        let mut text = configuration(dir, "max = 30\n", "");
+        for (runtime, file, code) in cases {
+            let name = name(runtime, file);
+            let root = apps.join(&name);
+            fs::create_dir(&root).expect("mkdir");
+            for (file, content) in [
+                (file, code),
+                ("forkyard.toml", &format!("runtime = {runtime:?}\n")),
+            ] {
+                fs::write(root.join(file), content).expect("write");
+                own(&root.join(file));
+            }
+            own(&root);
+            let table = format!("runtime = {runtime:?}\nroot = \"{}\"\n", root.display());
+            let _ = writeln!(
+                text,
+                "{}",
+                pool(dir, &name, "pm = \"ondemand\"\nmax_children = 1\n", &table)
+            );
+        }
+        // Without a word from which it could be known.
+        for (name, files) in [
+            ("server", vec![("server.js", NODE)]),
+            (
+                "entry",
+                vec![("shop.py", ASGI), ("forkyard.toml", "entry = \"shop.py\"\n")],
+            ),
+        ] {
+            fs::create_dir(apps.join(name)).expect("mkdir");
+            for (file, content) in files {
+                fs::write(apps.join(name).join(file), content).expect("write");
+                own(&apps.join(name).join(file));
+            }
+            own(&apps.join(name));
+        }
+        text
+    });
+    let ask = |pool: &str, name: &str| {
+        let root = daemon.dir.join("apps").join(name);
+        let params = Params::get(&root, "x", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
+        daemon.client(pool).request(&params, b"").expect("an answer")
+    };
+    for (runtime, file, _) in cases {
+        let name = name(runtime, file);
+        for pool in ["sites", &name] {
+            let answer = ask(pool, &name);
+            assert!(
+                answer.body().starts_with("pid="),
+                "{name} in {pool}: {}",
+                answer.text()
+            );
+        }
+    }
+    assert!(ask("sites", "server").body().starts_with("pid="));
+    assert!(ask("sites", "entry").text().starts_with("Status: 404"));
+    daemon
+        .wait_for("forkyard.toml: entry = \"shop.py\" does not show what the application is; add a runtime");
+}

@@ -184,9 +184,10 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
         work_timeout: super::pool::positive(&draft.work_timeout, defaults.work_timeout, report),
         max_request_time: draft.max_request_time.above_zero(),
         memory_limit: draft.memory_limit.get().filter(|limit| *limit > 0),
-        restart_method: match draft.rolling_restarts.or(false) {
-            true => RestartMethod::Rolling,
-            false => RestartMethod::Blocking,
+        restart_method: match draft.rolling_restarts.written().map(|written| written.value.0) {
+            None => defaults.restart_method,
+            Some(true) => RestartMethod::Rolling,
+            Some(false) => RestartMethod::Blocking,
         },
         ..defaults
     }

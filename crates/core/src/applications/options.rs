@@ -13,6 +13,8 @@ pub enum RestartMethod {
     Blocking,
     /// One by one; each new one is up before an old one retires.
     Rolling,
+    /// One by one if a place is free for the first new one, and else all at once.
+    Fitting,
 }
 
 /// An application's settings.
@@ -73,7 +75,7 @@ impl Default for Options {
             max_request_time: None,
             memory_limit: None,
             work_timeout: Duration::from_secs(60),
-            restart_method: RestartMethod::Blocking,
+            restart_method: RestartMethod::Fitting,
             shares_program: false,
         }
     }

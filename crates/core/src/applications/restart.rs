@@ -52,7 +52,22 @@ impl Book {
         }
     }
 
+    /// What a restart of an application is without another word; `None`: it is unknown. Not [`RestartMethod::Fitting`].
+    pub fn restart_method(&self, name: &str) -> Option<RestartMethod> {
+        Some(self.fitting(self.options(name)?.restart_method))
+    }
+
+    /// What the method means as things are now.
+    fn fitting(&self, method: RestartMethod) -> RestartMethod {
+        match method {
+            RestartMethod::Fitting if self.count() < self.max => RestartMethod::Rolling,
+            RestartMethod::Fitting => RestartMethod::Blocking,
+            RestartMethod::Blocking | RestartMethod::Rolling => method,
+        }
+    }
+
     fn restart(&mut self, id: AppId, method: RestartMethod, unborn: Unborn, step: &mut Step<'_>) {
+        let method = self.fitting(method);
         self.end_rolling(id);
         self.timers.clear(Timer::Backoff(id));
         let Some(app) = self.apps.get_mut(&id) else {

@@ -102,7 +102,11 @@ pub(crate) fn options(random: &mut Random) -> Options {
         max_request_time: random.percent(30).then(|| random.millis(100, 2_000)),
         memory_limit: random.percent(30).then_some(100),
         work_timeout: random.millis(10, 500),
-        restart_method: random.pick(&[RestartMethod::Blocking, RestartMethod::Rolling]),
+        restart_method: random.pick(&[
+            RestartMethod::Blocking,
+            RestartMethod::Rolling,
+            RestartMethod::Fitting,
+        ]),
         shares_program: random.percent(25),
     }
 }

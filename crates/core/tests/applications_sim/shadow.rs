@@ -313,7 +313,7 @@ impl Shadow {
     fn check_reserve(&self, app: usize, event: &Event) -> Result<(), String> {
         let options = &self.apps[app];
         let serving = self.serving(app).count() as u32;
-        let rolls = options.restart_method == RestartMethod::Rolling || options.shares_program;
+        let rolls = options.restart_method != RestartMethod::Blocking || options.shares_program;
         if rolls || serving == 0 || serving < options.min_instances {
             return Ok(());
         }
@@ -427,7 +427,7 @@ impl Shadow {
             return Err(format!("{count} instances, {} allowed", self.max));
         }
         let rolls =
-            |options: &Options| options.restart_method == RestartMethod::Rolling || options.shares_program;
+            |options: &Options| options.restart_method != RestartMethod::Blocking || options.shares_program;
         if count > self.max.max(self.excused) && !self.apps.iter().any(rolls) {
             return Err(format!("{count} instances, {} allowed, and none rolls", self.max));
         }

@@ -361,10 +361,7 @@ impl Router {
         let method = match rolling {
             Some(true) => RestartMethod::Rolling,
             Some(false) => RestartMethod::Blocking,
-            None => self
-                .book
-                .options(&name)
-                .map_or(RestartMethod::Blocking, |options| options.restart_method),
+            None => self.book.restart_method(&name).unwrap_or(RestartMethod::Blocking),
         };
         self.tell(Event::Restart(name, method));
         self.done(order, Ok(json!({ "rolling": method == RestartMethod::Rolling })));

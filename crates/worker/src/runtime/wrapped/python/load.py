@@ -5,10 +5,7 @@ import os
 import sys
 import traceback
 
-USUAL_FILES = {
-    "wsgi": ["passenger_wsgi.py", "wsgi.py", "app.py"],
-    "asgi": ["asgi.py", "main.py", "app.py"],
-}
+USUAL_FILES = {}  # The daemon puts its own list here: python.rs.
 USUAL_NAMES = ["application", "app"]
 
 
