@@ -22,6 +22,7 @@ mod protocol;
 mod reload;
 mod reporter;
 pub mod runtimes;
+mod rust_handler;
 mod scoreboard;
 mod scrapers;
 mod security;

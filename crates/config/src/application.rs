@@ -78,7 +78,6 @@ pub struct ResourceLimit {
     pub name: String,
     /// Soft limit, in the resource's unit; `None`: there is none.
     pub soft: Option<u64>,
-    /// Hard limit.
     pub hard: Option<u64>,
 }
 
@@ -130,9 +129,7 @@ pub enum StartCommand {
 pub enum Interface {
     /// Python's WSGI (PEP 3333).
     Wsgi,
-    /// Python's ASGI.
     Asgi,
-    /// Ruby's Rack.
     Rack,
 }
 
@@ -267,9 +264,7 @@ pub enum RequestSettings {
     /// Those that web servers usually send and that decide neither what code runs nor which files are written; and none
     /// that the pool's `php_admin_value` has.
     Harmless,
-    /// These.
     Only(Vec<String>),
-    /// None.
     None,
 }
 
