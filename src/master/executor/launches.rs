@@ -1,7 +1,6 @@
 //! Starts preloaders by the spawning kit, and takes up what comes of it.
 
 use super::deaths::exit_of;
-use super::errors::Kept;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
 use super::promotion::refork_at;
@@ -12,6 +11,7 @@ use super::{Context, Executor, Helpers, Pools, Who};
 use crate::config::{Application, Interface, sharing};
 use crate::confine;
 use crate::master::event::{Event, Exit, GenerationId};
+use crate::master::failed_starts::Kept;
 use crate::runtime::php::held;
 use crate::runtime::{self, Launch};
 use crate::spawn::event::Token;
