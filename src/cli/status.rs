@@ -1,7 +1,7 @@
 //! The status as people read it. What is said of applications is their router's word, and read with care.
 
 use super::control::printable;
-use crate::control::protocol::{Applications, Pool, Status, Worker};
+use crate::control::protocol::{Applications, Pool, Process, Status, Worker};
 use crate::scoreboard::tally::Cause;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
@@ -47,11 +47,16 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
             if is_own {
                 pool.counts.requests += number(&application["counters"]["accepted"]);
             }
-            let instances = application.get_mut("instances").and_then(Value::as_array_mut);
-            for instance in instances.into_iter().flatten().filter_map(Value::as_object_mut) {
-                let pid = instance.get("pid").and_then(Value::as_i64);
-                let used = pid.and_then(|pid| i32::try_from(pid).ok()).map(uses);
-                let used = used.unwrap_or_default();
+            for program in members_mut(application, "programs") {
+                let used = use_of(program, uses);
+                program.insert("memory".to_owned(), add(used.memory).into());
+                program.insert("cpu_ms".to_owned(), used.cpu_ms.into());
+                if is_own {
+                    pool.cpu_ms += used.cpu_ms.unwrap_or(0);
+                }
+            }
+            for instance in members_mut(application, "instances") {
+                let used = use_of(instance, uses);
                 // Where the system does not tell, the router may know it.
                 if let Some(memory) = used.memory {
                     instance.insert("memory".to_owned(), memory.into());
@@ -71,6 +76,23 @@ pub(super) fn look_at(status: &mut Status, uses: &dyn Fn(i32) -> Use) {
         }
         pool.memory = sum;
     }
+}
+
+/// The objects of a list in what a router says of an application.
+fn members_mut<'a>(
+    application: &'a mut Value,
+    list: &str,
+) -> impl Iterator<Item = &'a mut serde_json::Map<String, Value>> {
+    let members = application.get_mut(list).and_then(Value::as_array_mut);
+    members.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+/// What the system knows of a process that is described there.
+fn use_of(process: &serde_json::Map<String, Value>, uses: &dyn Fn(i32) -> Use) -> Use {
+    let pid = process.get("pid").and_then(Value::as_i64);
+    pid.and_then(|pid| i32::try_from(pid).ok())
+        .map(uses)
+        .unwrap_or_default()
 }
 
 /// How many pools each preloader makes workers for.
@@ -315,6 +337,11 @@ fn one(application: &Value, text: &mut String) {
         "  {name}: restarts {}{remarks}",
         number(&application["restarts"])
     );
+    let programs = application["programs"].as_array().into_iter().flatten();
+    let programs: Vec<Process> = programs
+        .filter_map(|program| serde_json::from_value(program.clone()).ok())
+        .collect();
+    super::programs::table(&programs, text);
     for instance in application["instances"].as_array().into_iter().flatten() {
         let version = instance["version"].as_str();
         let since = |key: &str| or_none(instance[key].as_f64().map(|seconds| format!("{seconds:.1} s")));

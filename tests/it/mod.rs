@@ -21,7 +21,7 @@ mod processes;
 mod protocol;
 mod reload;
 mod reporter;
-mod runtimes;
+pub mod runtimes;
 mod rust_handler;
 mod scoreboard;
 mod scrapers;

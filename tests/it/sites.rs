@@ -17,6 +17,7 @@ mod restarts;
 mod serving;
 mod sockets;
 mod storm;
+mod table;
 mod trust;
 mod under_way;
 mod versions;

@@ -5,5 +5,6 @@
 pub mod descriptor;
 pub mod origin;
 pub mod remedy;
+pub mod spread;
 pub mod tick;
 pub mod timers;

@@ -148,6 +148,12 @@ pub struct Pool {
     pub pm: ProcessManager,
     /// A worker retires after this many requests; `None`: never.
     pub max_requests: Option<u64>,
+    /// Up to so many more, another number for each worker.
+    #[serde(default)]
+    pub max_requests_jitter: u64,
+    /// A worker that uses more memory retires after its request; bytes. `None`: never.
+    #[serde(default)]
+    pub memory_limit: Option<u64>,
     /// A request that runs longer is ended together with its worker; `None`: never.
     pub request_terminate_timeout: Option<Duration>,
     /// `request_terminate_timeout` also counts after the application has ended its answer.

@@ -105,6 +105,8 @@ pub fn common(pool: &Pool) -> Pool {
         own_env: Vec::new(),
         origin: None,
         tells_memory: false,
+        memory_limit: None,
+        max_requests_jitter: 0,
         rlimit_files,
         rlimit_core,
         process_priority,

@@ -19,4 +19,5 @@ pub mod look;
 pub mod preloader;
 pub mod skipped;
 pub mod stack;
+pub mod startup;
 pub mod tally;

@@ -92,6 +92,7 @@ impl Executor {
             process_max: global.process_max,
             control_timeout: global.process_control_timeout,
             emergency: global.emergency_restart,
+            gives_up: self.context.speaks_as_fpm,
             pools: wanted,
         };
         self.reload.config = config;

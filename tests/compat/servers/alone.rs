@@ -246,6 +246,8 @@ fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settin
         own_env: Vec::new(),
         origin: None,
         tells_memory: false,
+        memory_limit: None,
+        max_requests_jitter: 0,
         rlimit_files: None,
         rlimit_core: None,
         process_priority: None,

@@ -6,7 +6,7 @@ mod concurrent_ends;
 mod equal;
 mod fastcgi;
 mod fastcgi_faults;
-mod fastcgi_programs;
+pub mod fastcgi_programs;
 mod fastcgi_reports;
 mod git;
 mod http;

@@ -51,6 +51,18 @@ fn a_reload_restarts_applications_of_which_something_changed() {
 }
 
 #[test]
+fn a_reload_holds_running_instances_to_another_idle_time() {
+    let sites = Sites::start("max = 4\nmax_idle_time = \"1h\"");
+    sites.wsgi("app", 0, "str(os.getpid())");
+    let pid = sites.body("/app/").parse().expect("a pid");
+    reload(&sites, "max = 4\nmax_idle_time = \"1s\"", "");
+    until("the end of the idle instance", || {
+        (!process::runs(pid)).then_some(())
+    });
+    sites.end();
+}
+
+#[test]
 fn a_pool_that_is_no_longer_configured_ends_with_its_applications() {
     let sites = Sites::start("max = 4");
     sites.php("app", 0, "usleep(200000); echo 'fine';");

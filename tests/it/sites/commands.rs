@@ -43,7 +43,7 @@ fn instances_are_restarted_disabled_enabled_and_detached_by_command() {
         (&known["instances"][0]["pid"], &known["instances"][0]["processed"]),
         (&first.into(), &1.into())
     );
-    is_ok(&sites.forkyard(&["restart", &root]));
+    is_ok(&sites.forkyard(&["restart", "--blocking", &root]));
     let second: u32 = sites.body("/app/").trim().parse().expect("pid");
     assert_ne!(second, first);
     is_ok(&sites.forkyard(&["detach", &second.to_string()]));
@@ -228,7 +228,7 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
         "{}",
         text(&output)
     );
-    is_ok(&as_user(&sites, owner, &["restart", mine]));
+    is_ok(&as_user(&sites, owner, &["restart", "--blocking", mine]));
     let next = sites.body("/mine/").trim().to_owned();
     assert_ne!(next, pids[0]);
     is_ok(&as_user(&sites, owner, &["detach", &next]));

@@ -1,22 +1,25 @@
-//! `memory_limit`: an instance that uses more is replaced after its request, whatever it runs.
+//! `memory_limit`: what uses more is replaced after its request, whatever it runs, in application pools and pools of one.
 
 use super::Sites;
+use crate::support::daemon::{Daemon, pool};
+use crate::support::fcgi::Params;
 use crate::support::until;
 use std::collections::BTreeMap;
+use std::fs;
 
-/// What each instance holds on to, once it was asked to: a hundred MB. PHP keeps half of what a request needed at most, and
+/// What each instance holds on to, once it was asked to: two hundred MB. PHP keeps half of what a request needed at most, and
 /// more with each further one.
 const PHP: &str = "<?php ini_set('memory_limit', '512M'); $held = []; if (isset($_GET['hoard'])) { \
-                   for ($i = 0; $i < 10000; $i++) $held[] = str_repeat('x', 10000); } echo getmypid();";
+                   for ($i = 0; $i < 20000; $i++) $held[] = str_repeat('x', 10000); } echo getmypid();";
 const WSGI: &str = "import os\nheld = []\ndef application(environ, start_response):\n    \
-                    if environ['QUERY_STRING'] and not held:\n        held.append(b'x' * 100_000_000)\n    \
+                    if environ['QUERY_STRING'] and not held:\n        held.append(b'x' * 200_000_000)\n    \
                     start_response('200 OK', [])\n    return [str(os.getpid()).encode()]\n";
 const ASGI: &str = "import os\nheld = []\nasync def application(scope, receive, send):\n    \
                     assert scope['type'] == 'http'\n    \
-                    if scope['query_string'] and not held:\n        held.append(b'x' * 100_000_000)\n    \
+                    if scope['query_string'] and not held:\n        held.append(b'x' * 200_000_000)\n    \
                     await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
                     await send({'type': 'http.response.body', 'body': str(os.getpid()).encode()})\n";
-const RACK: &str = "held = nil\nrun ->(env) { held ||= 'x' * 100_000_000 unless env['QUERY_STRING'].empty?\n\
+const RACK: &str = "held = nil\nrun ->(env) { held ||= 'x' * 200_000_000 unless env['QUERY_STRING'].empty?\n\
                     [200, {}, [Process.pid.to_s]] }\n";
 /// Speaks FastCGI with one request on each connection.
 const FASTCGI: &str = r#"
@@ -46,17 +49,22 @@ while True:
         if kind != 5 or length:
             continue
         if b"QUERY_STRINGhoard" in params and not held:
-            held.append(b"x" * 100_000_000)
+            held.append(b"x" * 200_000_000)
         page = b"Content-Type: text/plain\r\n\r\n%d" % os.getpid()
         connection.sendall(record(6, page) + record(6, b"") + record(3, bytes(8)))
         break
     connection.close()
 "#;
+/// Node.js, and what a shell has started.
+const NODE: &str = "let held;\nrequire('http').createServer((request, response) => {\n  \
+                    if (request.url.includes('?')) held ??= Buffer.alloc(200_000_000, 'x');\n  \
+                    response.end(String(process.pid));\n}).listen(process.env.PORT);\n";
+const HTTP_SETTINGS: &str = "runtime = \"http\"\nstart_command = \"/bin/sh -c 'node serve.js; exit'\"\n";
 const FASTCGI_SETTINGS: &str = "runtime = \"fastcgi\"\nstart_command = \"python3 app.py\"\n";
 
 #[test]
 fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
-    let sites = Sites::start("max = 10\nmemory_limit = \"64M\"");
+    let sites = Sites::start("max = 20\nmemory_limit = \"100M\"");
     let kinds = [
         ("php", vec![("index.php", PHP)]),
         ("wsgi", vec![("passenger_wsgi.py", WSGI)]),
@@ -66,6 +74,8 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
             "fastcgi",
             vec![("app.py", FASTCGI), ("forkyard.toml", FASTCGI_SETTINGS)],
         ),
+        ("node", vec![("app.js", NODE)]),
+        ("http", vec![("serve.js", NODE), ("forkyard.toml", HTTP_SETTINGS)]),
     ];
     let mut first = BTreeMap::new();
     for (kind, files) in &kinds {
@@ -90,4 +100,77 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
     let log = sites.daemon.log();
     assert!(log.contains("it uses more than memory_limit"), "{log}");
     sites.end();
+}
+
+/// An instance of a program that speaks HTTP is that program: its process, its requests, its memory.
+#[test]
+fn the_status_shows_programs_that_speak_http() {
+    let sites = Sites::start("max = 4\nmax_idle_time = \"2s\"");
+    sites.add("app", 0, &[("app.js", NODE)]);
+    let pid: i64 = sites.body("/app/").parse().expect("a pid");
+    sites.body("/app/?hoard");
+    let status = sites.status();
+    let program = &status["book"]["applications"][0]["programs"][0];
+    assert_eq!(program["pid"], pid, "{status:#}");
+    assert_eq!(program["state"], "up", "{status:#}");
+    assert_eq!(program["requests"], 2, "{status:#}");
+    assert!(program["memory"].as_u64() > Some(200_000_000), "{status:#}");
+    let table = sites.table(&["sites"]);
+    let line = table.lines().find(|line| line.contains("program 0, up"));
+    assert!(
+        line.is_some_and(|line| line.contains(&pid.to_string())),
+        "{table}"
+    );
+    // Nothing is left of an application that is not used.
+    until("its end", || {
+        (!crate::support::process::runs(pid as u32)).then_some(())
+    });
+    sites.end();
+}
+
+/// What a worker of a pool of one holds on to.
+#[test]
+fn a_worker_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
+    let kinds = [
+        ("php", "index.php", PHP),
+        ("wsgi", "wsgi.py", WSGI),
+        ("asgi", "asgi.py", ASGI),
+        ("rack", "config.ru", RACK),
+        ("fastcgi", "app.py", FASTCGI),
+    ];
+    crate::support::place_library();
+    let daemon = Daemon::start(|dir| {
+        let one = |(kind, file, text): &(&str, &str, &str)| {
+            let root = dir.join(kind);
+            fs::create_dir(&root).expect("mkdir");
+            fs::write(root.join(file), text).expect("write");
+            let root = root.display();
+            let settings =
+                "pm = \"static\"\nmax_children = 1\nmemory_limit = \"100M\"\ncatch_workers_output = true\n";
+            let application = match *kind {
+                "php" => format!("runtime = \"php\"\nversion = {:?}", env!("FORKYARD_PHP")),
+                "fastcgi" => format!("{FASTCGI_SETTINGS}root = \"{root}\""),
+                _ => format!("runtime = \"{kind}\"\nroot = \"{root}\""),
+            };
+            pool(dir, kind, settings, &application)
+        };
+        let pools: Vec<String> = kinds.iter().map(one).collect();
+        format!("[global]\nlog_level = \"debug\"\n{}", pools.join("\n"))
+    });
+    let ask = |kind: &str, file: &str, query: &str| {
+        let root = daemon.dir.join(kind);
+        let answer = daemon.client(kind).request(&Params::get(&root, file, query), b"");
+        answer.expect("an answer").body()
+    };
+    for (kind, file, _) in &kinds {
+        let modest = ask(kind, file, "");
+        assert!(modest.parse::<u32>().is_ok(), "{kind}: {modest}");
+        until(&format!("another worker of {kind}"), || {
+            // An answer is whole before its worker leaves.
+            let pid = ask(kind, file, "hoard");
+            assert!(pid.parse::<u32>().is_ok(), "{kind}: {pid}");
+            (pid != modest).then_some(())
+        });
+    }
+    daemon.wait_for_count("a worker is replaced: it uses", kinds.len());
 }

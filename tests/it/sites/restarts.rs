@@ -59,6 +59,75 @@ fn a_rolling_restart_loses_no_request() {
     no_request_is_lost(true);
 }
 
+/// Code that is loaded when `go` is there.
+fn gated(body: &str) -> String {
+    format!(
+        "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n{}",
+        wsgi(body)
+    )
+}
+
+#[test]
+fn no_request_waits_for_a_restart_while_a_place_is_free() {
+    let sites = Sites::start("max = 4");
+    let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("one"))]);
+    assert_eq!(sites.body("/app/"), "one");
+    deploy(&root, "passenger_wsgi.py", &gated("second"));
+    assert_eq!(sites.body("/app/"), "one");
+    sites.daemon.wait_for("restarting");
+    for _ in 0..5 {
+        assert_eq!(sites.body("/app/"), "one");
+    }
+    fs::write(root.join("go"), "").expect("go");
+    until("the new code", || (sites.body("/app/") == "second").then_some(()));
+    sites.end();
+}
+
+#[test]
+fn a_restart_in_a_full_pool_has_requests_wait_for_the_new_code() {
+    let sites = Sites::start("max = 1");
+    let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("one"))]);
+    assert_eq!(sites.body("/app/"), "one");
+    deploy(&root, "passenger_wsgi.py", &wsgi("second"));
+    assert_eq!(sites.body("/app/"), "second");
+    sites.end();
+}
+
+fn node(body: &str) -> String {
+    format!(
+        "require('http').createServer((request, response) => setTimeout(() => response.end('{body}'), 5))\n  \
+         .listen(process.env.PORT);\n"
+    )
+}
+
+#[test]
+fn a_rolling_restart_of_a_program_loses_no_request_and_broken_code_does_not_end_the_old() {
+    let sites = Sites::start("max = 4\nrolling_restarts = true");
+    let root = sites.add("app", 0, &[("app.js", &node("old"))]);
+    assert_eq!(sites.body("/app/"), "old");
+    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    load.wait_for(20);
+    deploy(&root, "app.js", "throw new Error('nothing works');\n");
+    sites.daemon.wait_for("the old instances go on");
+    load.wait_for(60);
+    let answers = load.end();
+    let bad = answers.iter().find(|answer| **answer != (200, "old".to_owned()));
+    assert_eq!(bad, None, "{}", sites.daemon.log());
+    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    deploy(&root, "app.js", &node("new code"));
+    load.wait_for_body("new code");
+    load.wait_for(40);
+    until("the end of the restart", || {
+        let status = sites.status();
+        (status["book"]["applications"][0]["restarting"] == false).then_some(())
+    });
+    let answers = load.end();
+    let bad = answers.iter().find(|(status, _)| *status != 200);
+    assert_eq!(bad, None, "{}", sites.daemon.log());
+    assert_eq!(sites.body("/app/"), "new code");
+    sites.end();
+}
+
 #[test]
 fn broken_code_does_not_end_the_old_in_a_rolling_restart() {
     let sites = Sites::start("max = 4\nrolling_restarts = true");

@@ -7,6 +7,20 @@ use std::fs;
 
 const LOAD: &str = "SUBPROCESS_APP_LOAD_OR_EXEC";
 
+/// As it is when the database starts after the daemon.
+#[test]
+fn a_daemon_whose_only_pool_can_not_be_started_stays_and_tries_again() {
+    for pm in [
+        "pm = \"static\"\nmax_children = 1\n",
+        "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n",
+    ] {
+        let broken = Broken::start("wsgi", "wsgi.py", "raise OSError('no database yet')\n", pm, "");
+        let report = broken.report(&broken.refused());
+        assert!(report.to_string().contains("no database yet"), "{report:#}");
+        broken.heals("wsgi.py", WELL_WSGI);
+    }
+}
+
 /// What is expected of a Python application that fails while it is loaded.
 struct Case {
     source: &'static str,

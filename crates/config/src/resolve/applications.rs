@@ -168,6 +168,7 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
         max_per_app,
         min_instances,
         max_requests: positive_count(&draft.max_requests, report),
+        max_requests_jitter: number(&draft.max_requests_jitter, MOST, report).unwrap_or(0),
         max_idle_time: match draft.max_idle_time.written() {
             Some(_) => draft.max_idle_time.above_zero(),
             None => defaults.max_idle_time,
@@ -183,9 +184,10 @@ fn options(draft: &ApplicationsDraft, max: NonZeroU32, report: &mut Report<'_>) 
         work_timeout: super::pool::positive(&draft.work_timeout, defaults.work_timeout, report),
         max_request_time: draft.max_request_time.above_zero(),
         memory_limit: draft.memory_limit.get().filter(|limit| *limit > 0),
-        restart_method: match draft.rolling_restarts.or(false) {
-            true => RestartMethod::Rolling,
-            false => RestartMethod::Blocking,
+        restart_method: match draft.rolling_restarts.written().map(|written| written.value.0) {
+            None => defaults.restart_method,
+            Some(true) => RestartMethod::Rolling,
+            Some(false) => RestartMethod::Blocking,
         },
         ..defaults
     }
@@ -199,6 +201,7 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     let problem = "it is not for routing = \"application\"";
     report.refuse(&draft.pm, problem, &remedy);
     report.refuse(&draft.process_idle_timeout, problem, &remedy);
+    report.refuse(&draft.memory_limit, problem, &remedy);
     for field in [
         &draft.max_children,
         &draft.start_servers,
@@ -206,6 +209,7 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
         &draft.max_spare_servers,
         &draft.max_spawn_rate,
         &draft.max_requests,
+        &draft.max_requests_jitter,
     ] {
         report.refuse(field, problem, &remedy);
     }

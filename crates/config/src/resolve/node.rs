@@ -1,11 +1,13 @@
 //! What starts an application of Node.js that does not say so: as npm would find it.
 
 use crate::World;
+use forkyard_protocol::look::Kind;
+use forkyard_protocol::startup::files_of;
 use serde_json::Value;
 use std::path::Path;
 
-/// Looked for in this order where package.json has no script `start`.
-const USUAL_FILES: &[&str] = &["app.js", "server.js", "index.js"];
+/// The file whose script `start` is asked for first.
+const PACKAGE: &str = "package.json";
 /// Where npm puts what packages install.
 const TOOLS: &str = "node_modules/.bin";
 /// What the shell does not take for a plain word.
@@ -19,7 +21,7 @@ const SPECIAL: &[char] = &[
 /// # Errors
 /// What is wrong with package.json, or that there is nothing to start.
 pub(super) fn start_command(root: &Path, world: &dyn World) -> Result<String, String> {
-    let package = root.join("package.json");
+    let package = root.join(PACKAGE);
     if world.exists(&package) {
         let said = |error: String| format!("{}: {error}", package.display());
         let bytes = world.read(&package).map_err(said)?;
@@ -29,9 +31,10 @@ pub(super) fn start_command(root: &Path, world: &dyn World) -> Result<String, St
             return Ok(of_script(script, root, world));
         }
     }
-    let found = USUAL_FILES.iter().find(|file| world.exists(&root.join(file)));
+    let usual: Vec<&str> = files_of(Kind::Node).filter(|file| *file != PACKAGE).collect();
+    let found = usual.iter().find(|file| world.exists(&root.join(file)));
     found.map(|file| format!("node {file}")).ok_or_else(|| {
-        let files = USUAL_FILES.join(", ");
+        let files = usual.join(", ");
         format!("it has no package.json with a script \"start\", and none of {files}")
     })
 }

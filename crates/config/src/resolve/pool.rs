@@ -84,6 +84,8 @@ pub(super) fn resolve(
         user,
         group,
         max_requests: (report.range(&draft.max_requests, 0, i64::MAX)).filter(|most| *most > 0),
+        max_requests_jitter: report.range(&draft.max_requests_jitter, 0, i64::MAX).unwrap_or(0),
+        memory_limit: memory_limit(text, report),
         request_terminate_timeout: draft.request_terminate_timeout.above_zero(),
         request_terminate_timeout_track_finished: draft.request_terminate_timeout_track_finished.or(false),
         slow_log: super::slow::resolve(draft, world, report),
@@ -117,6 +119,23 @@ pub(super) fn resolve(
         listen: listen?,
         pm: pm?,
     })
+}
+
+/// Workers of a program that speaks HTTP pass requests on: to replace one frees nothing.
+fn memory_limit(text: &PoolText, report: &mut Report<'_>) -> Option<u64> {
+    let field = &text.draft.memory_limit;
+    if matches!(
+        text.application,
+        ApplicationDraft::Http(_) | ApplicationDraft::Node(_)
+    ) {
+        let problem = "a program that speaks HTTP is not replaced for it in a pool of one application";
+        report.refuse(
+            field,
+            problem,
+            "leave it out, or serve the application in an application pool",
+        );
+    }
+    field.get().filter(|limit| *limit > 0)
 }
 
 /// Whether a pool can have this name.

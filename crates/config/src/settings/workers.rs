@@ -98,6 +98,13 @@ pub(super) const ROWS: &[Setting] = &[
     key(Pool, "max_requests", "number", "`0`",
         "a worker is replaced after this many requests; 0: never")
         .fpm("pm.max_requests", Number, "0"),
+    key(Pool, "max_requests_jitter", "number", "`0`",
+        "up to so many more requests, another number for each worker, so that workers that were started together are not replaced together")
+        .unlike("not there"),
+    key(Pool, "memory_limit", "size", "`0`",
+        "a worker that uses more, with its FastCGI program, is replaced after its request; measured as its proportional share (PSS) in /proc, every five seconds at most; not for `http` and `node`; 0: no limit")
+        .sample(Off(r#""512M""#))
+        .unlike("not there"),
     key(Pool, "reload", r#"`"changed"`, `"always"`"#, r#"`"changed"`"#,
         "which reloads replace the workers: those that find [something changed](../explain/process-management.md#what-counts-as-changed), or all")
         .unlike("always"),

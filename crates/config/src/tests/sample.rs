@@ -73,6 +73,8 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
         own_env: Vec::new(),
         origin: None,
         tells_memory: false,
+        memory_limit: None,
+        max_requests_jitter: 0,
         rlimit_core: all.rlimit_core,
         process_priority: all.process_priority,
         application: all.application.clone(),

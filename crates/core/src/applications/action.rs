@@ -162,6 +162,8 @@ pub enum Notice {
     Trouble(Arc<str>, Trouble, Option<Duration>),
     /// The application restarts.
     Restarting(Arc<str>),
+    /// The program that its instances pass requests on to is replaced, for this reason.
+    Renewing(Arc<str>, Reason),
     /// A rolling restart is over: every instance has the new code.
     Restarted(Arc<str>),
     /// The new code can't be started; the old instances go on until the next restart.

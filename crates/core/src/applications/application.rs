@@ -49,6 +49,8 @@ pub(super) struct Application {
     pub known: Known,
     /// How often it was restarted.
     pub generation: u32,
+    /// Sessions since then.
+    pub begun: u32,
     /// A rolling restart that is not over.
     pub rolling: Option<Rolling>,
     /// The new code could not be started: the old instances are all there is.
@@ -92,6 +94,7 @@ impl Application {
             said_full: false,
             known: Known::default(),
             generation: 0,
+            begun: 0,
             rolling: None,
             resisting: false,
             failures: 0,

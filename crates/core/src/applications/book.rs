@@ -134,6 +134,7 @@ impl Book {
                     self.look(app, sight, step);
                 }
             }
+            Event::Changed(name, options) => self.options_changed(name, options),
             Event::SetMax(max) => self.set_max(max.get()),
             Event::SetReserve(reserve) => self.set_reserve(reserve),
             Event::Add { name, group, options } => self.add(name, group, options, step),

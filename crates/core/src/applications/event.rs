@@ -44,6 +44,8 @@ pub enum Event {
     Restart(Arc<str>, RestartMethod),
     /// What was seen of an application's restart files; unknown application: nothing.
     Seen(Arc<str>, Sight),
+    /// An application's settings are these from now on; unknown application: nothing.
+    Changed(Arc<str>, Options),
     /// The pool's total is another one.
     SetMax(NonZeroU32),
     /// So many places are for applications that have no instance.

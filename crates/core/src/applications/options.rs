@@ -1,5 +1,6 @@
 //! What an application may do. Values that can't be meant can't be said.
 
+use forkyard_base::spread;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,6 +13,8 @@ pub enum RestartMethod {
     Blocking,
     /// One by one; each new one is up before an old one retires.
     Rolling,
+    /// One by one if a place is free for the first new one, and else all at once.
+    Fitting,
 }
 
 /// An application's settings.
@@ -23,6 +26,9 @@ pub struct Options {
     pub min_instances: u32,
     /// Requests after which an instance is replaced; `None`: never.
     pub max_requests: Option<NonZeroU32>,
+    /// Up to so many more, another number for each instance.
+    #[serde(default)]
+    pub max_requests_jitter: u32,
     /// Time without a session after which an instance is let go; `None`: never.
     pub max_idle_time: Option<Duration>,
     /// Requests that an instance works on at once; `None`: any number.
@@ -46,6 +52,9 @@ pub struct Options {
     pub work_timeout: Duration,
     /// What restart files do.
     pub restart_method: RestartMethod,
+    /// The instances pass requests on to one program, which is what `max_requests` and `memory_limit` are about.
+    #[serde(default)]
+    pub shares_program: bool,
 }
 
 impl Default for Options {
@@ -55,6 +64,7 @@ impl Default for Options {
             max_per_app: None,
             min_instances: 0,
             max_requests: None,
+            max_requests_jitter: 0,
             max_idle_time: Some(Duration::from_secs(300)),
             concurrency: NonZeroU32::new(1),
             use_global_queue: true,
@@ -65,7 +75,8 @@ impl Default for Options {
             max_request_time: None,
             memory_limit: None,
             work_timeout: Duration::from_secs(60),
-            restart_method: RestartMethod::Blocking,
+            restart_method: RestartMethod::Fitting,
+            shares_program: false,
         }
     }
 }
@@ -81,6 +92,13 @@ impl Options {
 
     pub(super) fn at_once(&self) -> u32 {
         self.concurrency.map_or(u32::MAX, NonZeroU32::get)
+    }
+
+    /// Requests after which what has this number is replaced.
+    pub(super) fn most_requests(&self, number: u64) -> Option<u32> {
+        let more = spread::within(number, self.max_requests_jitter.into());
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        Some(self.max_requests?.get().saturating_add(more))
     }
 
     pub(super) fn queue_limit(&self) -> u32 {

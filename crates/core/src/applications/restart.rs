@@ -41,13 +41,39 @@ impl Book {
         }
     }
 
+    /// Replaces the program that an application's instances pass requests on to, once another one is up.
+    pub(super) fn renew(&mut self, id: AppId, reason: Reason, step: &mut Step<'_>) {
+        let Some(app) = self.apps.get(&id) else {
+            return;
+        };
+        if app.rolling.is_none() && !app.resisting {
+            step.say(Notice::Renewing(Arc::clone(&app.name), reason));
+            self.restart(id, RestartMethod::Rolling, Unborn::Stop, step);
+        }
+    }
+
+    /// What a restart of an application is without another word; `None`: it is unknown. Not [`RestartMethod::Fitting`].
+    pub fn restart_method(&self, name: &str) -> Option<RestartMethod> {
+        Some(self.fitting(self.options(name)?.restart_method))
+    }
+
+    /// What the method means as things are now.
+    fn fitting(&self, method: RestartMethod) -> RestartMethod {
+        match method {
+            RestartMethod::Fitting if self.count() < self.max => RestartMethod::Rolling,
+            RestartMethod::Fitting => RestartMethod::Blocking,
+            RestartMethod::Blocking | RestartMethod::Rolling => method,
+        }
+    }
+
     fn restart(&mut self, id: AppId, method: RestartMethod, unborn: Unborn, step: &mut Step<'_>) {
+        let method = self.fitting(method);
         self.end_rolling(id);
         self.timers.clear(Timer::Backoff(id));
         let Some(app) = self.apps.get_mut(&id) else {
             return;
         };
-        app.generation = app.generation.wrapping_add(1);
+        (app.generation, app.begun) = (app.generation.wrapping_add(1), 0);
         (app.failures, app.trouble, app.backoff, app.resisting) = (0, None, None, false);
         step.say(Notice::Restarting(Arc::clone(&app.name)));
         let generation = app.generation;

@@ -86,6 +86,14 @@ impl Book {
         self.begin(Application::new(name, options, self.share()))
     }
 
+    /// An application has other settings, which hold for the instances that it has, too.
+    pub(super) fn options_changed(&mut self, name: Arc<str>, options: Options) {
+        if self.names.contains_key(&name) {
+            let id = self.merge(name, options);
+            self.touched.insert(id);
+        }
+    }
+
     pub(super) fn begin(&mut self, app: Application) -> AppId {
         let id = AppId(self.next_app);
         self.next_app += 1;
@@ -230,13 +238,24 @@ impl Book {
         }
         instance.begun = instance.begun.saturating_add(1);
         (instance.used, instance.used_at) = (self.uses, step.now);
+        let (app_id, shares_program) = (instance.app, app.options.shares_program);
+        let (number, begun) = if shares_program {
+            app.begun = app
+                .begun
+                .saturating_add(u32::from(instance.generation == app.generation));
+            (app.generation.into(), app.begun)
+        } else {
+            (id.0, instance.begun)
+        };
         // Old instances that can't be replaced go on.
-        let most = app.options.max_requests.filter(|_| !app.resisting);
-        let spent = most.is_some_and(|most| instance.begun >= most.get());
-        self.touched.insert(instance.app);
+        let most = app.options.most_requests(number).filter(|_| !app.resisting);
+        let spent = most.is_some_and(|most| begun >= most);
+        self.touched.insert(app_id);
         self.file(id);
         step.act(Action::Lend(ticket, id));
-        if spent {
+        if spent && shares_program {
+            self.renew(app_id, Reason::MaxRequests, step);
+        } else if spent {
             step.say(Notice::Leaves(id, Reason::MaxRequests));
             self.change(id, Cause::Spend, step);
         }

@@ -138,6 +138,7 @@ impl Bench {
 fn plain() -> Options {
     Options {
         max_idle_time: None,
+        restart_method: super::RestartMethod::Blocking,
         ..Options::default()
     }
 }

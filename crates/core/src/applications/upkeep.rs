@@ -29,10 +29,16 @@ impl Book {
         let Some(instance) = self.instances.get(&id) else {
             return;
         };
-        let limit = self.apps[&instance.app].options.memory_limit;
+        let (app_id, app) = (instance.app, &self.apps[&instance.app]);
         let served = matches!(instance.life, Life::Serving | Life::Disabling | Life::Disabled);
-        if served && limit.is_some_and(|limit| bytes > limit) {
-            self.retire(id, Reason::Memory, step);
+        if !served || app.options.memory_limit.is_none_or(|limit| bytes <= limit) {
+            return;
+        }
+        match app.options.shares_program {
+            false => self.retire(id, Reason::Memory, step),
+            // What an instance of the program before uses is on its way out.
+            true if instance.generation != app.generation => {}
+            true => self.renew(app_id, Reason::Memory, step),
         }
     }
 

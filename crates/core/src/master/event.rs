@@ -213,6 +213,9 @@ pub struct Wanted {
     pub control_timeout: Duration,
     /// When crashed workers have everything made anew; `None`: never.
     pub emergency: Option<crate::config::EmergencyRestart>,
+    /// The daemon ends if it is its first configuration, and no pool can make a worker that it is to have from the beginning. Else
+    /// it stays, and tries again.
+    pub gives_up: bool,
     /// The pools, in configuration order.
     pub pools: Vec<WantedPool>,
 }

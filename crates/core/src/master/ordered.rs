@@ -3,7 +3,8 @@
 //!
 //! Such a pool has no source of work. It begins with its first order and is closed when nothing is left of it: no order,
 //! no worker, no preloader. An order that names a new generation has that take the place of the one before it at once;
-//! workers of the old one stay until they are dismissed, but nothing is made in it any more (`Stage::Superseded`).
+//! workers of the old one stay until they are dismissed, with the program that they need, but nothing is made in it any more
+//! (`Stage::Superseded`).
 //!
 //! ```text
 //!                    Fill, Fork              ForkFailed, the first time
@@ -105,7 +106,9 @@ impl Manager {
             for timer in [Timer::Turn(old), Timer::Backoff(old)] {
                 self.timers.clear(timer);
             }
-            self.preloader_changed(old, life::Cause::Stop(Force::Ask), None, step);
+            if !self.workers_need_preloader(old) {
+                self.preloader_changed(old, life::Cause::Stop(Force::Ask), None, step);
+            }
             self.touched.insert(old);
         }
         self.touched.insert(id);

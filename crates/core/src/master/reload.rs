@@ -37,7 +37,7 @@ impl Manager {
             .collect();
         let is_first = !std::mem::replace(&mut self.applied, true);
         let all_start = !starting.is_empty() && starting.len() == wanted.pools.len();
-        self.starting = (is_first && all_start).then_some(starting);
+        self.starting = (wanted.gives_up && is_first && all_start).then_some(starting);
         let names: BTreeSet<PoolId> = wanted.pools.iter().map(|pool| pool.pool).collect();
         let gone: Vec<PoolId> = self
             .pools
@@ -310,7 +310,7 @@ impl Manager {
     }
 
     /// Whether a generation's preloader has to stay although nobody is made any more.
-    fn workers_need_preloader(&self, id: GenerationId) -> bool {
+    pub(super) fn workers_need_preloader(&self, id: GenerationId) -> bool {
         let policy = self.generations.get(&id).and_then(|it| it.policy.preloader);
         policy.is_some_and(|policy| policy.is_needed_by_workers) && self.crew(id).all > 0
     }
@@ -324,7 +324,8 @@ impl Manager {
             .policy
             .preloader
             .is_some_and(|it| it.is_needed_by_workers);
-        if generation.stage == Stage::Leaving && stayed && !self.workers_need_preloader(id) {
+        let is_over = matches!(generation.stage, Stage::Superseded | Stage::Leaving);
+        if is_over && stayed && !self.workers_need_preloader(id) {
             self.preloader_changed(id, life::Cause::Stop(Force::Ask), None, step);
         }
     }
@@ -424,9 +425,9 @@ impl Manager {
         }
     }
 
-    /// The generation could not make its workers at the daemon's first start. If that is so for every pool, the daemon
-    /// ends: an error that is seen at once helps more than a daemon that serves nobody. Later, or if any worker was made,
-    /// or if there is an ondemand pool that has not been asked yet, it waits and tries again.
+    /// The generation could not make its workers at the daemon's first start. If that is so for every pool, a daemon that is to
+    /// give up then ends. Later, or if any worker was made, or if there is an ondemand pool that has not been asked yet, it waits
+    /// and tries again.
     pub(super) fn start_failed(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let asked = self.crew(id).asked;
         let Some(starting) = &mut self.starting else {

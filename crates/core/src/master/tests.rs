@@ -92,6 +92,7 @@ fn wanted(generation: GenerationId, policy: Policy, process_max: Option<u32>) ->
         process_max,
         control_timeout: Duration::from_secs(5),
         emergency: None,
+        gives_up: true,
         pools,
     }
 }
@@ -399,6 +400,20 @@ fn a_start_at_which_nothing_can_be_made_ends_the_daemon() {
     world.tell(Event::ForkFailed(workers[0]));
     let actions = world.tell(Event::ForkFailed(workers[1]));
     assert_eq!(actions.last(), Some(&Action::Exit(Outcome::NoWorkerAtStart)));
+}
+
+#[test]
+fn a_daemon_that_does_not_give_up_tries_again() {
+    let mut world = World::new();
+    let wanted = Wanted {
+        gives_up: false,
+        ..wanted(FIRST, policy(ProcessManager::Static { max_children: 1 }), None)
+    };
+    let workers = forks(&world.tell(Event::Apply(wanted)));
+    world.tell(Event::ForkFailed(workers[0]));
+    let due = world.manager.next_deadline().expect("another try");
+    world.now = due;
+    assert_eq!(forks(&world.tell(Event::Deadline)).len(), 1);
 }
 
 #[test]

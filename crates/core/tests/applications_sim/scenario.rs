@@ -91,6 +91,7 @@ pub(crate) fn options(random: &mut Random) -> Options {
             0
         },
         max_requests: some(random, 1, 6),
+        max_requests_jitter: random.between(0, 2),
         max_idle_time: random.percent(60).then(|| random.millis(10, 3_000)),
         concurrency: [NonZeroU32::new(1), NonZeroU32::new(1), NonZeroU32::new(3), None][random.below(4)],
         use_global_queue: random.percent(60),
@@ -101,7 +102,12 @@ pub(crate) fn options(random: &mut Random) -> Options {
         max_request_time: random.percent(30).then(|| random.millis(100, 2_000)),
         memory_limit: random.percent(30).then_some(100),
         work_timeout: random.millis(10, 500),
-        restart_method: random.pick(&[RestartMethod::Blocking, RestartMethod::Rolling]),
+        restart_method: random.pick(&[
+            RestartMethod::Blocking,
+            RestartMethod::Rolling,
+            RestartMethod::Fitting,
+        ]),
+        shares_program: random.percent(25),
     }
 }
 

@@ -313,7 +313,7 @@ impl Shadow {
     fn check_reserve(&self, app: usize, event: &Event) -> Result<(), String> {
         let options = &self.apps[app];
         let serving = self.serving(app).count() as u32;
-        let rolls = options.restart_method == RestartMethod::Rolling;
+        let rolls = options.restart_method != RestartMethod::Blocking || options.shares_program;
         if rolls || serving == 0 || serving < options.min_instances {
             return Ok(());
         }
@@ -347,7 +347,8 @@ impl Shadow {
             return wrong("others have waited longer");
         }
         let options = &self.apps[app];
-        let most = options.max_requests.map_or(u32::MAX, |most| most.get());
+        let most = options.max_requests.filter(|_| !options.shares_program);
+        let most = most.map_or(u32::MAX, |most| most.get() + options.max_requests_jitter);
         // What could not be replaced may have begun any number.
         if process.begun >= most && !self.ever_resisted.contains(&app) {
             return wrong("it has served enough");
@@ -425,7 +426,8 @@ impl Shadow {
         if count > self.max.max(self.excused) + 1 {
             return Err(format!("{count} instances, {} allowed", self.max));
         }
-        let rolls = |options: &Options| options.restart_method == RestartMethod::Rolling;
+        let rolls =
+            |options: &Options| options.restart_method != RestartMethod::Blocking || options.shares_program;
         if count > self.max.max(self.excused) && !self.apps.iter().any(rolls) {
             return Err(format!("{count} instances, {} allowed, and none rolls", self.max));
         }

@@ -155,6 +155,7 @@ impl Scenario {
                 threshold: random.between(1, 4),
                 interval: random.millis(500, 20_000),
             }),
+            gives_up: random.percent(50),
             pools: pools
                 .iter()
                 .map(|(pool, generation)| WantedPool {

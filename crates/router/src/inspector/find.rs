@@ -6,13 +6,14 @@
 //! file, with its own owner; what it leads to is the application's business, when it runs as its user.
 
 use super::look::{Found, Kind, Settings};
-use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS, SIGNS};
+use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS};
 use super::way;
 use crate::config::site;
 use crate::origin::{Mark, Origin};
 use crate::sys::Error;
 use crate::sys::beneath::{self, Content, Entry, Form};
 use crate::sys::mounts;
+use forkyard_protocol::startup::{Proof, STARTUP_FILES, files_of, kind_of_entry};
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -297,8 +298,8 @@ impl Place {
         let named = entry.and_then(|entry| self.named(entry));
         if let Some(kind) = wanted {
             let usual = || {
-                let mut signs = SIGNS.iter().filter(|sign| sign.kind == kind);
-                signs.find_map(|sign| self.is_there(Path::new(sign.file)))
+                let mut files = files_of(kind);
+                files.find_map(|file| self.is_there(Path::new(file)))
             };
             let startup = named.or_else(usual);
             return match (kind, said) {
@@ -313,7 +314,7 @@ impl Place {
                 (_, said) => Ok((kind, startup, said)),
             };
         }
-        for sign in SIGNS {
+        for sign in STARTUP_FILES.iter().filter(|one| one.proof != Proof::Runtime) {
             let name = Path::new(sign.file);
             if self.is_there(name).is_none() {
                 continue;
@@ -323,7 +324,7 @@ impl Place {
                 return Ok((sign.kind, startup, said));
             }
             let script = self.start_script()?;
-            if script.is_none() && sign.needs_start_script {
+            if script.is_none() && sign.proof == Proof::StartScript {
                 continue;
             }
             let said = match (said, script) {
@@ -346,11 +347,37 @@ impl Place {
             };
             return Ok((Kind::Node, startup, said));
         }
-        Err(format!(
-            "{} is no application: it has none of {}; or say in {OWN_FILE} there what it is, for example runtime = \"php\"",
-            self.root.display(),
-            signs::all()
-        ))
+        match entry {
+            Some(entry) => match kind_of_entry(entry) {
+                Some(kind) => Ok((kind, named, said)),
+                None => Err(format!(
+                    "{}: entry = {entry:?} does not show what the application is; add a runtime, for example runtime = \"asgi\"",
+                    self.root.join(OWN_FILE).display()
+                )),
+            },
+            None => Err(self.unknown()),
+        }
+    }
+
+    /// What is missing in a directory that is no application.
+    fn unknown(&self) -> String {
+        let unclear = STARTUP_FILES.iter().filter(|one| one.proof == Proof::Runtime);
+        let there = unclear
+            .map(|one| one.file)
+            .find(|file| self.is_there(Path::new(file)).is_some());
+        let shown = self.root.display();
+        match there {
+            Some(file) => format!(
+                "{shown} is no application: {file} alone does not show what it is; say it in {OWN_FILE} there, for example \
+                 runtime = \"{}\"",
+                if file.ends_with(".js") { "node" } else { "asgi" }
+            ),
+            None => format!(
+                "{shown} is no application: it has none of {}; or say in {OWN_FILE} there what it is, for example runtime = \
+                 \"php\"",
+                signs::all()
+            ),
+        }
     }
 
     /// The start script of `package.json`.

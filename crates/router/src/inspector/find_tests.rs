@@ -123,6 +123,38 @@ fn a_directory_without_a_sign_is_told_what_is_missing() {
 }
 
 #[test]
+fn an_entry_alone_shows_what_it_is_where_its_name_does() {
+    for (entry, file, kind) in [
+        ("shop.wsgi:application", None, Kind::Wsgi),
+        ("shop/asgi.py", Some("asgi.py"), Kind::Asgi),
+        ("main.js", Some("main.js"), Kind::Node),
+        ("api.ru", Some("api.ru"), Kind::Rack),
+    ] {
+        let site = Site::new();
+        if let Some(file) = file {
+            site.file(file, "");
+        }
+        site.file("forkyard.toml", &format!("entry = {entry:?}\n"));
+        assert_eq!(site.look().map(|found| found.kind), Ok(kind), "{entry}");
+    }
+    let site = Site::new();
+    site.file("app.py", "");
+    let error = site.refusal();
+    assert!(
+        error.contains("app.py alone does not show") && error.contains("runtime = "),
+        "{error}"
+    );
+    site.file("forkyard.toml", "entry = \"app:api\"\n");
+    let error = site.refusal();
+    assert!(
+        error.contains("entry = \"app:api\" does not show") && error.contains("add a runtime"),
+        "{error}"
+    );
+    site.file("forkyard.toml", "runtime = \"asgi\"\n");
+    assert_eq!(site.kind(), seen(Kind::Asgi, "app.py"));
+}
+
+#[test]
 fn package_json_needs_a_start_script() {
     let site = Site::new();
     for without in [
@@ -519,13 +551,13 @@ fn many_applications_are_told_apart() {
     for number in 0..2000 {
         let root = site.base.join(format!("app{number}"));
         fs::create_dir(&root).unwrap();
-        let sign = SIGNS[number % 5];
+        let sign = STARTUP_FILES[number % 5];
         fs::write(root.join(sign.file), "").unwrap();
     }
     for number in 0..2000 {
         let root = site.base.join(format!("app{number}"));
         let found = look(&root, &site.terms()).unwrap();
-        assert_eq!((found.kind, found.root), (SIGNS[number % 5].kind, root));
+        assert_eq!((found.kind, found.root), (STARTUP_FILES[number % 5].kind, root));
     }
 }
 
@@ -549,7 +581,7 @@ fn the_document_s_example_is_right_and_every_key_and_file_is_told_of() {
     for key in site::KEYS {
         assert!(text.contains(&format!("\n| `{key}` | ")), "{key}");
     }
-    for sign in SIGNS {
+    for sign in STARTUP_FILES {
         assert!(text.contains(&format!("`{}`", sign.file)), "{}", sign.file);
     }
 }

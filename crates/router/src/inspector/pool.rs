@@ -243,7 +243,7 @@ fn application(
         Kind::Rack => Ok(wrapped(Interface::Rack, template, applications, found, own)),
         Kind::Cgi => cgi(template, found, own),
         Kind::Fastcgi => fastcgi(template, applications, found, own),
-        Kind::Node | Kind::Http => program(template, applications, found, own),
+        Kind::Node | Kind::Http => program(applications, found, own),
     }
 }
 
@@ -348,12 +348,7 @@ fn script_root(applications: &Applications, found: &Found) -> ScriptRoot {
 }
 
 /// A program that speaks HTTP.
-fn program(
-    template: &Pool,
-    applications: &Applications,
-    found: &Found,
-    own: &Settings,
-) -> Result<Application, Refused> {
+fn program(applications: &Applications, found: &Found, own: &Settings) -> Result<Application, Refused> {
     let start_command = match found.kind {
         Kind::Node => as_npm_does(&found.root, &start_command(found, own)?),
         _ => start_command(found, own)?,
@@ -368,7 +363,8 @@ fn program(
         rlimits: Vec::new(),
         umask: None,
         start_timeout: applications.options.start_timeout,
-        preloader_idle_timeout: idle_timeout(template),
+        // Its instances are what it is there for: without one it is gone, too.
+        preloader_idle_timeout: Duration::ZERO,
     }))
 }
 
@@ -410,7 +406,6 @@ fn idle_timeout(template: &Pool) -> Duration {
     match &template.application {
         Application::Wrapped(wrapped) => wrapped.preloader_idle_timeout,
         Application::Php(php) => php.preloader_idle_timeout,
-        Application::Program(program) => program.preloader_idle_timeout,
         _ => PRELOADER_IDLE_TIMEOUT,
     }
 }

@@ -6,9 +6,9 @@ use super::instances::{Holder, Who};
 use super::orders::{Order, ToMaster, ToRouter};
 use super::run::Router;
 use super::state::State;
-use crate::applications::RestartMethod;
 use crate::applications::action::{Disabling, Notice, Refusal};
 use crate::applications::event::{Adopted, Event, InstanceId, Return, Ticket};
+use crate::applications::{Options, RestartMethod};
 use crate::inspector::look::{Look, Seen};
 use crate::sys::Error;
 use crate::sys::fd::{receive_with, send_with};
@@ -151,9 +151,26 @@ impl Router {
             self.keep_no_more();
         }
         self.apps.forget_after = settings.forget_after;
+        self.reconfigure(&settings.options);
         (self.pool, self.settings) = (pool, settings);
         self.roots.look_anew();
         self.regroup();
+    }
+
+    /// The pool's settings have changed: what applications have running is held to them without waiting for a request.
+    fn reconfigure(&mut self, pool: &Options) {
+        let known = self.roots.settings(pool);
+        for name in self.book.names_with_instances().collect::<Vec<_>>() {
+            let shares_program = self
+                .book
+                .options(&name)
+                .is_some_and(|options| options.shares_program);
+            let options = known.get(&name).copied().unwrap_or_else(|| Options {
+                shares_program,
+                ..super::settings::options(pool, None)
+            });
+            self.tell(Event::Changed(name, options));
+        }
     }
 
     /// From now on there are applications of several users, and the router can't know who has copies of which connections: it
@@ -344,10 +361,7 @@ impl Router {
         let method = match rolling {
             Some(true) => RestartMethod::Rolling,
             Some(false) => RestartMethod::Blocking,
-            None => self
-                .book
-                .options(&name)
-                .map_or(RestartMethod::Blocking, |options| options.restart_method),
+            None => self.book.restart_method(&name).unwrap_or(RestartMethod::Blocking),
         };
         self.tell(Event::Restart(name, method));
         self.done(order, Ok(json!({ "rolling": method == RestartMethod::Rolling })));
@@ -419,6 +433,9 @@ impl Router {
                     None => log::warn!("[pool {pool}] {name}: {why}"),
                 }
                 self.apps.did_not_come_up(&name, why);
+            }
+            Notice::Renewing(name, reason) => {
+                log::info!("[pool {pool}] {name}: the program is replaced: {reason}");
             }
             Notice::Restarting(name) => log::info!("[pool {pool}] {name}: restarting"),
             Notice::Restarted(name) => log::info!("[pool {pool}] {name}: every instance has been replaced"),

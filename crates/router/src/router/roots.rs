@@ -6,7 +6,7 @@
 
 use super::settings;
 use crate::applications::{Options, Sight, Stamp};
-use crate::inspector::look::{Found, Look, Seen};
+use crate::inspector::look::{Found, Kind, Look, Seen, Settings};
 use crate::origin::Origin;
 use crate::tick::Tick;
 use std::collections::HashMap;
@@ -34,6 +34,8 @@ pub(super) struct Known {
     pub name: Arc<str>,
     /// Its settings.
     pub options: Options,
+    /// What it says of itself that they are made of.
+    pub own: Settings,
 }
 
 /// What is known of a root.
@@ -207,6 +209,22 @@ impl Roots {
         owed.collect()
     }
 
+    /// The settings of all applications that are known, in a pool with these.
+    pub(super) fn settings(&self, pool: &Options) -> HashMap<Arc<str>, Options> {
+        let known = self
+            .entries
+            .values()
+            .filter_map(|entry| entry.known.clone().flatten());
+        let one = |known: Arc<Known>| {
+            let options = Options {
+                shares_program: known.options.shares_program,
+                ..settings::options(pool, Some(&known.own))
+            };
+            (Arc::clone(&known.name), options)
+        };
+        known.map(one).collect()
+    }
+
     /// The settings have changed: nothing that was seen is good any more.
     pub(super) fn look_anew(&mut self) {
         self.entries.retain(|_, entry| entry.asked.is_some());
@@ -228,9 +246,14 @@ impl Roots {
 
 fn known(found: &Found, pool: &Options) -> Option<Known> {
     let name = found.root.to_str()?;
+    let own = found.settings.as_ref().map(settings::limits).unwrap_or_default();
     Some(Known {
         name: Arc::from(name),
-        options: settings::options(pool, found.settings.as_ref()),
+        options: Options {
+            shares_program: matches!(found.kind, Kind::Node | Kind::Http),
+            ..settings::options(pool, Some(&own))
+        },
+        own,
     })
 }
 

@@ -35,6 +35,17 @@ pub(super) fn options(pool: &Options, own: Option<&Settings>) -> Options {
     }
 }
 
+/// Of what an application says of itself, what makes its settings in the book.
+pub(super) fn limits(own: &Settings) -> Settings {
+    Settings {
+        max_per_app: own.max_per_app,
+        min_instances: own.min_instances,
+        max_requests: own.max_requests,
+        rolling_restarts: own.rolling_restarts,
+        ..Settings::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -48,6 +48,9 @@ pub fn send_signal(pid: i32, signal: Signal) -> Result<()> {
     }
 }
 
+/// Processes that [`family_memory_bytes`] looks at.
+const MOST_OF_A_FAMILY: usize = 64;
+
 /// The most memory that this process has had, in bytes (getrusage(2)).
 pub fn peak_memory_bytes() -> u64 {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
@@ -63,6 +66,36 @@ pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
+}
+
+/// The same of a process and of all that it has started, as far as it is still their ancestor; what the kernel does not tell
+/// counts as nothing.
+pub fn family_memory_bytes(pid: i32) -> u64 {
+    let mut family = vec![pid];
+    let mut at = 0;
+    let mut bytes = 0u64;
+    while let Some(member) = family.get(at).copied() {
+        at += 1;
+        bytes = bytes.saturating_add(proportional_memory_bytes(Some(member)).unwrap_or(0));
+        let room = MOST_OF_A_FAMILY.saturating_sub(family.len());
+        family.extend(children(member).into_iter().take(room));
+    }
+    bytes
+}
+
+/// The children of all threads of a process.
+fn children(pid: i32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let pids = |list: String| {
+        list.split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect::<Vec<i32>>()
+    };
+    lists.flat_map(pids).collect()
 }
 
 /// Whether a process with this pid exists (kill(2) with signal 0).

@@ -53,6 +53,17 @@ pub(super) enum Work {
     Failed(String),
 }
 
+/// What ended a wait for the router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Roused {
+    /// The router may have sent something.
+    Message,
+    /// The worker is to retire.
+    Retire,
+    /// What the runtime keeps beside the worker is to be looked after.
+    Companion,
+}
+
 /// The worker's half that waits.
 #[derive(Debug)]
 pub(super) struct Lobby {
@@ -155,7 +166,7 @@ impl Lobby {
             self.looked = idle_since;
         }
         if service.channel.is_some() {
-            return self.next_routed(service);
+            return self.next_routed(service, companion);
         }
         let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
         // A request on a connection that this worker holds would wait for it.
@@ -207,14 +218,29 @@ impl Lobby {
         header::retire(service.board.header(), self.slot())
     }
 
-    /// Waits until the router has sent something; `true`: the worker is to retire.
-    pub(super) fn wait_for_router(&mut self, service: &Service) -> nix::Result<bool> {
+    /// Waits until the router has sent something, or until `companion` has to be looked after in any case.
+    pub(super) fn wait_for_router(
+        &mut self,
+        service: &Service,
+        companion: Option<Tick>,
+    ) -> nix::Result<Roused> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        let count = match service.minder.epoll().wait(&mut events, EpollTimeout::NONE) {
+        let left = companion.map(|due| due.since(clock::now()));
+        let timeout = left.map_or(EpollTimeout::NONE, |left| {
+            EpollTimeout::try_from(millis(left)).unwrap_or(EpollTimeout::MAX)
+        });
+        let count = match service.minder.epoll().wait(&mut events, timeout) {
             Err(Errno::EINTR) => 0,
             other => other?,
         };
-        Ok(events[..count].iter().any(|event| event.data() == RETIRE))
+        let is = |token| events[..count].iter().any(|event| event.data() == token);
+        let is_due = || companion.is_some_and(|due| due <= clock::now());
+        Ok(match () {
+            () if is(RETIRE) => Roused::Retire,
+            () if is(LISTENER) => Roused::Message,
+            () if is(COMPANION) || is_due() => Roused::Companion,
+            () => Roused::Message,
+        })
     }
 
     /// One accept. The master is told of the first whatever comes of it, and of each that it asked for.

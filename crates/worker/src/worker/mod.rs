@@ -19,6 +19,7 @@ mod held;
 mod kit;
 mod lobby;
 mod look;
+mod memory;
 mod minder;
 pub mod order;
 mod out_of_band;

@@ -113,6 +113,11 @@ impl<'w> Request<'w> {
         self.set_memory(memory_bytes);
     }
 
+    /// Which process the request is passed on to; its memory is counted with the worker's. 0: none.
+    pub(crate) fn set_program(&mut self, pid: i32) {
+        self.service.program = pid;
+    }
+
     /// What the web server asks the application to be.
     pub(crate) fn role(&self) -> Role {
         let connection = self.service.current();

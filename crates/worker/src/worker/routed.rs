@@ -12,12 +12,11 @@
 //! ```
 
 use super::connection::Connection;
-use super::lobby::{Lobby, Work};
+use super::lobby::{Lobby, Roused, Work};
 use super::out_of_band::Want;
 use super::service::Service;
 use crate::sys::fd::{receive_with, send_gathered_with};
 use crate::sys::origin::is_there;
-use crate::sys::process::proportional_memory_bytes;
 use crate::sys::socket::{Readiness, shutdown_read, wait};
 use crate::sys::{Error, clock};
 use crate::tick::Tick;
@@ -33,8 +32,6 @@ const INPUT_BYTES: usize = HEAD_BYTES + MOST_BYTES + 64 * 1024;
 const ROUTER_PATIENCE: Duration = Duration::from_secs(30);
 /// How long the rest of a body may take that the application did not read, until the connection is closed instead of kept.
 const REST_LIMIT: Duration = Duration::from_secs(1);
-/// How often the worker's memory is measured at most. The kernel looks at every page for it.
-const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The worker's end of the channel.
 #[derive(Debug)]
@@ -45,8 +42,6 @@ pub(super) struct Channel {
     session: Session,
     /// The connection is to be closed after the answer.
     is_last: bool,
-    /// When memory was last measured; `None`: it isn't.
-    measured: Option<Tick>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,13 +94,11 @@ impl Service {
     /// Takes connections from a router from now on.
     pub(super) fn route(&mut self, channel: OwnedFd) {
         self.input = vec![0; INPUT_BYTES].into_boxed_slice();
-        let is_limited = self.settings.pool.tells_memory;
         self.channel = Some(Channel {
             fd: channel,
             ticket: 0,
             session: Session::Vacant,
             is_last: false,
-            measured: is_limited.then(clock::now),
         });
     }
 
@@ -210,7 +203,7 @@ impl Service {
         if let Some(channel) = &mut self.channel {
             channel.session = Session::Vacant;
         }
-        self.measure();
+        self.tell_memory();
         self.tell_want();
     }
 
@@ -270,24 +263,10 @@ impl Service {
     }
 
     /// Tells how much memory the worker uses, with the program beside it, if its pool limits that and it is time.
-    fn measure(&mut self) {
-        let program = self.program;
-        let Some(measured) = self
-            .channel
-            .as_mut()
-            .and_then(|channel| channel.measured.as_mut())
-        else {
-            return;
-        };
-        let now = clock::now();
-        if now.since(*measured) >= MEASURE_INTERVAL {
-            *measured = now;
-            if let Some(own) = proportional_memory_bytes(None) {
-                // A program that is gone, or that the worker may not look into, uses nothing.
-                let beside = (program > 0).then(|| proportional_memory_bytes(Some(program)));
-                let bytes = own.saturating_add(beside.flatten().unwrap_or(0));
-                self.tell_router(ToRouter::Memory, &bytes.to_le_bytes());
-            }
+    fn tell_memory(&mut self) {
+        let bytes = self.scale.as_mut().and_then(|scale| scale.weigh(self.program));
+        if let Some(bytes) = bytes {
+            self.tell_router(ToRouter::Memory, &bytes.to_le_bytes());
         }
     }
 
@@ -311,13 +290,14 @@ impl Service {
 }
 
 impl Lobby {
-    /// Waits for what the router sends.
-    pub(super) fn next_routed(&mut self, service: &mut Service) -> Work {
+    /// Waits for what the router sends, or until `companion` has to be looked after in any case.
+    pub(super) fn next_routed(&mut self, service: &mut Service, companion: Option<Tick>) -> Work {
         self.tell_first();
         loop {
-            match self.wait_for_router(service) {
-                Ok(true) => return Work::Retire,
-                Ok(false) => {}
+            match self.wait_for_router(service, companion) {
+                Ok(Roused::Retire) => return Work::Retire,
+                Ok(Roused::Companion) => return Work::Companion,
+                Ok(Roused::Message) => {}
                 Err(errno) => return Work::Failed(format!("epoll_wait: {errno}")),
             }
             match service.hear_router() {

@@ -14,6 +14,7 @@ use crate::scoreboard::{Reader, Slot, Stage, header};
 use crate::sys::fd::unread;
 use crate::sys::{Error, clock, last_word};
 use crate::tick::Tick;
+use forkyard_base::spread;
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
 use std::io;
 use std::os::fd::AsFd;
@@ -64,6 +65,8 @@ pub struct Worker {
     service: Service,
     lobby: Lobby,
     served: u64,
+    /// Requests after which it ends.
+    most: Option<u64>,
     /// Standard output and error are the master's to log.
     caught: bool,
     /// It is to make a preloader, before anything else.
@@ -137,10 +140,13 @@ impl Worker {
         let failed = |errno| Error::new("epoll_ctl", "", errno);
         let lobby =
             Lobby::open(&service, seat.slot, seat.retire, kit.queue_out, kit.child_accept).map_err(failed)?;
+        let jitter = spread::within(seed(), service.settings.pool.max_requests_jitter);
+        let most = service.settings.pool.max_requests;
         Ok(Worker {
             service,
             lobby,
             served: 0,
+            most: most.map(|most| most.saturating_add(jitter)),
             caught: seat.output.is_some(),
             promotion: None,
             place: Place::Lobby,
@@ -309,8 +315,7 @@ impl Worker {
     }
 
     fn is_worn_out(&self) -> bool {
-        let max = self.service.settings.pool.max_requests;
-        self.service.leaving || max.is_some_and(|max| self.served >= max)
+        self.service.leaving || self.most.is_some_and(|most| self.served >= most)
     }
 
     /// Reads the request that the input begins with.
@@ -337,6 +342,7 @@ impl Worker {
         // A client that is gone has no use for being told.
         let _ = service.finish();
         self.served += 1;
+        service.limit_memory();
         service.account(clock::now());
         service.minder.end();
         if self.caught {
@@ -401,7 +407,27 @@ impl Worker {
     }
 }
 
+/// Another one for each process.
+fn seed() -> u64 {
+    clock::now().as_nanos() ^ (u64::from(std::process::id()) << 40)
+}
+
 impl Service {
+    /// Has the worker end if it uses more memory than it may.
+    fn limit_memory(&mut self) {
+        let Some(limit) = self.settings.pool.memory_limit else {
+            return;
+        };
+        let used = self.scale.as_mut().and_then(|scale| scale.weigh(self.program));
+        if let Some(used) = used.filter(|used| *used > limit) {
+            log::info!(
+                "a worker is replaced: it uses {} MiB, more than memory_limit",
+                used >> 20
+            );
+            self.leaving = true;
+        }
+    }
+
     /// Holds the current connection until its next request comes, for as long as it may be idle.
     pub(super) fn hold_current(&mut self) {
         if self.channel.is_some() {

@@ -185,8 +185,28 @@ impl Executor {
             book: views
                 .iter()
                 .find(|(name, _)| *name == app_pool.template.name)
-                .map(|(_, view)| view.clone()),
+                .map(|(_, view)| self.with_programs(app_pool, view.clone())),
         })
+    }
+
+    /// Adds to what a router says of applications the processes of the programs that their instances pass requests on to.
+    fn with_programs(&self, app_pool: &AppPool, mut view: Value) -> Value {
+        let applications = view.get_mut("applications").and_then(Value::as_array_mut);
+        for application in applications
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object_mut)
+        {
+            let name = application.get("name").and_then(Value::as_str);
+            let known = name.and_then(|name| app_pool.applications.get(Path::new(name)));
+            let programs = known
+                .map(|known| self.pools.programs_of(&self.helpers, known.pool))
+                .unwrap_or_default();
+            if let (false, Ok(programs)) = (programs.is_empty(), serde_json::to_value(programs)) {
+                application.insert("programs".to_owned(), programs);
+            }
+        }
+        view
     }
 
     pub(super) fn tend_asked(&mut self, now: Tick) {

@@ -13,7 +13,7 @@ use crate::config::{Address, Application};
 use crate::control::protocol;
 use crate::logs::Speaker;
 use crate::master::action::Force;
-use crate::master::event::{Event, Exit, GenerationId};
+use crate::master::event::{Event, Exit, GenerationId, PoolId};
 use crate::master::program::{Order, Program};
 use crate::runtime::http::Share;
 use crate::spawn::effects::{Process, Remains, SocketFile};
@@ -168,7 +168,7 @@ impl Executor {
         };
         let is_published = address
             .as_ref()
-            .is_some_and(|address| record.share.table().publish(index, address));
+            .is_some_and(|address| record.share.table().publish(index, address, pid));
         let Some(place) = record.places.get_mut(index) else {
             return;
         };
@@ -205,7 +205,8 @@ impl Executor {
         }
         self.handover.note_program();
         if let Some(address) = address.as_ref().filter(|_| is_published) {
-            self.pools.show_heirs(&self.helpers, id, index, Some(address));
+            self.pools
+                .show_heirs(&self.helpers, id, index, Some((address, pid)));
         }
         match gone {
             Some(ended) => {
@@ -326,17 +327,36 @@ impl Pools {
         generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
     }
 
+    /// The processes of all programs of a pool.
+    pub(super) fn programs_of(&self, helpers: &Helpers, pool: PoolId) -> Vec<protocol::Process> {
+        let own = self
+            .generations
+            .iter()
+            .filter(|(_, generation)| generation.pool == pool);
+        let mut ids: Vec<GenerationId> = own.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.into_iter()
+            .flat_map(|id| helpers.program_status(id))
+            .collect()
+    }
+
     /// Shows workers of earlier generations, whose own program is gone with the master before this one, where a process is; `None`:
     /// it is gone.
-    fn show_heirs(&self, helpers: &Helpers, id: GenerationId, index: usize, address: Option<&Address>) {
+    fn show_heirs(
+        &self,
+        helpers: &Helpers,
+        id: GenerationId,
+        index: usize,
+        address: Option<(&Address, i32)>,
+    ) {
         let pool = self.generations.get(&id).map(|generation| generation.pool);
         let others = self.generations.iter();
         let others =
             others.filter(|(other, it)| Some(it.pool) == pool && !helpers.programs.contains_key(other));
         for share in others.filter_map(|(_, generation)| generation.share.as_ref()) {
             match address {
-                Some(address) => {
-                    share.table().publish(index, address);
+                Some((address, pid)) => {
+                    share.table().publish(index, address, pid);
                 }
                 None => share.table().withdraw(index),
             }

@@ -77,6 +77,55 @@ fn a_rolling_restart_goes_one_by_one_even_in_a_full_pool() {
 }
 
 #[test]
+fn a_restart_that_says_no_more_rolls_where_a_place_is_free() {
+    let options = Options {
+        restart_method: RestartMethod::Fitting,
+        ..plain()
+    };
+    for (max, rolls) in [(3, true), (2, false)] {
+        let mut bench = two(options, max);
+        let method = bench.book.restart_method("a");
+        assert_eq!(method == Some(RestartMethod::Rolling), rolls, "{max}");
+        restart(&mut bench, RestartMethod::Fitting);
+        assert_eq!(bench.stopped().is_empty(), rolls, "{max}");
+        assert_eq!(bench.begun().len(), usize::from(rolls), "{max}");
+    }
+}
+
+#[test]
+fn a_program_behind_instances_is_replaced_as_in_a_rolling_restart() {
+    let options = Options {
+        shares_program: true,
+        max_requests: NonZeroU32::new(4),
+        memory_limit: Some(100),
+        ..plain()
+    };
+    // Two requests were served by two instances.
+    let mut bench = two(options, 3);
+    let third = bench.ask("a", options);
+    assert_eq!(bench.begun(), []);
+    bench.close(third);
+    let fourth = bench.ask("a", options);
+    let view = bench.book.view();
+    assert!(view.applications[0].rolling && view.applications[0].generation == 1);
+    let new = bench.begun()[0];
+    assert_eq!(bench.stopped(), []);
+    bench.close(fourth);
+    bench.tell(Event::Measured(InstanceId(0), 101));
+    assert_eq!(bench.book.view().applications[0].generation, 1, "it is under way");
+    bench.tell(Event::Spawned(new));
+    assert_eq!(bench.stopped(), [InstanceId(1)]);
+    let newest = bench.begun()[0];
+    bench.tell(Event::Exited(InstanceId(1)));
+    bench.tell(Event::Spawned(newest));
+    bench.tell(Event::Exited(InstanceId(0)));
+    bench.tell(Event::Measured(new, 100));
+    assert!(!bench.book.view().applications[0].rolling);
+    bench.tell(Event::Measured(new, 101));
+    assert_eq!(bench.book.view().applications[0].generation, 2, "it is too large");
+}
+
+#[test]
 fn old_instances_go_on_when_new_code_can_not_be_started() {
     let mut bench = two(rolling(), 3);
     restart(&mut bench, RestartMethod::Rolling);

@@ -24,7 +24,9 @@ impl World {
                 }
             }
             Action::StopPreloader(id, force) => {
-                if let Some(generation) = self.generations.get_mut(&id) {
+                // The news of the end of one that has just ended may be on its way.
+                let there = self.generations.get_mut(&id);
+                if let Some(generation) = there.filter(|it| it.loader != Loader::Absent) {
                     generation.loader = Loader::Ending;
                 }
                 if force == Force::Kill {

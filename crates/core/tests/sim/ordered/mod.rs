@@ -108,6 +108,7 @@ impl World {
             process_max,
             control_timeout: Duration::from_secs(5),
             emergency: None,
+            gives_up: false,
             pools: Vec::new(),
         };
         world.tell(Event::Apply(wanted));

@@ -261,7 +261,7 @@ pub(crate) fn table(input: &[u8]) {
         }
     }
     let address = Address::Tcp(([127, 0, 0, 1], 80).into());
-    if table.publish(1, &address) {
+    if table.publish(1, &address, 1) {
         let place = table.choose(1, &[]).expect("one is up");
         assert!(table.lives(place));
         table.withdraw(1);

@@ -91,6 +91,7 @@ impl Processes {
             if !table.take(self.slot, place) {
                 continue;
             }
+            request.set_program(table.pid(place));
             let attempt = self.attempt(request, &table, place, &head, framing);
             table.give(self.slot, place);
             match attempt {

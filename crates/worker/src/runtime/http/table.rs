@@ -17,13 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const HEAD_WORDS: usize = 8;
 const FAILURE: usize = 0;
 const LIVES: usize = 1;
-/// Words of a process: its life and count, the length of its address, the address, and how many requests it was given back.
+/// Words of a process: its life and count, the length of its address, the address, its pid, and how many requests it was given
+/// back.
 const PROCESS_WORDS: usize = 24;
 const STATE: usize = 0;
 const LENGTH: usize = 1;
 const TEXT: usize = 2;
 const SERVED: usize = PROCESS_WORDS - 1;
-const MOST_TEXT_BYTES: usize = (SERVED - TEXT) * 8;
+const PID: usize = SERVED - 1;
+const MOST_TEXT_BYTES: usize = (PID - TEXT) * 8;
 /// The mark of a failure; its id has 32 bits.
 const FAILED: u64 = 1 << 32;
 /// The lower half of [`STATE`].
@@ -68,8 +70,8 @@ impl<'m> Table<'m> {
         self.word(HEAD_WORDS + self.processes * PROCESS_WORDS + slot)
     }
 
-    /// For the master: a process listens here. False: its address is too long to be passed on.
-    pub fn publish(&self, index: usize, address: &Address) -> bool {
+    /// For the master: the process with this pid listens here. False: its address is too long to be passed on.
+    pub fn publish(&self, index: usize, address: &Address, pid: i32) -> bool {
         let text = write(address);
         let (Some(state), Some(length), Some(lives)) = (
             self.of_process(index, STATE),
@@ -92,6 +94,9 @@ impl<'m> Table<'m> {
         }
         if let Some(served) = self.of_process(index, SERVED) {
             served.store(0, Ordering::SeqCst);
+        }
+        if let Some(word) = self.of_process(index, PID) {
+            word.store(u64::try_from(pid).unwrap_or(0), Ordering::SeqCst);
         }
         // Never 0, which is no process; after four thousand million starts one comes again.
         let life = lives.fetch_add(1, Ordering::SeqCst) % COUNT + 1;
@@ -159,6 +164,15 @@ impl<'m> Table<'m> {
         text.truncate(length);
         // The master withdraws a process before it writes down another.
         self.lives(place).then(|| read(&text))?
+    }
+
+    /// The process' pid; 0: it is gone.
+    pub fn pid(&self, place: Place) -> i32 {
+        let pid = self
+            .of_process(place.index, PID)
+            .map(|word| word.load(Ordering::SeqCst));
+        let pid = pid.and_then(|pid| i32::try_from(pid).ok());
+        pid.filter(|_| self.lives(place)).unwrap_or(0)
     }
 
     /// Whether the process is up.
@@ -272,7 +286,7 @@ mod tests {
         let table = Table::new(&memory, 3);
         assert_eq!(table.choose(0, &[]), None);
         for index in 0..3 {
-            assert!(table.publish(index, &tcp(5000 + index as u16)));
+            assert!(table.publish(index, &tcp(5000 + index as u16), 7));
         }
         let first = table.choose(1, &[]).unwrap();
         assert_eq!((first.index, table.address(first)), (1, Some(tcp(5001))));
@@ -296,7 +310,7 @@ mod tests {
     fn a_killed_worker_holds_nothing() {
         let memory = memory(1, 2);
         let table = Table::new(&memory, 1);
-        table.publish(0, &tcp(5000));
+        table.publish(0, &tcp(5000), 7);
         let place = table.choose(0, &[]).unwrap();
         assert!(table.take(0, place) && table.take(1, place));
         table.release_slot(0);
@@ -313,14 +327,16 @@ mod tests {
         let memory = memory(1, 3);
         let table = Table::new(&memory, 1);
         let socket = Address::Unix(PathBuf::from("/run/app/é.sock"));
-        table.publish(0, &socket);
+        table.publish(0, &socket, 7);
         let old = table.choose(0, &[]).unwrap();
         assert_eq!(table.address(old), Some(socket));
         assert!(table.take(0, old) && table.take(1, old));
         table.withdraw(0);
         assert!(!table.lives(old) && table.address(old).is_none() && !table.take(2, old));
-        table.publish(0, &tcp(5001));
+        table.publish(0, &tcp(5001), 8);
+        assert_eq!(table.pid(old), 0);
         let new = table.choose(0, &[]).unwrap();
+        assert_eq!(table.pid(new), 8);
         assert!(table.take(2, new));
         table.give(0, old);
         table.release_slot(1);
@@ -339,9 +355,9 @@ mod tests {
         assert_eq!(table.address(place), None);
         assert!(!table.take(0, place));
         table.release_slot(0);
-        assert!(!table.publish(9, &tcp(1)));
+        assert!(!table.publish(9, &tcp(1), 7));
         let long = Address::Unix(PathBuf::from(format!("/{}", "x".repeat(MOST_TEXT_BYTES))));
-        assert!(!table.publish(0, &long));
+        assert!(!table.publish(0, &long, 7));
     }
 
     #[test]
@@ -353,7 +369,7 @@ mod tests {
         assert_eq!(table.failure(), Some(0));
         table.set_failure(Some(0xFFFF_FFFF));
         assert_eq!(table.failure(), Some(0xFFFF_FFFF));
-        table.publish(0, &tcp(1));
+        table.publish(0, &tcp(1), 7);
         assert_eq!(table.failure(), None);
     }
 }

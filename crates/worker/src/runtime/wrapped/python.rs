@@ -1,5 +1,8 @@
 //! The wrapper in Python, several modules in one script.
 
+use forkyard_protocol::look::Kind;
+use forkyard_protocol::startup::files_of;
+
 /// Name and source of each module. The package itself is what applications import.
 const MODULES: [(&str, &str); 9] = [
     ("forkyard", include_str!("python/__init__.py")),
@@ -12,11 +15,19 @@ const MODULES: [(&str, &str); 9] = [
     ("forkyard.slow", include_str!("python/slow.py")),
     ("forkyard.wsgi", include_str!("python/wsgi.py")),
 ];
+/// In place of which the list of start-up files comes.
+const EMPTY: &str = "USUAL_FILES = {}";
 const BOOT: &str = include_str!("python/boot.py");
 
 /// The script that the interpreter is given.
 pub(super) fn script() -> String {
     // A JSON text of strings is Python, too.
-    let modules = serde_json::Map::from_iter(MODULES.map(|(name, source)| (name.to_owned(), source.into())));
+    let usual = [("wsgi", Kind::Wsgi), ("asgi", Kind::Asgi)];
+    let usual = usual.map(|(name, kind)| (name.to_owned(), files_of(kind).collect::<Vec<_>>().into()));
+    let usual = serde_json::Value::Object(serde_json::Map::from_iter(usual));
+    let usual = format!("USUAL_FILES = {usual}");
+    let filled = |source: &str| source.replace(EMPTY, &usual);
+    let modules =
+        serde_json::Map::from_iter(MODULES.map(|(name, source)| (name.to_owned(), filled(source).into())));
     format!("MODULES = {}\n{BOOT}", serde_json::Value::Object(modules))
 }

@@ -6,6 +6,7 @@ mod writing;
 use super::access::Recorder;
 use super::connection::Connection;
 use super::kit::Settings;
+use super::memory::Scale;
 use super::minder::Minder;
 use super::out_of_band::Want;
 use super::routed::Channel;
@@ -80,8 +81,10 @@ pub(super) struct Service {
     last_word_for: u16,
     /// Where a router gives the worker its connections.
     pub(super) channel: Option<Channel>,
-    /// The process of the companion, as last seen; 0: there is none.
+    /// The process of the companion, as last seen, or the one that the last request was passed on to; 0: there is none.
     pub(super) program: i32,
+    /// How much memory is used, where that matters.
+    pub(super) scale: Option<Scale>,
     /// Idle connections that are held at a time.
     pub(super) most_idle: usize,
 }
@@ -101,7 +104,9 @@ impl Service {
         minder: Minder,
         recorder: Option<Box<Recorder>>,
     ) -> Service {
+        let scale = Scale::new(&settings.pool);
         Service {
+            scale,
             settings,
             listener,
             board,

@@ -7,10 +7,7 @@ import traceback
 
 # A message to the master has an end.
 MOST_OF_A_REPORT = 16 * 1024
-USUAL_FILES = {
-    "wsgi": ["passenger_wsgi.py", "wsgi.py", "app.py"],
-    "asgi": ["asgi.py", "main.py", "app.py"],
-}
+USUAL_FILES = {}  # The daemon puts its own list here: python.rs.
 USUAL_NAMES = ["application", "app"]
 
 
