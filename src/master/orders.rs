@@ -94,6 +94,11 @@ impl Master {
             Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
             None => {}
         }
+        match self.edge.reopen_app_logs() {
+            Some(true) => log::info!("application log file re-opened"),
+            Some(false) => log::error!("unable to re-open an application's log; the old one is written on"),
+            None => {}
+        }
     }
 
     /// Reads, checks and prepares the new configuration; whatever is wrong with it, the old one goes on, and the answer

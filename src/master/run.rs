@@ -33,7 +33,7 @@ fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 
 /// The title of a daemon that is in php-fpm's place.
-const FPM_TITLE: &str = "php-fpm";
+pub(super) const FPM_TITLE: &str = "php-fpm";
 
 /// What is the daemon's own when the same master runs under different names.
 pub struct Persona {
@@ -400,6 +400,7 @@ impl Master {
             self.edge.tend_control(clock::now());
             self.edge.tend_spawner(clock::now());
             self.edge.tend_programs(clock::now());
+            self.edge.tend_entries(clock::now());
             self.settle();
             self.finish_when_routers_have();
             self.expel();
@@ -480,6 +481,7 @@ impl Master {
             self.expulsions.deadline(),
             self.edge.spawner_deadline(),
             self.edge.programs_deadline(),
+            self.edge.entries_deadline(),
             self.edge.upgrade_deadline(),
         ]
         .into_iter()

@@ -171,6 +171,7 @@ impl Edge {
         let mut generation = Generation::new(PoolId(left.pool), settings, access);
         generation.resources = Some(resources);
         generation.set_notify(Notify::default());
+        generation.try_open_app_log();
         self.generations.insert(id, generation);
         let has_preloader = self.adopt_program(&left, descriptors).unwrap_or_else(|error| {
             log::error!("[pool {}] the program ends: {error}", left.name);
@@ -234,6 +235,10 @@ impl Edge {
             Some(process)
         };
         let mut output = Vec::new();
+        let in_entries = self
+            .generations
+            .get(&generation)
+            .is_some_and(Generation::logs_entries);
         for (index, (name, stream)) in names::output(left.id)
             .iter()
             .zip(["stdout", "stderr"])
@@ -242,7 +247,8 @@ impl Edge {
             if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
                 self.sources
                     .watch(&self.registry, &pipe, Source::Output(id, index))?;
-                output.push((Lines::new(pipe).knowing_mark(self.speaks_as_fpm), stream));
+                let lines = Lines::new(pipe).knowing_mark(self.speaks_as_fpm);
+                output.push((lines.in_entries(in_entries), stream));
             }
         }
         let edge = WorkerEdge {

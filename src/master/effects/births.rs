@@ -107,14 +107,19 @@ impl Edge {
     /// Two pipes for a worker's standard output and error.
     fn catch_output(&mut self, worker: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
         let mut ends = Vec::new();
+        let in_entries = self.is_logged_in_entries(worker);
         for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
             let (reader, writer) = pipe(false)?;
             crate::sys::fd::set_nonblocking(reader.as_fd(), true)?;
             self.sources
                 .watch(&self.registry, &reader, Source::Output(worker, index))?;
             if let Some(edge) = self.workers.get_mut(&worker) {
-                edge.output
-                    .push((Lines::new(reader).knowing_mark(self.speaks_as_fpm), name));
+                edge.output.push((
+                    Lines::new(reader)
+                        .knowing_mark(self.speaks_as_fpm)
+                        .in_entries(in_entries),
+                    name,
+                ));
             }
             ends.push(writer);
         }
@@ -122,6 +127,12 @@ impl Edge {
         ends.pop()
             .zip(error)
             .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
+    }
+
+    fn is_logged_in_entries(&self, worker: WorkerId) -> bool {
+        let generation = self.workers.get(&worker).map(|worker| worker.generation);
+        let generation = generation.and_then(|id| self.generations.get(&id));
+        generation.is_some_and(Generation::logs_entries)
     }
 
     fn ask_preloader(&mut self, worker: WorkerId, id: GenerationId, seat: Seat) -> Result<(), Error> {

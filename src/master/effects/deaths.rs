@@ -1,5 +1,6 @@
 //! Reaps children and tells what became of them.
 
+use super::app_log::{outlet_of_preloader, whose};
 use super::preloader::Heard;
 use super::routers::Which;
 use super::slow::Traceable;
@@ -144,11 +145,18 @@ impl Edge {
         }
         self.read_preloader_output(pid);
         self.take_scripts(pid, Vec::new());
-        let Some(preloader) = self.preloaders.remove(&pid) else {
+        let Some(mut preloader) = self.preloaders.remove(&pid) else {
             return;
         };
         self.sources.forget(&self.registry, &preloader.channel);
-        if let Some(output) = &preloader.output {
+        if let Some(mut output) = preloader.output.take() {
+            // A process that it has started may still have the pipe.
+            let (name, file) = whose(&self.generations, &preloader.members);
+            let outlet = outlet_of_preloader(self.log, &name, file, pid);
+            output.end_line(|words| {
+                outlet.write(words);
+                preloader.note_words(words);
+            });
             self.sources.forget(&self.registry, output.pipe());
         }
         for id in preloader.members.all() {

@@ -1,9 +1,11 @@
 //! Starts preloaders by the spawning kit, and takes up what comes of it.
 
+use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::exit_of;
 use super::errors::Kept;
 use super::output::Lines;
 use super::preloader::{Command, Preloader};
+use super::programs::ProgramEdge;
 use super::promotion::refork_at;
 use super::shared::Mould;
 use super::sources::Source;
@@ -187,19 +189,21 @@ impl Edge {
     }
 
     fn take_line(&mut self, said: &Said) {
-        let text = String::from_utf8_lossy(&said.line).into_owned();
-        match said.token.and_then(|token| self.starting(token)) {
-            Some(pid) => {
-                log::warn!(
-                    "[pool {}] preloader {pid} said: \"{text}\"",
-                    self.preloader_name(pid)
-                );
-                if let Some(preloader) = self.preloaders.get_mut(&pid) {
-                    preloader.note_words(text);
-                }
-            }
-            None => log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid),
+        let (log, starting) = (self.log, said.token.and_then(|token| self.starting(token)));
+        if let Some(preloader) = starting.and_then(|pid| self.preloaders.get_mut(&pid)) {
+            let (name, file) = whose(&self.generations, &preloader.members);
+            outlet_of_preloader(log, &name, file, preloader.pid).write(&said.line);
+            return preloader.note_words(&said.line);
         }
+        let program =
+            |(id, program): (&GenerationId, &ProgramEdge)| program.starts(said.token?).then_some(*id);
+        let id = self.programs.iter().find_map(program);
+        if let Some(generation) = id.and_then(|id| self.generations.get(&id)) {
+            let kind = "process";
+            return generation.outlet(log, kind, said.pid, "").write(&said.line);
+        }
+        let text = String::from_utf8_lossy(&said.line).into_owned();
+        log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid);
     }
 
     /// The preloader whose start has this token.
@@ -215,7 +219,7 @@ impl Edge {
         let output = started
             .process
             .output
-            .map(|output| Lines::resume(output, started.splitter));
+            .map(|output| Lines::resume(output, started.splitter).in_entries(!self.speaks_as_fpm));
         let Some(preloader) = self.preloaders.get_mut(&pid) else {
             return;
         };

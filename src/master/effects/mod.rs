@@ -1,10 +1,12 @@
 //! Performs the core's actions: one match, no decisions. A failure goes back in as an event.
 
 mod adoption;
+mod app_log;
 mod apply_error;
 mod births;
 mod control;
 mod deaths;
+mod entries;
 mod errors;
 mod estate;
 mod events;
@@ -47,6 +49,7 @@ use crate::listen::Inherited;
 use crate::logs::Log;
 use crate::scoreboard::{Stage, census, header};
 use crate::sys::{clock, last_word, pidfd, process};
+use crate::tick::Tick;
 use crate::worker::Runtime;
 use generation::Generation;
 use mio::Registry;
@@ -108,6 +111,8 @@ pub(super) struct Edge {
     spawner: spawner::Spawner,
     pids: HashMap<i32, Who>,
     sources: sources::Sources,
+    /// When lines that are held are written, because nothing more belongs to them.
+    entries_due: Option<Tick>,
     /// Children that ended before their preloader had said that it made them.
     early_deaths: VecDeque<(i32, process::Ended)>,
     /// Workers that were reaped, until the core says so in the log.
@@ -228,6 +233,7 @@ impl Edge {
             seconds: HashMap::new(),
             pids: HashMap::new(),
             sources: sources::Sources::default(),
+            entries_due: None,
             early_deaths: VecDeque::new(),
             deaths: HashMap::new(),
             last_words: HashMap::new(),

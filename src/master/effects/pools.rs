@@ -93,6 +93,7 @@ impl Edge {
         if slow_log.is_some() {
             generation.slow_log = slow_log;
         }
+        generation.try_open_app_log();
         if let Some(Err(error)) = access.map(|file| generation.take_access_log(file)) {
             log::error!("[pool {}] {error}", generation.settings.pool.name);
         }
@@ -109,6 +110,7 @@ impl Edge {
         let id = GenerationId(self.next_generation);
         let mut generation = Generation::new(pool, settings, access);
         generation.slow_log = slow_log;
+        generation.try_open_app_log();
         generation.make.reload = self.reloads;
         self.generations.insert(id, generation);
         id

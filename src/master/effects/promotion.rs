@@ -62,7 +62,7 @@ impl Edge {
         send_with(retire.as_fd(), PROMOTE, &descriptors)?;
         self.sources.watch(&self.registry, &channel, Source::Second(id))?;
         let mut second = Preloader::new(0, channel, None);
-        second.output = Some(Lines::new(output));
+        second.output = Some(Lines::new(output).in_entries(!self.speaks_as_fpm));
         self.seconds.insert(id, second);
         Ok(())
     }

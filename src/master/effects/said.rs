@@ -6,9 +6,9 @@
 //! not find any more were read after it. Empty lines are dropped, so a newline too many does no harm, and there is no mark
 //! in the text that anybody could forge.
 
+use super::app_log::Outlet;
 use super::output::{Lines, Look};
 use super::{Edge, Generation, GenerationId, WorkerEdge, WorkerId};
-use crate::logs::{Log, Speaker};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{census, header};
 use std::sync::atomic::AtomicU64;
@@ -30,28 +30,25 @@ impl Edge {
         let Some(generation) = self.generations.get(&worker.generation) else {
             return false;
         };
-        let pool = &generation.settings.pool;
         let pid = pid(generation, worker);
-        let speaker = |stream| Speaker {
-            pool: &pool.name,
-            pid,
-            stream,
-            decorate: pool.decorate_workers_output,
-        };
+        let log = self.log;
+        let outlet = |stream| generation.outlet(log, "child", pid, stream);
         // What comes on one stream ends a line of the other, as in php-fpm.
         for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
             if other != index {
-                lines.end_line(|words| self.log.write_output(&speaker(stream), words));
+                lines.end_line(|words| outlet(stream).write(words));
             }
         }
         let Some((lines, stream)) = worker.output.get_mut(index) else {
             return false;
         };
-        let look = log_lines(self.log, &speaker(stream), lines);
+        let look = log_lines(&outlet(stream), lines);
         if look == Look::Ended {
             self.sources.forget(&self.registry, lines.pipe());
         }
+        let due = lines.due();
         let is_unfinished = lines.is_unfinished();
+        self.hold_entry(due);
         self.note_unfinished(id, is_unfinished);
         look == Look::More
     }
@@ -85,21 +82,15 @@ impl Edge {
         let Some(generation) = self.generations.get(&worker.generation) else {
             return;
         };
-        let pool = &generation.settings.pool;
         for (lines, stream) in &mut worker.output {
-            let speaker = Speaker {
-                pool: &pool.name,
-                pid,
-                stream,
-                decorate: pool.decorate_workers_output,
-            };
+            let outlet = generation.outlet(self.log, "child", pid, stream);
             for _ in 0..LAST_LOOKS {
-                if log_lines(self.log, &speaker, lines) != Look::More {
+                if log_lines(&outlet, lines) != Look::More {
                     break;
                 }
             }
             // A process that the worker started may still have the pipe.
-            lines.end_line(|words| self.log.write_output(&speaker, words));
+            lines.end_line(|words| outlet.write(words));
             self.sources.forget(&self.registry, lines.pipe());
         }
     }
@@ -113,11 +104,11 @@ fn page<'g>(generation: &'g Generation, worker: &WorkerEdge) -> Option<&'g [Atom
 
 /// A worker's process id. It may speak before its preloader has said which it is; then its own word is taken, which is
 /// good enough for a line of the log.
-fn pid(generation: &Generation, worker: &WorkerEdge) -> i32 {
+pub(super) fn pid(generation: &Generation, worker: &WorkerEdge) -> i32 {
     let own = || page(generation, worker).and_then(|page| i32::try_from(census::word(page, slot::PID)).ok());
     worker.pid.or_else(own).unwrap_or_default()
 }
 
-fn log_lines(log: &Log, speaker: &Speaker<'_>, lines: &mut Lines) -> Look {
-    lines.read_within(log.room(speaker), |words| log.write_output(speaker, words))
+fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines) -> Look {
+    lines.read_within(outlet.room(), |words| outlet.write(words))
 }

@@ -2,6 +2,7 @@
 
 use super::{Edge, Place, ProgramEdge, Running, Who};
 use crate::estate::{document, names};
+use crate::master::effects::generation::Generation;
 use crate::master::effects::output::Lines;
 use crate::master::effects::sources::Source;
 use crate::master::event::{Exit, GenerationId};
@@ -92,6 +93,7 @@ impl Edge {
             }
             return Ok(false);
         }
+        let in_entries = self.generations.get(&id).is_some_and(Generation::logs_entries);
         let mut places: Vec<Place> = (0..left.places).map(|_| Place::default()).collect();
         for process in there {
             let index = process.place as usize;
@@ -109,7 +111,7 @@ impl Edge {
             place.running = Some(Running {
                 pid: process.pid,
                 input: Some(input),
-                output: output.map(Lines::new),
+                output: output.map(|output| Lines::new(output).in_entries(in_entries)),
                 remains,
                 is_ending: false,
                 since: Tick::from_nanos(process.start_time.saturating_mul(CLOCK_TICK_NANOS)),

@@ -4,6 +4,7 @@
 mod left;
 mod plan;
 
+use super::generation::Generation;
 use super::launches::exit_of_report;
 use super::output::{Lines, Look};
 use super::sources::Source;
@@ -11,7 +12,6 @@ use super::spawner::{Purpose, Started};
 use super::{Edge, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
-use crate::logs::Speaker;
 use crate::master::action::Force;
 use crate::master::event::{Event, Exit, GenerationId};
 use crate::master::program::{Order, Program};
@@ -74,6 +74,19 @@ struct Left {
     was_at_work: bool,
     due: Tick,
     looks: u32,
+}
+
+impl ProgramEdge {
+    /// Whether one of its processes is being started under this token.
+    pub(super) fn starts(&self, token: Token) -> bool {
+        self.places.iter().any(|place| place.token == Some(token))
+    }
+
+    /// What its processes write, with their pids.
+    pub(super) fn outputs(&mut self) -> impl Iterator<Item = (i32, &mut Lines)> {
+        let running = self.places.iter_mut().filter_map(|place| place.running.as_mut());
+        running.filter_map(|running| Some((running.pid, running.output.as_mut()?)))
+    }
 }
 
 impl Edge {
@@ -200,7 +213,8 @@ impl Edge {
             ..
         } = started.process;
         remains.set_sockets(self.sockets_of(id, &started.up.sockets));
-        let output = output.map(|output| Lines::resume(output, started.splitter));
+        let in_entries = self.generations.get(&id).is_some_and(Generation::logs_entries);
+        let output = output.map(|output| Lines::resume(output, started.splitter).in_entries(in_entries));
         let Some(edge) = self.programs.get_mut(&id) else {
             return;
         };
@@ -310,13 +324,17 @@ impl Edge {
         let Some(place) = edge.places.get_mut(index) else {
             return;
         };
-        let Some(running) = place.running.take() else {
+        let Some(mut running) = place.running.take() else {
             return;
         };
-        if let Some(output) = &running.output {
+        let pid = running.pid;
+        if let Some(output) = &mut running.output {
+            if let Some(generation) = self.generations.get(&id) {
+                let outlet = generation.outlet(self.log, "process", pid, "");
+                output.end_line(|words| outlet.write(words));
+            }
             self.sources.forget(&self.registry, output.pipe());
         }
-        let pid = running.pid;
         if running.is_ending {
             log::debug!("[pool {name}] process {pid} of the application has ended");
         } else {
@@ -407,11 +425,6 @@ impl Edge {
 
     /// Logs what a process of a program wrote. `true`: there may be more.
     pub(super) fn read_program_output(&mut self, id: GenerationId, index: usize) -> bool {
-        let name = self.generation_name(id).to_owned();
-        let is_decorated = self
-            .generations
-            .get(&id)
-            .is_none_or(|it| it.settings.pool.decorate_workers_output);
         let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) else {
             return false;
         };
@@ -419,20 +432,11 @@ impl Edge {
         let Some(mut output) = running.output.take() else {
             return false;
         };
-        let speaker = Speaker {
-            pool: &name,
-            pid,
-            stream: "output",
-            decorate: false,
-        };
-        let look = output.read(|line| {
-            let text = String::from_utf8_lossy(line);
-            if is_decorated {
-                log::warn!("[pool {name}] process {pid} said: \"{text}\"");
-            } else {
-                self.log.write_output(&speaker, line);
-            }
+        let look = self.generations.get(&id).map_or(Look::Ended, |generation| {
+            let outlet = generation.outlet(self.log, "process", pid, "");
+            output.read_within(outlet.room(), |words| outlet.write(words))
         });
+        self.hold_entry(output.due());
         if look == Look::Ended {
             self.sources.forget(&self.registry, output.pipe());
         } else if let Some(running) = self.place(id, index).and_then(|place| place.running.as_mut()) {
