@@ -259,6 +259,7 @@ impl Edge {
                 .remove(&names::retire(left.id))
                 .filter(|_| left.told.is_none()),
             output,
+            first_words: Vec::new(),
             begun: Tick::from_nanos(left.begun),
             up: left.up,
             unfinished: false,

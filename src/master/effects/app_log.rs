@@ -2,6 +2,7 @@
 
 use super::generation::Generation;
 use super::output::Lines;
+use super::said::note;
 use super::shared::Members;
 use super::{Edge, GenerationId};
 use crate::logs::{Log, LogError, Speaker};
@@ -127,23 +128,37 @@ impl Edge {
         self.entries_due = None;
         let (log, generations) = (self.log, &self.generations);
         let mut next = None;
-        let mut end = |lines: &mut Lines, outlet: &Outlet<'_>| match lines.due() {
-            Some(due) if due <= now => lines.end_entry(|words| outlet.write(words)),
-            due => next = next.into_iter().chain(due).min(),
-        };
+        let mut end =
+            |lines: &mut Lines, outlet: &Outlet<'_>, besides: &mut dyn FnMut(&[u8])| match lines.due() {
+                Some(due) if due <= now => lines.end_entry(|words| {
+                    outlet.write(words);
+                    besides(words);
+                }),
+                due => next = next.into_iter().chain(due).min(),
+            };
         for worker in self.workers.values_mut() {
             let Some(generation) = generations.get(&worker.generation) else {
                 continue;
             };
             let pid = super::said::pid(generation, worker);
+            let (first_words, is_up) = (&mut worker.first_words, worker.up);
             for (lines, stream) in &mut worker.output {
-                end(lines, &generation.outlet(log, "child", pid, stream));
+                end(
+                    lines,
+                    &generation.outlet(log, "child", pid, stream),
+                    &mut |words| {
+                        note(first_words, is_up, words);
+                    },
+                );
             }
         }
         for preloader in self.preloaders.values_mut() {
             let (name, file) = whose(generations, &preloader.members);
             if let Some(output) = &mut preloader.output {
-                end(output, &outlet_of_preloader(log, &name, file, preloader.pid));
+                let mut words = Vec::new();
+                let outlet = outlet_of_preloader(log, &name, file, preloader.pid);
+                end(output, &outlet, &mut |entry| words.extend_from_slice(entry));
+                preloader.note_words(&words);
             }
         }
         for (id, program) in &mut self.programs {
@@ -151,7 +166,7 @@ impl Edge {
                 continue;
             };
             for (pid, output) in program.outputs() {
-                end(output, &generation.outlet(log, "process", pid, ""));
+                end(output, &generation.outlet(log, "process", pid, ""), &mut |_| {});
             }
         }
         self.entries_due = next;

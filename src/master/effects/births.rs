@@ -68,6 +68,7 @@ impl Edge {
             pid: None,
             retire: Some(retire),
             output: Vec::new(),
+            first_words: Vec::new(),
             begun: clock::now(),
             up: false,
             told: None,

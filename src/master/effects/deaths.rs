@@ -87,6 +87,7 @@ impl Edge {
         if let Some(mut worker) = self.workers.remove(&id) {
             self.kill_rest(&worker, pid, exit);
             self.read_last_output(&mut worker, pid);
+            self.report_unborn(&worker, pid, exit);
             if let Some(process) = &worker.foreign {
                 self.sources.forget(&self.registry, process);
             }

@@ -169,7 +169,12 @@ impl Edge {
 
     /// A start failed: it is logged, and kept for whoever asks.
     fn take_report(&mut self, report: Arc<Report>) {
-        say_report(&report);
+        let before = self.errors.last(&report.plan.group);
+        let is_known = before.is_some_and(|before| {
+            let (before, now) = (&before.report.failure, &report.failure);
+            (&before.summary, &before.details) == (&now.summary, &now.details)
+        });
+        say_report(&report, is_known);
         let mut preloaders = self.preloaders.values();
         let found = preloaders.find(|preloader| report.pid == Some(preloader.pid));
         let pools: BTreeSet<String> = found
@@ -268,6 +273,7 @@ impl Edge {
         let exit = exit_of_report(report);
         let members = self.starting(token).and_then(|pid| self.preloaders.get(&pid));
         let members: Vec<GenerationId> = members.map_or(vec![id], |it| it.members.all().collect());
+        self.reported.extend(&members);
         self.note_failure(&members, report);
         match self.starting(token) {
             Some(pid) => self.preloader_gone(pid, exit),
@@ -354,7 +360,8 @@ pub(super) fn account(identity: Option<Identity>) -> Account {
 }
 
 /// A failed start in the log: what it was in a line, and what an author of the application wants to see below it.
-fn say_report(report: &Report) {
+/// `is_known`: the same was said when the start before failed.
+pub(super) fn say_report(report: &Report, is_known: bool) {
     let name = &report.plan.group;
     let failure = &report.failure;
     let mut lines = failure.summary.lines();
@@ -370,6 +377,9 @@ fn say_report(report: &Report) {
         report.ended.since(report.started).as_secs_f64(),
         report.id,
     );
+    if is_known {
+        return;
+    }
     let details = failure.details.iter().flat_map(|text| text.lines());
     for line in lines.chain(details).take(MOST_LINES_OF_A_REPORT) {
         log::error!("[pool {name}]   {line}");

@@ -38,6 +38,7 @@ mod starts;
 mod store;
 mod tallies;
 mod totals;
+mod unborn;
 mod upgrade;
 mod warm;
 
@@ -55,7 +56,7 @@ use generation::Generation;
 use mio::Registry;
 use nix::sys::signal::Signal;
 use output::Lines;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -119,6 +120,8 @@ pub(super) struct Edge {
     deaths: HashMap<WorkerId, say::Death>,
     /// What preloaders that are gone wrote last, until the core says so in the log.
     last_words: HashMap<GenerationId, VecDeque<String>>,
+    /// Of whose failed starts the log has the reports, until the core says that they failed.
+    reported: HashSet<GenerationId>,
     /// Which preloader was asked which scripts were run most, and for which other.
     asked: HashMap<i32, i32>,
     control: control::Control,
@@ -157,6 +160,8 @@ struct WorkerEdge {
     /// A byte, or closing it, tells the worker to finish.
     retire: Option<OwnedFd>,
     output: Vec<(Lines, &'static str)>,
+    /// The end of what it wrote until it was up.
+    first_words: Vec<u8>,
     begun: crate::tick::Tick,
     up: bool,
     /// How it was told to go, and when.
@@ -237,6 +242,7 @@ impl Edge {
             early_deaths: VecDeque::new(),
             deaths: HashMap::new(),
             last_words: HashMap::new(),
+            reported: HashSet::new(),
             inherited: Inherited::default(),
             asked: HashMap::new(),
             control: control::Control::default(),

@@ -16,6 +16,9 @@ use std::sync::atomic::AtomicU64;
 /// Looks at what a process that is gone has left in its pipes: 1 MiB of output is logged.
 const LAST_LOOKS: usize = 64;
 
+/// Bytes that are kept of what a worker writes before it is up.
+const MOST_FIRST_WORDS: usize = 16 * 1024;
+
 impl Edge {
     /// Logs what a worker wrote. `true`: there is more.
     pub(super) fn read_output(&mut self, id: WorkerId, index: usize) -> bool {
@@ -33,16 +36,20 @@ impl Edge {
         let pid = pid(generation, worker);
         let log = self.log;
         let outlet = |stream| generation.outlet(log, "child", pid, stream);
+        let (first_words, is_up) = (&mut worker.first_words, worker.up);
         // What comes on one stream ends a line of the other, as in php-fpm.
         for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
             if other != index {
-                lines.end_line(|words| outlet(stream).write(words));
+                lines.end_line(|words| {
+                    outlet(stream).write(words);
+                    note(first_words, is_up, words);
+                });
             }
         }
         let Some((lines, stream)) = worker.output.get_mut(index) else {
             return false;
         };
-        let look = log_lines(&outlet(stream), lines);
+        let look = log_lines(&outlet(stream), lines, |words| note(first_words, is_up, words));
         if look == Look::Ended {
             self.sources.forget(&self.registry, lines.pipe());
         }
@@ -84,13 +91,18 @@ impl Edge {
         };
         for (lines, stream) in &mut worker.output {
             let outlet = generation.outlet(self.log, "child", pid, stream);
+            let (first_words, is_up) = (&mut worker.first_words, worker.up);
             for _ in 0..LAST_LOOKS {
-                if log_lines(&outlet, lines) != Look::More {
+                let look = log_lines(&outlet, lines, |words| note(first_words, is_up, words));
+                if look != Look::More {
                     break;
                 }
             }
             // A process that the worker started may still have the pipe.
-            lines.end_line(|words| outlet.write(words));
+            lines.end_line(|words| {
+                outlet.write(words);
+                note(first_words, is_up, words);
+            });
             self.sources.forget(&self.registry, lines.pipe());
         }
     }
@@ -109,6 +121,20 @@ pub(super) fn pid(generation: &Generation, worker: &WorkerEdge) -> i32 {
     worker.pid.or_else(own).unwrap_or_default()
 }
 
-fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines) -> Look {
-    lines.read_within(outlet.room(), |words| outlet.write(words))
+fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines, mut besides: impl FnMut(&[u8])) -> Look {
+    lines.read_within(outlet.room(), |words| {
+        outlet.write(words);
+        besides(words);
+    })
+}
+
+/// Keeps the end of what a worker writes until it is up.
+pub(super) fn note(kept: &mut Vec<u8>, is_up: bool, words: &[u8]) {
+    if is_up {
+        return;
+    }
+    kept.extend_from_slice(words);
+    kept.push(b'\n');
+    let excess = kept.len().saturating_sub(MOST_FIRST_WORDS);
+    kept.drain(..excess);
 }

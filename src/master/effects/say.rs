@@ -3,7 +3,7 @@
 use super::Edge;
 use crate::config::ProcessManager;
 use crate::master::action::Notice;
-use crate::master::event::{Exit, PoolId};
+use crate::master::event::{Exit, GenerationId, PoolId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
@@ -99,16 +99,22 @@ impl Edge {
                     say_death(&death, *exit, *expected);
                 }
             }
-            Notice::PreloaderLost(generation, _, wait) if self.has_program(*generation) => log::error!(
-                "[pool {}] the application could not be started, the next try is in {}",
+            // Why is in the log already.
+            Notice::PreloaderLost(generation, _, wait) if self.reported.remove(generation) => log::info!(
+                "[pool {}] the application is started again in {}",
                 self.generation_name(*generation),
                 seconds(*wait)
             ),
             Notice::PreloaderLost(generation, exit, wait) => log::error!(
-                "[pool {}] the preloader exited {}{}; its workers go on, the next try is in {}",
+                "[pool {}] the preloader exited {}{}; {}the next try is in {}",
                 self.generation_name(*generation),
                 how(*exit),
                 self.last_words(*generation),
+                if self.has_workers(*generation) {
+                    "its workers go on, "
+                } else {
+                    ""
+                },
                 seconds(*wait)
             ),
             Notice::Promoting(worker) => {
@@ -147,6 +153,11 @@ impl Edge {
 }
 
 impl Edge {
+    fn has_workers(&self, id: GenerationId) -> bool {
+        let generation = self.generations.get(&id);
+        generation.is_some_and(|generation| !generation.seats.is_empty())
+    }
+
     /// What php-fpm writes before the names of a pool's settings: it has two lines for this, of which that of ondemand pools
     /// names the setting without it.
     fn prefix_of_settings(&self, pool: PoolId) -> &'static str {

@@ -81,3 +81,24 @@ fn nothing_of_another_user_is_written_to_as_an_application_s_log() {
     sites.daemon.wait_for_count("ValueError: it broke", 3);
     sites.end();
 }
+
+/// The id that a visitor is shown names a report.
+#[test]
+fn a_lifespan_that_fails_has_a_report() {
+    let sites = Sites::start("");
+    let source = "async def app(scope, receive, send):\n    if scope['type'] == 'lifespan':\n        await receive()\n        \
+                  await send({'type': 'lifespan.startup.failed', 'message': 'no database'})\n";
+    let settings = "runtime = \"asgi\"\nentry = \"main:app\"\n";
+    sites.add("shop", 1, &[("main.py", source), ("forkyard.toml", settings)]);
+    let (status, body) = sites.get("/shop");
+    assert_eq!(status, 503, "{body}");
+    let id = body.split("Error ID: ").nth(1).expect("an id");
+    let id: String = id.chars().take_while(char::is_ascii_hexdigit).collect();
+    let output = sites.forkyard(&["error", &id]);
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        report.contains("the application's start failed: no database"),
+        "{body}: {report}"
+    );
+    sites.end();
+}

@@ -285,6 +285,7 @@ impl Edge {
     /// A process of a program could not be started. Nothing of it is left.
     pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report) {
         self.note_failure(&[id], report);
+        self.reported.insert(id);
         let Some(edge) = self.programs.get_mut(&id) else {
             return;
         };

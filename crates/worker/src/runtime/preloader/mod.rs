@@ -12,7 +12,7 @@ use crate::runtime::php::protocol::{Answer, Command};
 use crate::sys;
 use crate::worker::{self, Kit, KitError, Seat, Settings};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Why a preloader can't go on.
 #[derive(Debug)]
@@ -180,6 +180,11 @@ impl Preloader {
     /// It could not be made.
     pub fn not_made(&self, worker: u64, message: &str) {
         self.socket.answer(&failure(Some(worker), message));
+    }
+
+    /// /dev/null, opened before the process settled.
+    pub fn null(&self) -> BorrowedFd<'_> {
+        self.null.as_fd()
     }
 
     /// In a worker: what it takes along.
