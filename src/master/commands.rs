@@ -8,6 +8,7 @@ use crate::control::protocol::{Answer, Complaint, Request};
 use crate::router::orders::Order;
 use crate::sys::clock;
 use crate::tick::Tick;
+use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ impl Master {
                 };
                 self.edge.pass_on(id, asker, order);
             }
+            Request::RestartPool { pool, wait } => return self.restart_pool(asker, pool, *wait),
             Request::Detach { pid } => return self.about_instance(asker, *pid, Order::Detach { pid: *pid }),
             Request::Disable { pid } => {
                 let order = Order::Disable {
@@ -104,6 +106,29 @@ impl Master {
             | Request::Reload { .. } => {}
         }
         None
+    }
+
+    /// Gives a pool of one application new processes. `None`: it is answered when they serve, or have failed to.
+    fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Option<Answer> {
+        let id = match self.edge.pool_to_restart(asker, name) {
+            Ok(id) => id,
+            Err(message) => return Some(Answer::refusal(message)),
+        };
+        if self.stopping.is_some() {
+            return Some(Answer::refusal("the daemon is ending".to_owned()));
+        }
+        let config = self.edge.config().clone();
+        match self.edge.prepare(config, Extent::One(id)) {
+            Ok((wanted, mut changes)) => {
+                changes.kept.clear();
+                changes.skipped.clear();
+                self.edge
+                    .begin_reload(changes, Vec::new(), Some(asker).filter(|_| waits));
+                self.tell(Event::Apply(wanted));
+                (!waits).then_some(Answer::Done { value: Value::Null })
+            }
+            Err(error) => Some(Answer::refusal(format!("nothing was changed: {error}"))),
+        }
     }
 
     fn about_instance(&mut self, asker: u64, pid: i32, order: Order) -> Option<Answer> {
@@ -198,9 +223,14 @@ impl Master {
     /// Whether a user with these rights may make the request. Owners of applications may not make every one.
     pub(super) fn is_for_owners(request: &Request, rights: Rights) -> bool {
         match request {
-            Request::Ping {} | Request::Status {} | Request::Restart { .. } | Request::Detach { .. } => true,
-            Request::Upgrade {}
+            Request::Ping {}
+            | Request::Status {}
+            | Request::Restart { .. }
+            | Request::RestartPool { .. }
+            // Of their own pools and applications.
             | Request::Error { .. }
+            | Request::Detach { .. } => true,
+            Request::Upgrade {}
             | Request::Reload { .. }
             | Request::Disable { .. }
             | Request::Enable { .. }

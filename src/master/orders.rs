@@ -155,6 +155,7 @@ impl Master {
         }
         let answer = match request {
             Request::Restart { .. }
+            | Request::RestartPool { .. }
             | Request::Detach { .. }
             | Request::Disable { .. }
             | Request::Enable { .. }
@@ -171,7 +172,7 @@ impl Master {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             Request::Status {} => return self.edge.begin_status(asker),
-            Request::Error { id, format } => self.edge.error_report(id.as_deref(), *format),
+            Request::Error { id, format } => self.edge.error_report(rights, id.as_deref(), *format),
             Request::Upgrade {} => {
                 if let Some(why) = self.why_no_upgrade() {
                     return self.edge.answer(asker, &Answer::refusal(why.to_owned()));

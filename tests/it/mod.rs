@@ -21,6 +21,7 @@ mod processes;
 mod protocol;
 mod reload;
 mod reporter;
+mod restart;
 mod runtimes;
 mod scoreboard;
 mod scrapers;

@@ -1,11 +1,12 @@
 //! The control sockets: who asks, what is asked, and what there is.
 
+use super::errors::Kept;
 use super::generation::Generation;
 use super::pools::PoolEdge;
 use super::sources::Source;
 use super::totals::Reading;
 use super::{Edge, GenerationId};
-use crate::config::{Address, Application, Listen, ProcessManager};
+use crate::config::{Address, Application, Listen, Pool, ProcessManager};
 use crate::control::protocol::{self, Answer, Format, LastError, Request, Status, WorkerLimits};
 use crate::control::{Guests, Heard, MOST_GUESTS, MOST_SESSIONS, Session, owners_socket};
 use crate::listen::{AcceptPause, ListenError, Listener, Place, bind};
@@ -92,7 +93,12 @@ impl Edge {
     /// nowhere. On an error it is as before.
     pub(in crate::master) fn open_control(&mut self, path: Option<&Path>) -> Result<(), ListenError> {
         self.open_door(Door::Main, path)?;
-        let has_owners = self.config.pools.iter().any(|pool| pool.applications.is_some());
+        // Users other than the daemon's own to whom applications belong.
+        let is_owned = |pool: &Pool| {
+            let of_one = pool.user.is_some() && pool.application.root().is_some();
+            pool.applications.is_some() || of_one
+        };
+        let has_owners = self.config.pools.iter().any(is_owned);
         let owners = path.filter(|_| has_owners).map(owners_socket);
         self.open_door(Door::Owners, owners.as_deref())
     }
@@ -403,8 +409,12 @@ impl Edge {
     }
 
     /// Why an application could not be started.
-    pub(in crate::master) fn error_report(&self, id: Option<&str>, format: Format) -> Answer {
-        let Some(kept) = self.errors.find(id) else {
+    pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
+        let may_read = |kept: &Kept| match rights {
+            Rights::All => true,
+            Rights::Own(uid) => kept.report.plan.account.uid == uid,
+        };
+        let Some(kept) = self.errors.find(id, may_read) else {
             let what = id.map_or_else(|| "of any error".to_owned(), |id| format!("of error {id}"));
             return Answer::refusal(format!("there is no report {what}; only the last few are kept"));
         };

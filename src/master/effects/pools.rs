@@ -1,11 +1,11 @@
 //! Pools: their sockets, and what their generations are made with.
 
-use super::Edge;
 use super::apply_error::ApplyError;
 use super::generation::Generation;
 use super::opening::Identities;
 use super::renewal::{Extent, Reason};
 use super::sources::Source;
+use super::{Edge, Rights};
 use crate::config::{Application, Pool, Skipped};
 use crate::confine::{self, Group};
 use crate::estate::names;
@@ -23,6 +23,7 @@ use nix::sys::socket::SockType;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 /// The message that wakes a worker and brings it nothing.
@@ -284,6 +285,40 @@ impl Edge {
             .collect();
         self.groups = groups;
         self.groups.extend(left);
+    }
+
+    /// The pool of one application that is meant by its name or its application's root, if `asker` may restart it.
+    pub(in crate::master) fn pool_to_restart(&self, asker: u64, name: &str) -> Result<PoolId, String> {
+        let is_meant = |pool: &&Pool| {
+            pool.name == name
+                || pool
+                    .application
+                    .root()
+                    .is_some_and(|root| root == Path::new(name))
+        };
+        let Some(pool) = self.config.pools.iter().find(is_meant) else {
+            return Err(format!(
+                "there is no pool {name}, and no pool has its application there"
+            ));
+        };
+        if pool.applications.is_some() {
+            return Err(format!(
+                "pool {name} has many applications; restart one of them by its root"
+            ));
+        }
+        let mut present = self.pools.iter();
+        let found = present.find(|(_, edge)| edge.name == pool.name && edge.listener.is_some());
+        let Some((id, edge)) = found else {
+            return Err(format!("pool {name} does not run"));
+        };
+        let generation = edge.serving.and_then(|id| self.generations.get(&id));
+        let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
+        match self.rights(asker) {
+            Rights::Own(uid) if identity.is_none_or(|identity| identity.uid != uid) => {
+                Err("permission denied: it is no pool of yours".to_owned())
+            }
+            Rights::Own(_) | Rights::All => Ok(*id),
+        }
     }
 
     /// Opens the access logs anew. `None`: there are none; else whether all of them could be.

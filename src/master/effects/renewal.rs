@@ -24,6 +24,8 @@ pub(in crate::master) enum Extent {
     All,
     /// Pools whose settings changed; nothing else is looked at.
     Settings,
+    /// The same, and this pool whether anything changed or not.
+    One(PoolId),
 }
 
 /// Why a pool is replaced.
@@ -31,6 +33,8 @@ pub(in crate::master) enum Extent {
 pub(in crate::master) enum Reason {
     /// `reload = "always"`, or everything is to be replaced.
     Always,
+    /// Somebody has asked for it.
+    Asked,
     /// Its settings.
     Settings,
     /// The ids or groups of its user.
@@ -47,6 +51,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Reason::Always => "it is always replaced",
+            Reason::Asked => "it was to be restarted",
             Reason::Settings => "its settings changed",
             Reason::Identity => "its user or group changed",
             Reason::Files => "files that PHP starts from changed",
@@ -130,8 +135,10 @@ impl Edge {
         if !is_alike(now, wanted) {
             return Some(Reason::Settings);
         }
-        if extent == Extent::Settings {
-            return None;
+        match extent {
+            Extent::One(pool) if pool == generation.pool => return Some(Reason::Asked),
+            Extent::One(_) | Extent::Settings => return None,
+            Extent::Changed | Extent::All => {}
         }
         if extent == Extent::All || wanted.pool.reload == ReloadWhen::Always {
             return Some(Reason::Always);

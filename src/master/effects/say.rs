@@ -84,6 +84,8 @@ impl Edge {
                     self.request_of(*worker)
                 );
             }
+            // The report of the start that failed says so.
+            Notice::PreloaderTimedOut(generation, _) if self.is_starting(*generation) => {}
             Notice::PreloaderTimedOut(generation, limit) => log::error!(
                 "[pool {}] the {} did not answer within {}, killing",
                 self.generation_name(*generation),
@@ -153,6 +155,13 @@ impl Edge {
 }
 
 impl Edge {
+    /// Whether its preloader is being started by the spawning kit, which reports why that fails.
+    fn is_starting(&self, id: GenerationId) -> bool {
+        let mut preloaders = self.preloaders.values();
+        preloaders
+            .any(|preloader| preloader.start.is_some() && preloader.members.all().any(|member| member == id))
+    }
+
     fn has_workers(&self, id: GenerationId) -> bool {
         let generation = self.generations.get(&id);
         generation.is_some_and(|generation| !generation.seats.is_empty())

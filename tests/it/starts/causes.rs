@@ -41,7 +41,7 @@ fn where_an_import_hangs_is_shown() {
         ),
     ];
     for (runtime, file, source, place) in cases {
-        let broken = Broken::start(runtime, file, source, "", "start_timeout = \"3s\"\n");
+        let broken = Broken::start(runtime, file, source, "", "start_timeout = \"9s\"\n");
         let id = broken.refused();
         let report = broken.report(&id);
         assert_eq!(report["error"]["category"], "TIMEOUT_ERROR", "{report:#}");
@@ -56,6 +56,11 @@ fn where_an_import_hangs_is_shown() {
             "{runtime}: {solution}"
         );
         broken.daemon.wait_for(place);
+        assert!(
+            !broken.daemon.log().contains("did not answer"),
+            "{}",
+            broken.daemon.log()
+        );
     }
 }
 
